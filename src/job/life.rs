@@ -1,0 +1,525 @@
+//! The life of a job, as a pure state machine.
+//!
+//! ```text
+//!                 ┌────────────── revoke, patch, move ──────────────┐
+//!                 ▼                                                 │
+//!   accepted ─▶ Scheduled ──Claim──▶ Running ──Succeed──▶ succeeded │
+//!                 ▲  │                 │ │ └──Deadline, Fail, LeaseOver──▶ failed (attempts spent)
+//!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
+//!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
+//!                 └───── attempts left: Fail, LeaseOver ◀───────────┘
+//! ```
+//!
+//! [`Life::apply`] is the only code that moves a job. It does no I/O and reads no clock, so every
+//! store, the simulator and the dashboard agree on what may follow what. Two numbers guard it:
+//! the *version*, raised by everything that makes a grant void, and the *revision*, raised by
+//! every write, on which the store compares.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Spec, payload::Body, spec::KeepResult};
+use crate::{queue::window, time::Timestamp};
+
+/// Which decision a grant was made on: raised by PATCH, cancel of a scheduled job, revoke, verdict,
+/// retry and end, and by nothing else, so that a grant decided on an older one is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Version(pub u64);
+
+/// How often a job was written: what a conditional write compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Revision(pub u64);
+
+/// A secret of one attempt: whoever shows it holds the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Token(pub u128);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Why a scheduled job waits for its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// For the due time it was given, or for admission once that has come.
+    Due,
+    /// For a window to open.
+    Window,
+    /// For its next attempt.
+    Retry,
+}
+
+/// An attempt under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The attempt's secret.
+    pub token: Token,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+    /// A worker not heard of by then is given up.
+    pub lease_until: Timestamp,
+    /// Over it the attempt fails with reason `timeout`.
+    pub timeout_at: Timestamp,
+    /// Who has it, as it named itself.
+    pub worker: Option<String>,
+    /// Whether a grant in the queue's head counts it.
+    pub granted: bool,
+    /// Somebody asked for its end; its worker is told at the next heartbeat.
+    pub cancel: bool,
+    /// What its worker last said of it.
+    pub progress: Option<Progress>,
+}
+
+/// How far a worker says it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// 0 to 100.
+    pub percent: f64,
+    /// A note for people.
+    pub note: Option<String>,
+}
+
+impl Eq for Progress {}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// An attempt succeeded.
+    Succeeded,
+    /// Every attempt failed, or the deadline came: a dead letter. Only a replay follows it.
+    Failed,
+    /// It was not started in time.
+    Expired,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// The throttler, or a purge, dropped it.
+    Dropped,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Waits: for `run_at`, and then for admission.
+    Scheduled {
+        /// The earliest it may start.
+        run_at: Timestamp,
+        /// What for.
+        waiting: Waiting,
+    },
+    /// An attempt is under way.
+    Running(Running),
+    /// Over; nothing changes it.
+    Ended {
+        /// When.
+        at: Timestamp,
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// Why an attempt failed. Serialised in lower case with underscores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The worker said so.
+    Failed,
+    /// No result within its time.
+    Timeout,
+    /// Its worker was not heard of any more.
+    Lost,
+    /// It never reached a worker.
+    NotDelivered,
+    /// It may or may not have run, and may not run twice.
+    Unknown,
+    /// The job's deadline came.
+    Deadline,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Why, as one of a few words.
+    pub reason: Reason,
+    /// For people, at most 4 KiB.
+    pub message: Option<String>,
+    /// What the worker sent along: JSON text, at most 16 KiB.
+    pub details: Option<String>,
+}
+
+impl Failure {
+    /// A failure with a reason and a message.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: Some(message.into()), details: None }
+    }
+}
+
+/// One finished attempt, or a decision that ended one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Which attempt, from 1.
+    pub attempt: u16,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+    /// When its result came or it was given up.
+    pub ended_at: Timestamp,
+    /// `succeeded`, `failed` or `cancelled`.
+    pub outcome: Outcome,
+    /// What went wrong.
+    pub error: Option<Failure>,
+    /// When the next attempt was planned for, if one was.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// How many entries of history a job keeps: the first, and the latest of the rest.
+pub const HISTORY: usize = 100;
+
+/// A job's state, with all that decides its future.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Life {
+    /// Raised by every write.
+    pub revision: Revision,
+    /// Raised by every change that makes a grant void.
+    pub version: Version,
+    /// Where it stands.
+    pub state: State,
+    /// Tries begun so far; only a claim raises it.
+    pub attempt: u16,
+    /// When its latest attempt was claimed.
+    pub started_at: Option<Timestamp>,
+    /// Its result, while it is kept.
+    pub result: Option<ResultBody>,
+    /// What went wrong last.
+    pub error: Option<Failure>,
+    /// What happened so far.
+    pub history: Vec<Entry>,
+}
+
+/// Where a result is: the same shapes as [`Body`], serialisable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultBody {
+    /// How to read the bytes.
+    pub encoding: super::payload::Encoding,
+    /// The bytes, unless they are an object.
+    pub bytes: bytes::Bytes,
+    /// The object's key and length, if they are.
+    pub object: Option<(String, u32)>,
+}
+
+impl ResultBody {
+    /// The result as a body.
+    pub fn body(&self) -> Body {
+        match &self.object {
+            Some((key, len)) => Body::Object { encoding: self.encoding, key: key.clone(), len: *len },
+            None => Body::Inline(super::payload::Payload { encoding: self.encoding, bytes: self.bytes.clone() }),
+        }
+    }
+}
+
+/// What follows a failed attempt, as its retry strategy and its windows decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another attempt after this long at least.
+    Wait(Duration),
+    /// Nothing: it must not be tried again.
+    GiveUp,
+}
+
+/// What may happen to a job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A grant decided on `version` (or a queue that needs none) starts an attempt.
+    Claim {
+        /// The version the decision was made on.
+        version: Version,
+        /// The attempt's secret: the same token claiming again has succeeded before.
+        token: Token,
+        /// Who has it.
+        worker: Option<String>,
+        /// How long its worker may be silent.
+        lease: Duration,
+        /// Whether a grant counts it.
+        granted: bool,
+        /// The instant the decision was made at: due then is due now.
+        decided_at: Timestamp,
+    },
+    /// Its worker is alive, or has answered that the result comes later.
+    Heartbeat {
+        /// The attempt it speaks of.
+        attempt: u16,
+        /// The lease's new end, cut at the timeout.
+        until: Timestamp,
+        /// How far it is.
+        progress: Option<Progress>,
+    },
+    /// The attempt succeeded.
+    Succeed {
+        /// Which.
+        attempt: u16,
+        /// With this.
+        result: Option<ResultBody>,
+    },
+    /// The attempt failed.
+    Fail {
+        /// Which.
+        attempt: u16,
+        /// Why.
+        failure: Failure,
+        /// What its strategy says; not asked when the attempts are spent.
+        next: Next,
+    },
+    /// Nobody was heard of until the lease or the timeout ended.
+    LeaseOver {
+        /// What its strategy says.
+        next: Next,
+        /// Whether it may be started twice.
+        at_most_once: bool,
+    },
+    /// A grant was not claimed in time: void it, and let the job ask again.
+    Revoke {
+        /// The version it was granted at.
+        version: Version,
+    },
+    /// It waits for another time: a window closed, or the throttler said so.
+    Move {
+        /// The version the decision was made on.
+        version: Version,
+        /// Its new due time.
+        run_at: Timestamp,
+        /// What for.
+        waiting: Waiting,
+    },
+    /// Somebody changed it; `run_at` if its due time changed too.
+    Patch {
+        /// The new due time.
+        run_at: Option<Timestamp>,
+    },
+    /// Somebody wants it gone.
+    Cancel {
+        /// At once, even while it runs.
+        force: bool,
+    },
+    /// The throttler or a purge wants it gone.
+    Drop {
+        /// Why, for people.
+        reason: String,
+    },
+    /// `expires_at` has come.
+    Expire,
+    /// `deadline_at` has come.
+    Deadline,
+    /// Its result was taken, or its time is over.
+    ForgetResult,
+}
+
+/// An answer, not a fault: the event cannot follow the state, and repeating it cannot help.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("cannot happen to a job that is {}, attempt {attempt}", word(state))]
+pub struct Refused {
+    /// Where the job stands.
+    pub state: State,
+    /// Its latest attempt.
+    pub attempt: u16,
+}
+
+/// The word of SPEC for a state.
+pub fn word(state: &State) -> &'static str {
+    match state {
+        State::Scheduled { .. } => "scheduled",
+        State::Running(_) => "running",
+        State::Ended { outcome, .. } => match outcome {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed => "failed",
+            Outcome::Expired => "expired",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Dropped => "dropped",
+        },
+    }
+}
+
+impl Life {
+    /// The life of a job that was just accepted.
+    pub fn new(run_at: Timestamp, waiting: Waiting) -> Self {
+        Self {
+            revision: Revision(1),
+            version: Version(1),
+            state: State::Scheduled { run_at, waiting },
+            attempt: 0,
+            started_at: None,
+            result: None,
+            error: None,
+            history: Vec::new(),
+        }
+    }
+
+    /// Where `event`, happening at `now`, takes a job that is `spec`.
+    ///
+    /// A result must name the running attempt and a claim the version its grant was decided on,
+    /// so a late report or a claim under a revoked grant is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if `event` cannot follow the current state.
+    pub fn apply(&self, spec: &Spec, event: Event, now: Timestamp) -> Result<Self, Refused> {
+        use {Event as E, State as S};
+        let mut life = self.clone();
+        life.revision.0 += 1;
+        match (&self.state, event) {
+            (S::Scheduled { run_at, .. }, E::Claim { version, token, worker, lease, granted, decided_at })
+                if version == self.version && *run_at <= now.max(decided_at) && !spec.expires_at.is_some_and(|end| end <= now) =>
+            {
+                life.attempt += 1;
+                life.started_at = Some(now);
+                let timeout_at = now + spec.timeout.duration();
+                let lease_until = (now + lease).min(timeout_at);
+                let running = Running { token, started_at: now, lease_until, timeout_at, worker, granted, cancel: false, progress: None };
+                life.state = S::Running(running);
+                return Ok(life);
+            }
+            (S::Running(run), E::Heartbeat { attempt, until, progress }) if attempt == self.attempt => {
+                let mut run = run.clone();
+                run.lease_until = until.max(run.lease_until).min(run.timeout_at);
+                run.progress = progress.or(run.progress);
+                life.state = S::Running(run);
+                return Ok(life);
+            }
+            (S::Running(run), E::Cancel { force: false }) => {
+                life.state = S::Running(Running { cancel: true, ..run.clone() });
+                return Ok(life);
+            }
+            (S::Ended { .. }, E::ForgetResult) => {
+                life.result = None;
+                return Ok(life);
+            }
+            (S::Running(run), E::Succeed { attempt, result }) if attempt == self.attempt => {
+                let outcome = if run.cancel { Outcome::Cancelled } else { Outcome::Succeeded };
+                life.record(run, now, outcome, None, None);
+                life.error = None;
+                life.result = if spec.keep_result == KeepResult::None || run.cancel { None } else { result };
+                life.end(now, outcome);
+            }
+            (S::Running(run), E::Fail { attempt, failure, next }) if attempt == self.attempt => {
+                life.fail(run, spec, failure, next, now);
+            }
+            (S::Running(run), E::LeaseOver { next, at_most_once }) if run.lease_until <= now => {
+                let failure = if at_most_once {
+                    Failure::new(Reason::Unknown, "its worker was not heard of; it may have run, and must not run twice")
+                } else if run.timeout_at <= now {
+                    Failure::new(Reason::Timeout, format!("no result within {} s", spec.timeout.as_f64()))
+                } else {
+                    Failure::new(Reason::Lost, "its worker was not heard of until the lease ended")
+                };
+                life.fail(run, spec, failure, if at_most_once { Next::GiveUp } else { next }, now);
+            }
+            (S::Running(run), E::Cancel { force: true }) => {
+                life.record(run, now, Outcome::Cancelled, None, None);
+                life.end(now, Outcome::Cancelled);
+            }
+            (S::Running(run), E::Deadline) if spec.deadline_at.is_some_and(|at| at <= now) => {
+                let failure = Failure::new(Reason::Deadline, "its deadline came while it ran");
+                life.record(run, now, Outcome::Failed, Some(failure.clone()), None);
+                life.error = Some(failure);
+                life.end(now, Outcome::Failed);
+            }
+            (S::Scheduled { .. }, E::Deadline) if spec.deadline_at.is_some_and(|at| at <= now) => {
+                life.error = Some(Failure::new(Reason::Deadline, "its deadline came while it waited"));
+                life.end(now, Outcome::Failed);
+            }
+            (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),
+            (S::Scheduled { .. }, E::Cancel { .. }) => life.end(now, Outcome::Cancelled),
+            (S::Scheduled { .. }, E::Drop { reason }) => {
+                life.error = Some(Failure { reason: Reason::Failed, message: Some(reason), details: None });
+                life.end(now, Outcome::Dropped);
+            }
+            (S::Scheduled { run_at, waiting }, E::Revoke { version }) if version == self.version => {
+                life.state = S::Scheduled { run_at: *run_at, waiting: *waiting };
+            }
+            (S::Scheduled { .. }, E::Move { version, run_at, waiting }) if version == self.version => {
+                life.state = S::Scheduled { run_at, waiting };
+            }
+            (S::Scheduled { run_at: was, waiting }, E::Patch { run_at }) => {
+                let run_at = run_at.unwrap_or(*was);
+                let fits = window::next_opening(&spec.windows, run_at);
+                let waiting = if fits == run_at { *waiting } else { Waiting::Window };
+                life.state = S::Scheduled { run_at: fits, waiting };
+            }
+            _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),
+        }
+        life.version.0 += 1;
+        Ok(life)
+    }
+
+    /// Ends the running attempt as failed: another one if that is allowed, else the end.
+    fn fail(&mut self, run: &Running, spec: &Spec, failure: Failure, next: Next, now: Timestamp) {
+        self.error = Some(failure.clone());
+        let retry_at = match next {
+            Next::Wait(wait) if !run.cancel && self.attempt < spec.attempts => Some(window::next_opening(&spec.windows, now + wait)),
+            _ => None,
+        };
+        let outcome = if run.cancel { Outcome::Cancelled } else { Outcome::Failed };
+        self.record(run, now, outcome, Some(failure), retry_at);
+        match retry_at {
+            Some(run_at) => self.state = State::Scheduled { run_at, waiting: Waiting::Retry },
+            None => self.end(now, outcome),
+        }
+    }
+
+    fn end(&mut self, at: Timestamp, outcome: Outcome) {
+        self.state = State::Ended { at, outcome };
+    }
+
+    fn record(&mut self, run: &Running, ended_at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
+        if self.history.len() >= HISTORY {
+            self.history.remove(1);
+        }
+        let attempt = self.attempt;
+        self.history.push(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at });
+    }
+
+    /// When something must be done with a job that is `spec` even if nobody asks: it expires, its
+    /// deadline comes, its lease ends without a grant to watch it, its result or itself is dropped.
+    pub fn wake_at(&self, spec: &Spec) -> Option<Timestamp> {
+        match &self.state {
+            State::Scheduled { .. } => spec.expires_at.into_iter().chain(spec.deadline_at).min(),
+            State::Running(run) => {
+                let lease = (!run.granted).then_some(run.lease_until);
+                spec.deadline_at.into_iter().chain(lease).min()
+            }
+            State::Ended { at, .. } => {
+                let result = self.result.is_some().then(|| match spec.keep_result {
+                    KeepResult::None => *at,
+                    KeepResult::Once => *at + Duration::from_hours(1),
+                    KeepResult::For(seconds) => *at + seconds.duration(),
+                });
+                result.into_iter().chain([*at + spec.retention.duration()]).min()
+            }
+        }
+    }
+
+    /// The due time of a scheduled job.
+    pub fn run_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Scheduled { run_at, .. } => Some(run_at),
+            _ => None,
+        }
+    }
+
+    /// The attempt under way.
+    pub fn running(&self) -> Option<&Running> {
+        match &self.state {
+            State::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing can change it any more.
+    pub fn ended(&self) -> Option<Outcome> {
+        match self.state {
+            State::Ended { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What a job is, what may happen to it, and when it is tried again. Pure.
+//!
+//! Read in this order: [`spec`] (what it is), [`life`] (what happens to it), [`retry`] (the wait
+//! before another attempt), [`payload`] (what it carries), [`name`] (how things are called).
+
+pub mod life;
+pub mod name;
+pub mod payload;
+pub mod retry;
+pub mod spec;
+
+use std::sync::Arc;
+
+pub use life::{Event, Life, Outcome, Revision, State, Token, Version};
+pub use name::{JobId, QueueName, TypeName};
+pub use payload::{Body, Encoding, Payload};
+pub use spec::{Attributes, Spec, Value};
+
+/// One unit of work: what it is, what it carries, where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// What it is.
+    pub spec: Arc<Spec>,
+    /// What it carries.
+    pub data: Body,
+    /// Where it stands.
+    pub life: Life,
+}
+
+impl Job {
+    /// The same job after `event`; see [`Life::apply`].
+    ///
+    /// # Errors
+    ///
+    /// [`life::Refused`] if `event` cannot follow where the job stands.
+    pub fn apply(&self, event: Event, now: crate::time::Timestamp) -> Result<Self, life::Refused> {
+        let life = self.life.apply(&self.spec, event, now)?;
+        Ok(Self { id: self.id.clone(), spec: Arc::clone(&self.spec), data: self.data.clone(), life })
+    }
+}

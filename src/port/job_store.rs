@@ -1,0 +1,344 @@
+//! Durable jobs, heads and configuration.
+//!
+//! A store keeps and compares; it never decides. Every write is conditional, every call takes and
+//! returns many, and a job is **found by its own record**: by [`JobStore::due`] from its `run_at`
+//! on while it is scheduled, and by [`JobStore::overdue`] from its `wake_at` on in every state. A
+//! store whose index is apart from the record writes the index entry first.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, TypeName, Value},
+    queue::{
+        GrantBatch, Head,
+        head::BatchId,
+        order::{Order, Position},
+    },
+    time::Timestamp,
+};
+
+/// Why a store could not do as asked. One variant per thing the caller would do about it.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store is over its capacity or out of room; nothing was written. Repeat after `retry_after`.
+    #[error("the store takes no more writes now: {message}")]
+    Throttled {
+        /// How long to wait.
+        retry_after: Duration,
+        /// What is short.
+        message: String,
+    },
+    /// No answer: the write may or may not have happened. Repeat what is idempotent.
+    #[error("the store did not answer: {0}")]
+    Unavailable(String),
+    /// What is stored is not what was written. Repeating cannot help; a person must look.
+    #[error("the store holds something damaged: {0}")]
+    Corrupt(String),
+}
+
+/// What must stand in a place for a write to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect<T> {
+    /// Nothing.
+    Absent,
+    /// This.
+    Is(T),
+}
+
+/// A name that leads to a job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A correlation key, unique among the live jobs of a type.
+    Correlation(TypeName, String),
+    /// A unique key of a type.
+    Unique(TypeName, String),
+    /// A client's `Idempotency-Key`.
+    Idempotency(String),
+}
+
+/// A conditional write of one record.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Adds a job, unless its id is taken.
+    AddJob(Job),
+    /// Replaces a job's record if its revision is `was`. `all` is false when only its life changed.
+    SetJob {
+        /// The new record; its revision is not `was`.
+        job: Job,
+        /// The revision it was made from.
+        was: Revision,
+        /// Whether what it is or carries changed too.
+        all: bool,
+    },
+    /// Removes a job, with its body, if its revision is `was`.
+    RemoveJob {
+        /// Which.
+        id: JobId,
+        /// The revision that was read.
+        was: Revision,
+    },
+    /// Points a key at a job.
+    SetKey {
+        /// The key.
+        key: Key,
+        /// The job.
+        job: JobId,
+        /// What the key must point at now.
+        was: Expect<JobId>,
+    },
+    /// Writes a grant batch; batches are never changed, so no condition is needed.
+    AddBatch(QueueName, GrantBatch),
+    /// Removes a batch that no head names.
+    RemoveBatch(QueueName, BatchId),
+    /// Replaces a queue's head if its version is the given one (absent: there is none yet).
+    SetHead {
+        /// The queue.
+        queue: QueueName,
+        /// The new head; its version is one more than that of the old.
+        head: Head,
+        /// The version it was made from.
+        was: Expect<u64>,
+    },
+    /// Goes on only if the item `key` of `kind` has this version (0: is absent).
+    RequireItem {
+        /// The kind of item.
+        kind: ItemKind,
+        /// Its name.
+        name: String,
+        /// The version.
+        version: u64,
+    },
+    /// Puts (or with no bytes removes) an item of configuration if it has version `was` (0: is absent).
+    SetItem {
+        /// The kind of item.
+        kind: ItemKind,
+        /// Its name.
+        name: String,
+        /// The version that was read.
+        was: u64,
+        /// The new version.
+        version: u64,
+        /// JSON; none removes it.
+        bytes: Option<Vec<u8>>,
+    },
+}
+
+/// The kinds of small named records that are read whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ItemKind {
+    /// [`crate::queue::config::QueueItem`].
+    Queue,
+    /// [`crate::queue::config::TypeItem`].
+    Type,
+    /// A token's hash and scopes.
+    Token,
+    /// A background operation.
+    Operation,
+}
+
+impl ItemKind {
+    /// The kind's name where it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Type => "type",
+            Self::Token => "token",
+            Self::Operation => "operation",
+        }
+    }
+}
+
+/// Conditional writes, in an order of which any prefix is safe. No record is written twice in one.
+pub type Txn = Vec<Write>;
+
+/// What became of a [`Txn`].
+#[derive(Clone, Debug)]
+pub enum Committed {
+    /// Every write happened, and is durable.
+    All,
+    /// The condition of write `step` did not hold. An atomic store wrote nothing; another wrote what comes before.
+    Refused {
+        /// Which write.
+        step: usize,
+        /// What stands there instead.
+        standing: Standing,
+    },
+}
+
+/// What stands where a write was refused.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// Nothing.
+    Nothing,
+    /// This job.
+    Job(Box<Job>),
+    /// A key that points at this job.
+    Key(JobId),
+    /// A head or item of this version.
+    Version(u64),
+}
+
+/// A question for due jobs of one queue.
+#[derive(Clone, Debug)]
+pub struct DueQuery {
+    /// The queue.
+    pub queue: QueueName,
+    /// Only critical jobs, or only the others.
+    pub critical: bool,
+    /// Only jobs of these types.
+    pub types: Vec<TypeName>,
+    /// Only this partition; none means all, merged in order.
+    pub partition: Option<String>,
+    /// How they are ordered.
+    pub order: Order,
+    /// Only jobs due at this instant or before.
+    pub until: Timestamp,
+    /// Only jobs after this place in the order.
+    pub after: Option<Position>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// Due jobs, in order.
+#[derive(Clone, Debug, Default)]
+pub struct DuePage {
+    /// The jobs. A body over 1 KiB is [`Body::Beside`].
+    pub jobs: Vec<Job>,
+    /// Whether there are more.
+    pub more: bool,
+    /// The earliest `run_at` after `until` of the types asked for, if there is any.
+    pub next_due: Option<Timestamp>,
+}
+
+/// A question for a list of jobs, newest first by creation.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// Only this type.
+    pub job_type: Option<TypeName>,
+    /// Only this queue.
+    pub queue: Option<QueueName>,
+    /// Only these states; empty means every one.
+    pub states: Vec<StateFilter>,
+    /// Only with these attribute values.
+    pub attributes: BTreeMap<String, Value>,
+    /// Only created at this instant or later.
+    pub from: Option<Timestamp>,
+    /// Only created before this instant.
+    pub to: Option<Timestamp>,
+    /// Go on after this job of the page before.
+    pub cursor: Option<String>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// A state to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StateFilter {
+    /// Waiting.
+    Scheduled,
+    /// Under way.
+    Running,
+    /// Ended so.
+    Ended(Outcome),
+}
+
+/// A page of a list. May be short, even empty, and yet have a cursor, so that a rare match takes several calls.
+#[derive(Clone, Debug, Default)]
+pub struct ListPage {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where the next page starts; none on the last.
+    pub next_cursor: Option<String>,
+}
+
+/// How many jobs there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Of this queue.
+    pub queue: QueueName,
+    /// Of this type.
+    pub job_type: TypeName,
+    /// In this state.
+    pub state: StateFilter,
+    /// This many.
+    pub jobs: u64,
+}
+
+/// A stored item of configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u64,
+    /// JSON.
+    pub bytes: Vec<u8>,
+}
+
+/// Durable jobs, one writer at a time per record.
+///
+/// After `Ok`, a write is durable and every later read sees it. Wrappers (metrics, faults) implement
+/// every method, so that none is bypassed by a default.
+#[async_trait]
+pub trait JobStore: Send + Sync {
+    /// Takes each transaction on its own, in the order given: one answer per transaction.
+    ///
+    /// Within one, writes are taken in order and stop at the first refused. After
+    /// [`StoreError::Unavailable`] each may or may not have happened.
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError>;
+
+    /// The longest a write may be under way after its conditions were seen to hold; zero if transactions are atomic.
+    fn flight(&self) -> Duration;
+
+    /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
+
+    /// The bodies that are kept beside these jobs, in their order.
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError>;
+
+    /// Due jobs: one page per question. Several callers may be given the same job; `commit` lets one of them win.
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
+
+    /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in their order from after `after` on.
+    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError>;
+
+    /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it.
+    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+
+    /// At most `limit` running jobs of `queue`, by id from after `after` on.
+    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError>;
+
+    /// A queue's head with the batches that it names, if it has one.
+    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError>;
+
+    /// The batches stored for `queue`, named or not.
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError>;
+
+    /// What these keys point at, in their order.
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError>;
+
+    /// A page of jobs.
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
+
+    /// How many jobs there are by queue, type and state; none are left out, zeros may be.
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError>;
+
+    /// Every item of a kind, by name.
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
+
+    /// A number that changes whenever a queue or a type does.
+    async fn items_version(&self) -> Result<u64, StoreError>;
+}
+
+/// A store that is shared.
+pub type SharedStore = Arc<dyn JobStore>;
+
+/// Whether a body is kept beside its job rather than in it.
+pub const INLINE_BYTES: usize = 1024;
+
+/// Whether `body` is too large to be kept in its job's record.
+pub fn beside(body: &Body) -> bool {
+    body.inline().is_some_and(|payload| payload.bytes.len() > INLINE_BYTES)
+}

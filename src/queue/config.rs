@@ -1,0 +1,370 @@
+//! What an owner says of a queue and of a job type: plain data in the shapes of the API.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{matcher::Matcher, window::Window};
+use crate::{
+    job::{QueueName, TypeName, retry::Retry, spec::KeepResult},
+    time::Seconds,
+};
+
+/// Most candidates that one tick looks at.
+pub const SCAN_BOUND: u32 = 1000;
+/// Most live grants of a queue; critical jobs are exempt.
+pub const MAX_RUNNING: u64 = 10_000;
+/// Most constraints of a queue.
+pub const MAX_CONSTRAINTS: usize = 32;
+
+/// How a queue admits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueConfig {
+    /// Most weight that runs at once; absent means unlimited, 0 admits nothing.
+    pub concurrency: Option<u32>,
+    /// Which candidate goes first (default `time`).
+    pub order: OrderKind,
+    /// The step in which `order: time` looks at due times (default 60; 0 to 300, 0 means exact).
+    pub order_step_seconds: Seconds,
+    /// With `order: priority`, this long a wait counts as one step of priority.
+    pub ageing_seconds: Option<Seconds>,
+    /// The attribute whose values take turns.
+    pub partition_by: Option<String>,
+    /// Limits on what matches a condition.
+    pub constraints: Vec<Constraint>,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            concurrency: None,
+            order: OrderKind::Time,
+            order_step_seconds: Seconds::new(60),
+            ageing_seconds: None,
+            partition_by: None,
+            constraints: Vec::new(),
+        }
+    }
+}
+
+/// Which candidate goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderKind {
+    /// Due time in steps, then priority, then exact time, then id.
+    #[default]
+    Time,
+    /// Priority, then due time, then id.
+    Priority,
+}
+
+/// A limit on the jobs that match a condition, each distinct value of an attribute apart if `per` is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constraint {
+    /// Its name in explanations: unique in its queue, 1 to 64 bytes.
+    pub name: String,
+    /// Which jobs it counts (default: every job).
+    #[serde(default, rename = "match")]
+    pub matcher: Matcher,
+    /// The attribute each value of which has the limit to itself; a job without it is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// Most weight that runs at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// Most attempts that start in a stretch of time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// A token bucket: `count` attempts per `per_seconds`, `burst` at once. A token is an attempt, whatever its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Tokens that come back in `per_seconds` (1 to 1000000).
+    pub count: u32,
+    /// The stretch (0.001 to 2592000).
+    pub per_seconds: Seconds,
+    /// The bucket's capacity (default `count`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// How jobs of one kind are run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TypeConfig {
+    /// The queue its jobs wait in (default `default`).
+    pub queue: QueueName,
+    /// Where its jobs go (default: pull workers).
+    pub target: TargetConfig,
+    /// Whether a job may be started twice (default `at_least_once`).
+    pub delivery: Delivery,
+    /// Most attempts (default 3, with `at_most_once` 1; 1 to 65535).
+    pub attempts: Option<u16>,
+    /// Most weight of this type that runs at once.
+    pub concurrency: Option<u32>,
+    /// From claim to result (default 86400).
+    pub timeout_seconds: Seconds,
+    /// How long a push target may take to answer (default 30).
+    pub response_timeout_seconds: Seconds,
+    /// How long a pull worker may be silent (default 30).
+    pub lease_seconds: Seconds,
+    /// From a job's creation to its end, at most.
+    pub deadline_seconds: Option<Seconds>,
+    /// What follows a failed attempt.
+    pub retry: Retry,
+    /// Its jobs' priority (default 100).
+    pub priority: i32,
+    /// Its jobs' weight (default 1).
+    pub weight: u32,
+    /// Attributes extracted from the data: name to JSON pointer, at most 16.
+    pub attributes: BTreeMap<String, String>,
+    /// When on the clock its jobs may start.
+    pub windows: Vec<Window>,
+    /// How long a result can be read.
+    pub keep_result: KeepResult,
+    /// How long an ended job is kept (default 30 days; 0 deletes it at its end).
+    pub retention_seconds: Seconds,
+    /// What frees a job's slot (default `at_lease_end`).
+    pub release: Release,
+    /// Whether a push is claimed before it is sent (default `claim`).
+    pub start: Start,
+    /// What an answer that does not come in time means (default `fail`).
+    pub on_no_answer: OnNoAnswer,
+    /// Who is told when a job ends.
+    pub callback_url: Option<Url>,
+    /// Passed on to the worker.
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Default for TypeConfig {
+    fn default() -> Self {
+        Self {
+            queue: "default".parse().expect("a good name"),
+            target: TargetConfig::default(),
+            delivery: Delivery::AtLeastOnce,
+            attempts: None,
+            concurrency: None,
+            timeout_seconds: Seconds::new(86_400),
+            response_timeout_seconds: Seconds::new(30),
+            lease_seconds: Seconds::new(30),
+            deadline_seconds: None,
+            retry: Retry::default(),
+            priority: 100,
+            weight: 1,
+            attributes: BTreeMap::new(),
+            windows: Vec::new(),
+            keep_result: KeepResult::default(),
+            retention_seconds: Seconds::new(30 * 86_400),
+            release: Release::AtLeaseEnd,
+            start: Start::Claim,
+            on_no_answer: OnNoAnswer::Fail,
+            callback_url: None,
+            headers: BTreeMap::new(),
+        }
+    }
+}
+
+/// Whether a job may be started twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Tried again until it succeeds or its attempts are spent.
+    #[default]
+    AtLeastOnce,
+    /// Started at most one time, ever; any doubt ends it `failed` with reason `unknown`.
+    AtMostOnce,
+}
+
+/// What frees the slot of a worker that is not heard of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Release {
+    /// The end of its lease.
+    #[default]
+    AtLeaseEnd,
+    /// A report or `timeout_seconds`, so that work which ignores its lease is never overlapped.
+    OnReport,
+}
+
+/// Whether a push is claimed before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// Yes: the job is `running` while its target works.
+    #[default]
+    Claim,
+    /// No: one write less for synchronous push without limits.
+    Plain,
+}
+
+/// What an answer that does not come in time means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnNoAnswer {
+    /// The attempt failed with reason `timeout`.
+    #[default]
+    Fail,
+    /// The attempt goes on until its callback or its timeout.
+    Wait,
+}
+
+/// Where a type's jobs go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TargetConfig {
+    /// Pull workers lease them.
+    Pull(Pull),
+    /// They are posted to a URL.
+    Push(Box<Push>),
+}
+
+impl Default for TargetConfig {
+    fn default() -> Self {
+        Self::Pull(Pull { pull: true })
+    }
+}
+
+/// `{"pull": true}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pull {
+    /// Always true.
+    pub pull: bool,
+}
+
+/// A URL that jobs are posted to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Push {
+    /// The URL; `{type}` and `{id}` in it are replaced.
+    pub url: String,
+    /// Sent with every request.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// HTTP Basic credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic_auth: Option<BasicAuth>,
+    /// Secrets that sign every request; write-only. Two while one replaces the other.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub signing_secret: Secrets,
+    /// How the request's body is written.
+    #[serde(default)]
+    pub encoding: PushEncoding,
+}
+
+/// HTTP Basic credentials; the password is write-only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BasicAuth {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for BasicAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BasicAuth({}, ..)", self.username)
+    }
+}
+
+/// One secret, or two while one replaces the other.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Secrets {
+    /// None.
+    #[default]
+    None,
+    /// One.
+    One(String),
+    /// One or two.
+    Many(Vec<String>),
+}
+
+impl Secrets {
+    /// The secrets.
+    pub fn list(&self) -> &[String] {
+        match self {
+            Self::None => &[],
+            Self::One(secret) => std::slice::from_ref(secret),
+            Self::Many(secrets) => secrets,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secrets({})", self.list().len())
+    }
+}
+
+/// How a push request's body is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PushEncoding {
+    /// JSON.
+    #[default]
+    Json,
+    /// MessagePack.
+    Msgpack,
+}
+
+/// A queue as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueItem {
+    /// What its owner said.
+    pub config: QueueConfig,
+    /// Whether it holds everything.
+    pub paused: bool,
+    /// Raised by every change of the queue or of a limit of one of its types.
+    pub version: u64,
+}
+
+/// A job type as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeItem {
+    /// What its owner said.
+    pub config: TypeConfig,
+    /// Raised by every change.
+    pub version: u64,
+}
+
+/// All that decides a queue's admissions, as one tick sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// The queue's version that this was read at.
+    pub version: u64,
+    /// The queue's own configuration.
+    pub queue: QueueConfig,
+    /// Whether it holds everything.
+    pub paused: bool,
+    /// The limits of its types that have one.
+    pub types: BTreeMap<TypeName, u32>,
+}
+
+impl Limits {
+    /// Whether anything is limited, so that the queue needs a head.
+    pub fn any(&self) -> bool {
+        self.paused || self.queue.concurrency.is_some() || !self.queue.constraints.is_empty() || !self.types.is_empty()
+    }
+
+    /// The attributes that constraints look at: what a grant must remember of its job.
+    pub fn declared(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        for constraint in &self.queue.constraints {
+            constraint.matcher.declare(&mut names);
+            names.extend(constraint.per.as_deref());
+        }
+        names
+    }
+}

@@ -1,0 +1,154 @@
+//! Matchers: conditions on a job that say whether a constraint counts it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{Attributes, TypeName, Value};
+
+/// Conditions that all hold for a job that matches; an empty one matches every job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Matcher {
+    /// The job's type: a name or a list of names.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub job_type: Option<Condition>,
+    /// The job's priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Condition>,
+    /// The job's attributes, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attribute: BTreeMap<String, Condition>,
+    /// Every one of these matches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub all: Vec<Matcher>,
+    /// At least one of these matches, unless the list is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub any: Vec<Matcher>,
+    /// This does not match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not: Option<Box<Matcher>>,
+}
+
+/// A condition on one value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Condition {
+    /// It equals this.
+    Equals(Value),
+    /// It is one of these.
+    In(Vec<Value>),
+    /// Everything that is given here holds.
+    Test(Box<Test>),
+}
+
+/// Comparisons on one value; all that are given hold. An absent value passes only `exists: false`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Test {
+    /// It equals this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eq: Option<Value>,
+    /// It is one of these.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub within: Option<Vec<Value>>,
+    /// It is less than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lt: Option<Value>,
+    /// It is at most this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lte: Option<Value>,
+    /// It is more than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gt: Option<Value>,
+    /// It is at least this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gte: Option<Value>,
+    /// It is a text that starts with this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Whether it is there at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exists: Option<bool>,
+}
+
+/// What a matcher looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The job's type.
+    pub job_type: &'a TypeName,
+    /// Its priority.
+    pub priority: i32,
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+}
+
+impl Matcher {
+    /// Whether `subject` meets every condition.
+    pub fn matches(&self, subject: Subject<'_>) -> bool {
+        let job_type = Value::Text(subject.job_type.as_str().to_owned());
+        let priority = Value::Number(subject.priority.into());
+        self.job_type.as_ref().is_none_or(|c| c.holds(Some(&job_type)))
+            && self.priority.as_ref().is_none_or(|c| c.holds(Some(&priority)))
+            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name)))
+            && self.all.iter().all(|m| m.matches(subject))
+            && (self.any.is_empty() || self.any.iter().any(|m| m.matches(subject)))
+            && self.not.as_ref().is_none_or(|m| !m.matches(subject))
+    }
+
+    /// The names of all attributes that it looks at, added to `names`.
+    pub fn declare<'a>(&'a self, names: &mut std::collections::BTreeSet<&'a str>) {
+        names.extend(self.attribute.keys().map(String::as_str));
+        for inner in self.all.iter().chain(&self.any).chain(self.not.as_deref()) {
+            inner.declare(names);
+        }
+    }
+}
+
+impl Condition {
+    /// Whether the condition holds for `value`, which may be absent.
+    pub fn holds(&self, value: Option<&Value>) -> bool {
+        match (self, value) {
+            (Self::Test(test), value) => test.holds(value),
+            (_, None) => false,
+            (Self::Equals(wanted), Some(value)) => equal(wanted, value),
+            (Self::In(list), Some(value)) => list.iter().any(|wanted| equal(wanted, value)),
+        }
+    }
+}
+
+impl Test {
+    fn holds(&self, value: Option<&Value>) -> bool {
+        use std::cmp::Ordering::{Equal, Greater, Less};
+        let Some(value) = value else {
+            return *self == Self { exists: Some(false), ..Self::default() };
+        };
+        let compares = |bound: &Option<Value>, fits: &[std::cmp::Ordering]| {
+            bound.as_ref().is_none_or(|bound| compare(value, bound).is_some_and(|order| fits.contains(&order)))
+        };
+        self.exists != Some(false)
+            && self.eq.as_ref().is_none_or(|wanted| equal(wanted, value))
+            && self.within.as_ref().is_none_or(|list| list.iter().any(|wanted| equal(wanted, value)))
+            && compares(&self.lt, &[Less])
+            && compares(&self.lte, &[Less, Equal])
+            && compares(&self.gt, &[Greater])
+            && compares(&self.gte, &[Greater, Equal])
+            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Value::Text(text) if text.starts_with(prefix)))
+    }
+}
+
+fn equal(a: &Value, b: &Value) -> bool {
+    compare(a, b) == Some(std::cmp::Ordering::Equal)
+}
+
+/// How two values compare; a text and a number do not.
+fn compare(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
+    match (a, b) {
+        (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
+        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,18 @@
+//! Who may start now: order, limits, matchers, windows, the head. Pure.
+//!
+//! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
+//! (**where a job is admitted**), [`matcher`], [`rate`] and [`window`] (what limits are made of),
+//! [`head`] (where decisions are recorded).
+
+pub mod admission;
+pub mod config;
+pub mod head;
+pub mod matcher;
+pub mod order;
+pub mod rate;
+pub mod window;
+
+pub use admission::{Admission, Candidate, Usage, Verdict};
+pub use config::{Limits, QueueConfig, TypeConfig};
+pub use head::{Grant, GrantBatch, Head, Rule};
+pub use order::Order;

@@ -1,0 +1,65 @@
+//! The order of a queue's candidates.
+//!
+//! Both orders are merges of *streams*: the due jobs of one partition, type and priority, by due
+//! time. Within a stream every order agrees, so one index serves them all, and changing a queue's
+//! order, step or ageing moves nothing: see [`Order::key`].
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{OrderKind, QueueConfig};
+use crate::{job::JobId, time::Timestamp};
+
+/// How candidates are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Due time in steps of this many milliseconds (0: exact), then priority, then exact time, then id.
+    Time {
+        /// The step.
+        step_millis: u64,
+    },
+    /// Priority, then due time, then id; this many milliseconds of waiting, if any, count as one step of priority.
+    Priority {
+        /// The wait that is worth a step.
+        ageing_millis: Option<u64>,
+    },
+}
+
+/// A place in a queue's order. Smaller goes first.
+pub type Key = (i128, i64, i64, JobId);
+
+/// Where a scan of a queue stopped: the last job looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Its partition.
+    pub partition: String,
+    /// Its priority.
+    pub priority: i32,
+    /// Its due time.
+    pub run_at: Timestamp,
+    /// Its id.
+    pub id: JobId,
+}
+
+impl Order {
+    /// The order that `config` asks for.
+    pub fn of(config: &QueueConfig) -> Self {
+        match config.order {
+            OrderKind::Time => Self::Time { step_millis: config.order_step_seconds.millis() },
+            OrderKind::Priority => Self::Priority { ageing_millis: config.ageing_seconds.map(crate::time::Seconds::millis) },
+        }
+    }
+
+    /// Where a job of this priority, due time and id stands. Among jobs of one priority the key grows
+    /// with (due time, id), whatever the order.
+    pub fn key(self, priority: i32, run_at: Timestamp, id: &JobId) -> Key {
+        let (priority, at) = (i64::from(priority), run_at.millis());
+        match self {
+            Self::Time { step_millis: 0 } => (at.into(), priority, 0, id.clone()),
+            Self::Time { step_millis } => (i128::from(at.div_euclid(step_millis as i64)), priority, at, id.clone()),
+            Self::Priority { ageing_millis: None | Some(0) } => (priority.into(), at, 0, id.clone()),
+            Self::Priority { ageing_millis: Some(step) } => {
+                (i128::from(priority) * i128::from(step) + i128::from(at), priority, at, id.clone())
+            }
+        }
+    }
+}
