@@ -11,3 +11,4 @@ pub mod job;
 pub mod port;
 pub mod queue;
 pub mod time;
+pub mod engine;

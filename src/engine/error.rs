@@ -1,0 +1,97 @@
+//! Why a verb could not do as asked, in words that a client can act on.
+
+use std::time::Duration;
+
+use crate::{
+    job::{JobId, life::Refused},
+    port::StoreError,
+};
+
+/// The answer to a request that changes nothing. Each has a stable code; `api/error.rs` is the one
+/// table from these to HTTP statuses.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A value is outside its bounds.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// A stable word, such as `invalid_field` or `weight_over_limit`.
+        code: &'static str,
+        /// The field, as the client wrote it: `constraints[2].rate.count`.
+        field: String,
+        /// What it must be.
+        message: String,
+    },
+    /// There is no such thing.
+    #[error("there is no {what}")]
+    NotFound {
+        /// `job_not_found`, `job_type_not_found`, `queue_not_found`, ...
+        code: &'static str,
+        /// What was looked for, named.
+        what: String,
+    },
+    /// It clashes with what is there.
+    #[error("{message}")]
+    Conflict {
+        /// Such as `correlation_key_taken`, `id_taken`, `not_running`, `handed_on`.
+        code: &'static str,
+        /// What clashes.
+        message: String,
+        /// The job it clashes with.
+        holder: Option<JobId>,
+    },
+    /// A body is larger than it may be.
+    #[error("{field} is larger than {limit} bytes")]
+    TooLarge {
+        /// The field.
+        field: &'static str,
+        /// The most bytes.
+        limit: usize,
+    },
+    /// What was to be changed has changed since it was read.
+    #[error("it has changed since: its version is now {version}")]
+    Stale {
+        /// The version now.
+        version: u64,
+    },
+    /// It may not be done with these credentials.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The server takes no requests of this kind at present.
+    #[error("{message}")]
+    Unavailable {
+        /// When to try again.
+        retry_after: Duration,
+        /// Why.
+        message: String,
+    },
+    /// Something is broken; a person must look at the log.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// A value is wrong.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid { code: "invalid_field", field: field.into(), message: message.into() }
+    }
+
+    /// There is no such job.
+    pub fn no_job(id: &JobId) -> Self {
+        Self::NotFound { code: "job_not_found", what: format!("job {id}") }
+    }
+
+    /// What was asked cannot follow where the job stands.
+    pub fn refused(code: &'static str, refused: &Refused) -> Self {
+        Self::Conflict { code, message: refused.to_string(), holder: None }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Throttled { retry_after, message } => Self::Unavailable { retry_after, message },
+            StoreError::Unavailable(message) => Self::Unavailable { retry_after: Duration::from_secs(1), message },
+            StoreError::Corrupt(message) => Self::Internal(message),
+        }
+    }
+}

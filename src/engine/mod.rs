@@ -1,0 +1,6 @@
+//! The verbs.
+
+pub mod error;
+pub mod request;
+
+pub use error::Error;
