@@ -12,3 +12,6 @@ pub mod port;
 pub mod queue;
 pub mod time;
 pub mod engine;
+#[allow(missing_docs, unused_variables, clippy::todo, clippy::unused_async)]
+pub mod server;
+pub mod api;
