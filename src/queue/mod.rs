@@ -2,9 +2,10 @@
 //!
 //! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
 //! (**where a job is admitted**), [`matcher`], [`rate`] and [`window`] (what limits are made of),
-//! [`head`] (where decisions are recorded).
+//! [`head`] (where decisions are recorded), [`check`] (what is wrong with what somebody said).
 
 pub mod admission;
+pub mod check;
 pub mod config;
 pub mod head;
 pub mod matcher;
@@ -12,7 +13,11 @@ pub mod order;
 pub mod rate;
 pub mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use admission::{Admission, Candidate, Usage, Verdict};
+pub use check::Fault;
 pub use config::{Limits, QueueConfig, TypeConfig};
 pub use head::{Grant, GrantBatch, Head, Rule};
 pub use order::Order;

@@ -1,0 +1,4 @@
+//! Tables and properties of who may start now.
+
+mod check;
+mod window;
