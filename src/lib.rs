@@ -11,6 +11,9 @@ pub mod adapter;
 pub mod job;
 pub mod port;
 pub mod queue;
+#[cfg(feature = "server")]
+pub mod settings;
+pub mod signature;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod time;
