@@ -7,9 +7,17 @@
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
+pub mod adapter;
+#[cfg(feature = "server")]
+pub mod auth;
 pub mod job;
 pub mod port;
 pub mod queue;
+#[cfg(feature = "server")]
+pub mod settings;
+pub mod signature;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
 pub mod time;
 pub mod engine;
 #[allow(missing_docs, unused_variables, clippy::todo, clippy::unused_async)]
