@@ -22,4 +22,7 @@ pub mod time;
 pub mod engine;
 #[allow(missing_docs, unused_variables, clippy::todo, clippy::unused_async)]
 pub mod server;
+#[cfg(feature = "server")]
 pub mod api;
+#[cfg(feature = "server")]
+pub mod dashboard;

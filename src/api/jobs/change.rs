@@ -2,8 +2,6 @@
 //!
 //! Whoever may enqueue may do this to a single job, as to one's own; doing it to many is `admin`'s.
 
-use std::collections::BTreeMap;
-
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -20,7 +18,7 @@ use super::{
         error::Problem,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Params},
-        schema::{AnyValue, Value},
+        schema::{AnyValue, AttributeValue},
     },
     view::{Bodies, JobView},
 };
@@ -113,7 +111,7 @@ pub struct ReplayBody<'a> {
     /// Another weight.
     weight: Option<u32>,
     /// Other attributes.
-    #[schema(value_type = Option<BTreeMap<String, Value>>)]
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
     attributes: Option<Attributes>,
     /// Other windows.
     windows: Option<Vec<Window>>,
