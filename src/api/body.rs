@@ -206,6 +206,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
+    #[expect(clippy::option_option, reason = "absent differs from null")]
     struct Ask<'a> {
         #[serde(rename = "type")]
         kind: String,

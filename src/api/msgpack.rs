@@ -70,7 +70,8 @@ fn token(bytes: &[u8], at: usize) -> Result<Token, Malformed> {
     let marker = *rest.first().ok_or(Malformed::Cut)?;
     let scalar = |len: usize| Token { kind: Kind::Scalar, head: len, len, inner: 0 };
     let sized = |kind: Kind, head: usize, content: usize| Token { kind, head, len: head + content, inner: 0 };
-    let nest = |kind: Kind, head: usize, count: usize| Token { kind, head, len: head, inner: if kind == Kind::Map { count * 2 } else { count } };
+    let nest =
+        |kind: Kind, head: usize, count: usize| Token { kind, head, len: head, inner: if kind == Kind::Map { count * 2 } else { count } };
     let extension = |head: usize, content: usize| -> Result<Token, Malformed> {
         let tag = *rest.get(head - 1).ok_or(Malformed::Cut)?;
         Ok(sized(Kind::Extension(i8::from_be_bytes([tag])), head, content))
@@ -218,10 +219,10 @@ pub fn frame<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Err
 }
 
 /// An answer with its frames taken off.
-pub fn join(framed: Vec<u8>) -> Vec<u8> {
+pub fn join(framed: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(framed.len());
     let mut at = 0;
-    while let Ok(token) = token(&framed, at) {
+    while let Ok(token) = token(framed, at) {
         let from = if token.kind == Kind::Extension(FRAME) { at + token.head } else { at };
         out.extend_from_slice(&framed[from..at + token.len]);
         at += token.len;
@@ -303,7 +304,7 @@ mod tests {
             let bytes = pack(&value);
             let framed = rmp_serde::to_vec(&(1, Framed(bytes.clone()), "end")).unwrap();
             let wanted = [&[0x93, 1][..], &bytes, &[0xa3], b"end"].concat();
-            prop_assert_eq!(join(framed), wanted);
+            prop_assert_eq!(join(&framed), wanted);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+//! The `OpenAPI` document: what the handlers say of themselves, and what is true of all of them.
 //!
 //! Every operation with a body can fail in the ways that reading one can, and every one that needs
 //! a scope in the ways that asking for it can; those answers, both encodings and the shape of
@@ -119,9 +119,7 @@ fn both(content: &mut Value) {
 
 /// What the server sends of its own accord.
 fn webhooks() -> Value {
-    let signature = |name: &str, description: &str| {
-        json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}, "description": description})
-    };
+    let signature = |name: &str, description: &str| json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}, "description": description});
     let parameters = json!([
         signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
         signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),

@@ -1,4 +1,4 @@
-//! Schemas of the OpenAPI document for values whose form is no struct's: names, instants, spans,
+//! Schemas of the `OpenAPI` document for values whose form is no struct's: names, instants, spans,
 //! anything at all. Structs and enums derive theirs where they are defined.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use utoipa::{
 
 use super::jobs::view::JobView;
 use crate::{
-    job::{JobId, QueueName, TypeName, spec},
+    job::{Attributes, JobId, QueueName, TypeName, spec},
     queue::{config::Secrets, window::Window},
     time::{Seconds, Timestamp},
 };
@@ -57,7 +57,10 @@ schema!(
 schema!(
     Seconds,
     "Seconds",
-    ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0)).description(Some("A span in seconds; fractions down to a millisecond."))
+    ObjectBuilder::new()
+        .schema_type(Type::Number)
+        .minimum(Some(0))
+        .description(Some("A span in seconds; fractions down to a millisecond."))
 );
 
 /// Any value.
@@ -107,7 +110,13 @@ schema!(
         .schema_type(Type::Object)
         .property("from", clock_time("The opening, local time."))
         .property("to", clock_time("The closing, exclusive; at or before the opening it is the next day's."))
-        .property("days", ArrayBuilder::new().items(text().enum_values(Some(DAYS)).build()).min_items(Some(1)).description(Some("The days it opens on (default every day).")))
+        .property(
+            "days",
+            ArrayBuilder::new()
+                .items(text().enum_values(Some(DAYS)).build())
+                .min_items(Some(1))
+                .description(Some("The days it opens on (default every day)."))
+        )
         .property("tz", text().description(Some("The IANA name of the time zone (default UTC).")))
         .required("from")
         .required("to")
@@ -171,7 +180,8 @@ pub struct PushRequest {
     #[schema(value_type = AnyValue)]
     data: AnyValue,
     /// What limits look at.
-    attributes: std::collections::BTreeMap<String, AttributeValue>,
+    #[schema(value_type = BTreeMap<String, AttributeValue>)]
+    attributes: Attributes,
     /// Where the result goes if it comes later than the answer.
     callback: PushCallback,
 }

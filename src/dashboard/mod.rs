@@ -53,7 +53,10 @@ pub fn route(options: &DashboardOptions) -> Router {
 
 /// The page with its parts in their places.
 fn page(options: &DashboardOptions) -> String {
-    let embed = options.embed.as_ref().map(|url| format!("<iframe id=\"embed\" title=\"embedded page\" src=\"{}\"></iframe>", escaped(url.as_str())));
+    let embed = options
+        .embed
+        .as_ref()
+        .map(|url| format!("<iframe id=\"embed\" title=\"embedded page\" src=\"{}\"></iframe>", escaped(url.as_str())));
     PAGE.replace("{{title}}", &escaped(&options.title))
         .replace("{{embed}}", &embed.unwrap_or_default())
         .replace("{{version}}", env!("CARGO_PKG_VERSION"))
@@ -96,14 +99,17 @@ mod tests {
         let plain = policy(&DashboardOptions::default());
         assert!(plain.starts_with("default-src 'none'; script-src 'sha256-") && plain.contains("frame-src 'none'"), "{plain}");
         assert!(!plain.contains("unsafe"));
-        let embedding = policy(&DashboardOptions { embed: Some("https://example.com/board".parse().unwrap()), ..DashboardOptions::default() });
+        let embedding =
+            policy(&DashboardOptions { embed: Some("https://example.com/board".parse().unwrap()), ..DashboardOptions::default() });
         assert!(embedding.contains("frame-src https://example.com;"), "{embedding}");
     }
 
     #[test]
     fn the_page_needs_nothing_from_outside() {
         let page = page(&DashboardOptions::default());
-        assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
+        for outside in ["src=", "href=\"http", "@import", "url(", "import "] {
+            assert!(!page.contains(outside), "{outside}");
+        }
         assert!(!page.contains(" style=") && !page.contains(" onclick="), "inline styles and handlers are refused by the policy");
         assert!(page.contains(SCRIPT) && page.contains(STYLE) && !page.contains("{{"), "every part is in its place");
     }

@@ -75,12 +75,14 @@ pub struct ReportBody<'a> {
     /// With `failed`: whether another attempt makes sense (default true).
     retryable: Option<bool>,
     /// When the worker was done. It is read and not kept: the server's own clock is what counts.
-    finished_at: Option<Timestamp>,
+    #[serde(default, rename = "finished_at")]
+    #[schema(rename = "finished_at")]
+    _finished_at: Option<Timestamp>,
 }
 
 impl ReportBody<'_> {
     /// The same report, about the job in the path.
-    fn about(mut self, path: JobPath) -> Result<Self, Problem> {
+    fn about(mut self, path: &JobPath) -> Result<Self, Problem> {
         if self.id.get_or_insert_with(|| path.id.clone()) != &path.id {
             return Err(Problem::invalid("id", "differs from the id in the path"));
         }
@@ -131,7 +133,7 @@ fn details(payload: &Payload) -> Result<String, Problem> {
 /// Report the result of an attempt.
 ///
 /// The same report again is a harmless 200; one for an attempt that is not running is 409 and changes nothing.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}", tag = "workers", request_body = ReportBody,
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}", operation_id = "report", tag = "workers", request_body = ReportBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
@@ -140,7 +142,7 @@ fn details(payload: &Payload) -> Result<String, Problem> {
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn report(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: ReportBody<'_> = body.read()?;
-    let report = ask.about(path)?.into_report(&body, &api, token)?;
+    let report = ask.about(&path)?.into_report(&body, &api, token)?;
     let answer = api.server.report(vec![report]).await.pop();
     let job = answer.unwrap_or_else(|| Err(crate::engine::Error::Internal("a report has no answer".into())))?;
     Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Small)).etag(job.life.revision.0).into_response())
@@ -172,7 +174,7 @@ pub struct BeatView {
 }
 
 /// Extend an attempt's lease, say how far it is, and learn of a cancel.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", tag = "workers", request_body = HeartbeatBody,
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 200, description = "The lease is extended", body = BeatView),
@@ -190,14 +192,8 @@ pub async fn heartbeat(State(api): State<Api>, accept: Accept, Holder(token): Ho
         None if ask.note.is_some() => return Err(Problem::invalid("note", "needs progress beside it")),
         None => None,
     };
-    let beat = Heartbeat {
-        id: path.id,
-        job_type: Some(path.job_type),
-        attempt: ask.attempt,
-        token,
-        lease_seconds: ask.lease_seconds,
-        progress,
-    };
+    let beat =
+        Heartbeat { id: path.id, job_type: Some(path.job_type), attempt: ask.attempt, token, lease_seconds: ask.lease_seconds, progress };
     let beat = api.server.heartbeat(beat).await?;
     Ok(accept.ok(BeatView { cancel: beat.cancel, expires_at: beat.expires_at }).into_response())
 }
