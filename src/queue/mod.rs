@@ -12,6 +12,9 @@ pub mod order;
 pub mod rate;
 pub mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub use admission::{Admission, Candidate, Usage, Verdict};
 pub use config::{Limits, QueueConfig, TypeConfig};
 pub use head::{Grant, GrantBatch, Head, Rule};

@@ -1,0 +1,3 @@
+//! Tables and properties of who may start now.
+
+mod window;
