@@ -7,8 +7,11 @@
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
+pub mod adapter;
 pub mod job;
 pub mod port;
 pub mod queue;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod time;
 pub mod engine;

@@ -1,0 +1,6 @@
+//! What tests are built from: jobs, faults, and the suites that every adapter passes.
+//!
+//! It is part of the library, behind the feature `testkit`, so that an adapter in another crate can run the same suites.
+
+pub mod builders;
+pub mod faults;
