@@ -8,10 +8,18 @@
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
 pub mod adapter;
+pub mod engine;
 pub mod job;
 pub mod port;
 pub mod queue;
-#[cfg(feature = "testkit")]
+#[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "server")]
+pub mod settings;
+pub mod signature;
+#[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod time;
-pub mod engine;
+
+#[cfg(feature = "server")]
+pub use server::Server;

@@ -2,7 +2,10 @@
 //!
 //! [`memory`] is the reference for the job store.
 
+#[cfg(feature = "http")]
+pub mod http;
 mod listing;
 pub mod memory;
+pub mod system;
 
 pub use listing::Cursor;

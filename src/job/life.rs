@@ -172,6 +172,8 @@ pub struct Entry {
     pub error: Option<Failure>,
     /// When the next attempt was planned for, if one was.
     pub retry_at: Option<Timestamp>,
+    /// The attempt's secret, so that a repeated report is known for one.
+    pub token: Token,
 }
 
 /// How many entries of history a job keeps: the first, and the latest of the rest.
@@ -210,6 +212,17 @@ pub struct ResultBody {
 }
 
 impl ResultBody {
+    /// The result that `body` is; none if it is kept beside a job, which results never are.
+    pub fn of(body: &Body) -> Option<Self> {
+        match body {
+            Body::Inline(payload) => Some(Self { encoding: payload.encoding, bytes: payload.bytes.clone(), object: None }),
+            Body::Object { encoding, key, len } => {
+                Some(Self { encoding: *encoding, bytes: bytes::Bytes::new(), object: Some((key.clone(), *len)) })
+            }
+            Body::Beside(_) => None,
+        }
+    }
+
     /// The result as a body.
     pub fn body(&self) -> Body {
         match &self.object {
@@ -476,7 +489,7 @@ impl Life {
             self.history.remove(1);
         }
         let attempt = self.attempt;
-        self.history.push(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at });
+        self.history.push(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token: run.token });
     }
 
     /// When something must be done with a job that is `spec` even if nobody asks: it expires, its

@@ -1,6 +1,11 @@
-//! What tests are built from: jobs, faults, and the suites that every adapter passes.
+//! What tests are built from: time and chance that are arguments, jobs, faults, and the suites that every adapter passes.
 //!
 //! It is part of the library, behind the feature `testkit`, so that an adapter in another crate can run the same suites.
 
 pub mod builders;
+pub mod clock;
+pub mod entropy;
 pub mod faults;
+
+pub use clock::FakeClock;
+pub use entropy::SeededEntropy;

@@ -1,0 +1,190 @@
+//! Reading settings from where operators leave them.
+
+use std::{collections::BTreeSet, path::Path};
+
+use figment::{
+    Figment, Metadata, Profile, Provider,
+    error::Kind,
+    providers::{Format, Serialized, Toml},
+    value::{Dict, Map, Value},
+};
+use serde::Serialize;
+
+use super::{PREFIX, Settings, reference::variable};
+
+/// The server must not start with these settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The file is not there, or not TOML.
+    #[error("the settings file {path} {problem}")]
+    File {
+        /// Its path, as it was given.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A setting is not known, or has a value that it must not have.
+    #[error("the setting `{setting}` (from {origin}) {problem}")]
+    Setting {
+        /// Which, with dots between the names of nested ones.
+        setting: String,
+        /// Where its value stands.
+        origin: String,
+        /// What it must be. Never shows a secret.
+        problem: String,
+    },
+}
+
+/// Some settings, and where they stand.
+struct Layer {
+    origin: String,
+    settings: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.settings.clone()))
+    }
+}
+
+const ENVIRONMENT: &str = "the environment";
+
+impl Settings {
+    /// The settings of this process: defaults, then `file`, then the environment, then `flags`, checked.
+    ///
+    /// `flags` is a struct or map with the names of settings; its empty options are not there.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`] names the file, or the setting and where it stands.
+    pub fn load(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, SettingsError> {
+        Self::read(file, std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))), flags)
+    }
+
+    /// The same, with the environment as an argument.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::load`].
+    pub fn read(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &impl Serialize,
+    ) -> Result<Self, SettingsError> {
+        let mut layers = Figment::new();
+        if let Some(path) = file {
+            layers = layers.merge(file_layer(path)?);
+        }
+        layers = layers.merge(environment_layer(environment)).merge(flag_layer(flags));
+        // Variables are text: where a number or a switch is expected, it is read from the text.
+        let settings: Self = layers.extract_lossy().map_err(|error| explain(&layers, error))?;
+        settings.validate().map_err(|fault| SettingsError::Setting {
+            setting: fault.setting.into(),
+            origin: origin(&layers, fault.setting),
+            problem: fault.problem,
+        })?;
+        Ok(settings)
+    }
+}
+
+/// The variables that begin like settings and are none: misspelt, or meant for something else, so that a start warns of them and goes on.
+pub fn unknown_variables(environment: impl IntoIterator<Item = (String, String)>) -> BTreeSet<String> {
+    let known = known();
+    let names = environment.into_iter().map(|(name, _)| name);
+    names.filter(|name| path(name).is_some_and(|path| !known.contains_key(path[0].as_str()))).collect()
+}
+
+/// The settings with their defaults.
+fn known() -> Dict {
+    let defaults = Value::serialize(Settings::default()).ok();
+    defaults.and_then(Value::into_dict).expect("settings are plain data")
+}
+
+/// The path of the setting whose variable is `name`, if it begins like one.
+fn path(name: &str) -> Option<Vec<String>> {
+    Some(name.strip_prefix(PREFIX)?.split("__").map(str::to_lowercase).collect())
+}
+
+fn file_layer(path: &Path) -> Result<Layer, SettingsError> {
+    let shown = path.display().to_string();
+    let fail = |problem: String| SettingsError::File { path: shown.clone(), problem };
+    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let settings = Toml::from_str(&text).map_err(|error| {
+        // The error's own text quotes the line, which may hold a secret.
+        let line = error.span().map_or(0, |span| text.get(..span.start).unwrap_or(&text).matches('\n').count()) + 1;
+        fail(format!("is not TOML: line {line}: {}", error.message().trim()))
+    })?;
+    Ok(Layer { origin: format!("the file {shown}"), settings })
+}
+
+/// What the environment says. An empty variable says nothing, and one whose first part is no setting is not looked at:
+/// an orchestrator gives a service named `tidegate` variables such as `TIDEGATE_PORT`.
+fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) -> Layer {
+    let known = known();
+    let mut settings = Dict::new();
+    for (name, text) in environment {
+        let Some(path) = path(&name).filter(|_| !text.is_empty()) else { continue };
+        let value = match known.get(path[0].as_str()) {
+            Some(Value::Array(..)) => text.split(',').map(|part| Value::from(part.trim())).collect::<Vec<_>>().into(),
+            Some(_) => Value::from(text),
+            None => continue,
+        };
+        insert(&mut settings, &path, value);
+    }
+    Layer { origin: ENVIRONMENT.into(), settings }
+}
+
+fn insert(settings: &mut Dict, path: &[String], value: Value) {
+    let [first, rest @ ..] = path else { return };
+    if rest.is_empty() {
+        settings.insert(first.clone(), value);
+        return;
+    }
+    let inner = settings.entry(first.clone()).or_insert_with(|| Dict::new().into());
+    if let Value::Dict(_, inner) = inner {
+        insert(inner, rest, value);
+    }
+}
+
+fn flag_layer(flags: &impl Serialize) -> Layer {
+    let mut settings = Serialized::defaults(flags).data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
+    settings.retain(|_, value| !matches!(value, Value::Empty(..)));
+    Layer { origin: "the command line".into(), settings }
+}
+
+/// Where the value of a setting stands. One that is missing is missing where its siblings stand.
+fn origin(layers: &Figment, setting: &str) -> String {
+    let parents = std::iter::successors(Some(setting), |name| Some(name.rsplit_once('.')?.0));
+    let mut found = parents.filter_map(|name| Some((name, layers.find_metadata(name)?)));
+    match found.next() {
+        Some((name, metadata)) if metadata.name == ENVIRONMENT => format!("the environment variable {}", variable(name)),
+        Some((_, metadata)) => metadata.name.to_string(),
+        None => "the defaults".into(),
+    }
+}
+
+/// What is wrong, without the value: it may be a secret.
+fn explain(layers: &Figment, error: figment::Error) -> SettingsError {
+    let mut path = error.path;
+    let problem = match error.kind {
+        Kind::UnknownField(name, known) => {
+            path.extend(Some(name).filter(|name| path.last() != Some(name)));
+            format!("is not known; known are {}", known.join(", "))
+        }
+        Kind::MissingField(name) => {
+            path.push(name.into_owned());
+            "is missing".into()
+        }
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => format!("must be {expected}"),
+        Kind::UnknownVariant(_, known) => format!("must be one of {}", known.join(", ")),
+        Kind::Message(text) => format!("is wrong: {text}"),
+        _ => "is not a value that it can have".into(),
+    };
+    let setting = path.join(".");
+    let origin = origin(layers, &setting);
+    SettingsError::Setting { setting, origin, problem }
+}

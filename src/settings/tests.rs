@@ -1,0 +1,209 @@
+use std::io::Write as _;
+
+use super::*;
+
+const NO_FLAGS: [(&str, u8); 0] = [];
+
+#[derive(Default, Serialize)]
+struct Flags {
+    listen: Option<String>,
+    push_slots: Option<u32>,
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
+fn from_file(text: &str) -> Result<Settings, SettingsError> {
+    Settings::read(Some(file(text).path()), [], &Flags::default())
+}
+
+fn from_environment(pairs: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    Settings::read(None, environment(pairs), &Flags::default())
+}
+
+/// The setting, the first word of its origin after "the", and the problem.
+fn wrong(read: Result<Settings, SettingsError>) -> (String, String, String) {
+    match read.unwrap_err() {
+        SettingsError::Setting { setting, origin, problem } => (setting, origin, problem),
+        file @ SettingsError::File { .. } => panic!("{file}"),
+    }
+}
+
+#[test]
+fn without_anything_said_the_defaults_hold_and_are_good() {
+    let settings = from_environment(&[]).unwrap();
+    assert_eq!(settings, Settings::default());
+    assert_eq!((settings.listen.to_string(), settings.max_data_bytes, settings.push_slots), ("127.0.0.1:8080".into(), 4_194_304, 256));
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let file = file("push_slots = 1\nmax_data_bytes = 2000\nshutdown_seconds = 0.5\nmetrics_exclude = ['a', 'b']");
+    let environment =
+        environment(&[("TIDEGATE_PUSH_SLOTS", "2"), ("TIDEGATE_MAX_DATA_BYTES", "3000"), ("TIDEGATE_METRICS_EXCLUDE", "c, d")]);
+    let flags = Flags { push_slots: Some(3), ..Flags::default() };
+    let settings = Settings::read(Some(file.path()), environment, &flags).unwrap();
+    assert_eq!((settings.push_slots, settings.max_data_bytes), (3, 3000));
+    assert_eq!((settings.shutdown_seconds, settings.metrics_exclude), (Seconds::from_millis(500), vec!["c".into(), "d".into()]));
+}
+
+#[test]
+fn every_kind_of_value_can_come_from_the_environment() {
+    let settings = from_environment(&[
+        ("TIDEGATE_LISTEN", "0.0.0.0:80"),
+        ("TIDEGATE_LOG_TRAFFIC", "true"),
+        ("TIDEGATE_LOG_FORMAT", "json"),
+        ("TIDEGATE_SHUTDOWN_SECONDS", "2.5"),
+        ("TIDEGATE_DASHBOARD_TITLE", "2024"),
+        ("TIDEGATE_PUBLIC_URL", ""),
+        ("TIDEGATE_DEFAULT_TARGET__URL", "http://127.0.0.1:9000/{type}"),
+        ("TIDEGATE_DEFAULT_TARGET__SIGNING_SECRET", "12345"),
+        ("TIDEGATE_JWT__JWKS_URL", "https://id.example/keys"),
+        ("TIDEGATE_JWT__ISSUER", "https://id.example"),
+        ("TIDEGATE_JWT__AUDIENCE", "jobs"),
+        ("TIDEGATE_PORT", "tcp://10.0.0.1:8080"),
+    ])
+    .unwrap();
+    assert_eq!((settings.listen.to_string(), settings.log_traffic, settings.log_format), ("0.0.0.0:80".into(), true, LogFormat::Json));
+    assert_eq!((settings.dashboard_title.as_str(), settings.public_url.as_ref()), ("2024", None));
+    assert_eq!(settings.shutdown_seconds, Seconds::from_millis(2500));
+    assert_eq!(settings.default_target.as_ref().unwrap().signing_secret.list(), ["12345"]);
+    assert_eq!((settings.jwt.audience.as_deref(), settings.jwt.scope_claim.as_str()), (Some("jobs"), "scope"));
+}
+
+#[test]
+fn a_variable_that_is_no_setting_can_be_told() {
+    let given = environment(&[("TIDEGATE_PORT", "1"), ("TIDEGATE_LISTEN", "x"), ("TIDEGATE_JWT__ISSUER", "x"), ("PATH", "x")]);
+    assert_eq!(unknown_variables(given).into_iter().collect::<Vec<_>>(), ["TIDEGATE_PORT"]);
+}
+
+#[test]
+fn a_wrong_setting_is_named_with_where_it_stands_and_what_it_must_be() {
+    let (setting, origin, problem) = wrong(from_file("listne = '127.0.0.1:1'"));
+    assert_eq!(setting, "listne");
+    assert!(origin.starts_with("the file /"), "{origin}");
+    assert!(problem.starts_with("is not known; known are listen, data,"), "{problem}");
+
+    let (setting, origin, problem) = wrong(from_file("[jwt]\nissuer = 'x'\naudiense = 'y'"));
+    assert_eq!(setting, "jwt.audiense");
+    assert!(origin.starts_with("the file /") && problem.contains("audience"), "{origin} {problem}");
+
+    let (setting, origin, problem) = wrong(from_environment(&[("TIDEGATE_PUSH_SLOTS", "0")]));
+    assert_eq!((setting.as_str(), problem.as_str()), ("push_slots", "must be 1 to 10000, not 0"));
+    assert_eq!(origin, "the environment variable TIDEGATE_PUSH_SLOTS");
+
+    let flags = Flags { listen: Some("here".into()), ..Flags::default() };
+    let (setting, origin, problem) = wrong(Settings::read(None, [], &flags));
+    assert_eq!((setting.as_str(), origin.as_str()), ("listen", "the command line"));
+    assert!(problem.contains("address"), "{problem}");
+    assert_eq!(
+        SettingsError::Setting { setting, origin, problem: "must be x".into() }.to_string(),
+        "the setting `listen` (from the command line) must be x"
+    );
+}
+
+#[test]
+fn every_bound_is_held() {
+    for (name, value) in [
+        ("data", ""),
+        ("public_url", "ftp://a"),
+        ("public_url", "http://a/?q"),
+        ("public_url", "http://me:pw@a/"),
+        ("max_data_bytes", "1023"),
+        ("max_data_bytes", "67108865"),
+        ("max_data_bytes", "-1"),
+        ("push_slots", "10001"),
+        ("push_slots", "many"),
+        ("shutdown_seconds", "3600.1"),
+        ("shutdown_seconds", "-1"),
+        ("log_level", "loud"),
+        ("log_format", "xml"),
+        ("log_traffic", "perhaps"),
+        ("dashboard_title", &"x".repeat(101)),
+        ("dashboard_page_url", "javascript:alert(1)"),
+        ("jwt.jwks_url", "file:///keys"),
+        ("default_target.url", "http://169.254.169.254/"),
+        ("default_target.url", "worker"),
+    ] {
+        let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
+        let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
+        assert_eq!(wrong(from_file(&format!("{header}{key} = '{value}'"))).0, name, "{value}");
+    }
+    assert_eq!(
+        wrong(from_file("default_target = {url = 'http://a', signing_secret = ['a', 'b', 'c']}")).0,
+        "default_target.signing_secret"
+    );
+    assert_eq!(wrong(from_file("default_target = {url = 'http://a', signing_secret = 'whsec_%'}")).0, "default_target.signing_secret");
+    assert_eq!(wrong(from_file("default_target = {headers = {}}")).0, "default_target.url");
+    assert_eq!(wrong(from_file("[jwt]\njwks_url = 'http://a'\nissuer = 'x'")).0, "jwt.audience");
+    assert!(from_file("allow_unsafe_targets = true\ndefault_target = {url = 'http://169.254.169.254/'}").is_ok());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let missing = Settings::read(Some("/no/such.toml".as_ref()), [], &NO_FLAGS.into_iter().collect::<BTreeMap<_, _>>()).unwrap_err();
+    assert!(missing.to_string().starts_with("the settings file /no/such.toml cannot be read:"), "{missing}");
+    let damaged = from_file("log_traffic = true\njwt.secret = hidden").unwrap_err().to_string();
+    assert!(damaged.contains(" is not TOML: line 2: ") && !damaged.contains("hidden"), "{damaged}");
+}
+
+#[test]
+fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
+    let text = "default_target = {url = 'http://u:hidden@a/?key=hidden', headers = {authorization = 'hidden'}, \
+                basic_auth = {username = 'ann', password = 'hidden'}, signing_secret = ['hidden', 'whsec_aGlkZGVu']}";
+    let settings = from_file(text).unwrap();
+    for shown in [settings.to_string(), format!("{settings:?}")] {
+        assert!(!shown.contains("hidden") && !shown.contains("aGlkZGVu") && shown.contains("ann"), "{shown}");
+    }
+    for wrong in [
+        "default_target = {url = 'http://a', basic_auth = {username = 'ann', password = ['hidden']}}",
+        "default_target = {url = 'http://a', basic_auth = 'hidden'}",
+        "default_target = {url = 'http://a', signing_secret = {x = 'hidden'}}",
+        "default_target = {url = 'hidden'}",
+        "default_target = 'hidden'",
+    ] {
+        let error = from_file(wrong).unwrap_err().to_string();
+        assert!(!error.contains("hidden") && error.contains("default_target"), "{error}");
+    }
+}
+
+#[test]
+fn the_settings_as_shown_can_be_read_again() {
+    let shown = Settings::default().to_string();
+    assert!(shown.contains("listen = \"127.0.0.1:8080\"\n"), "{shown}");
+    assert_eq!(from_file(&shown).unwrap(), Settings::default());
+}
+
+#[test]
+fn the_reference_names_every_setting_once_and_its_variables_work() {
+    let all = reference();
+    assert_eq!(all.len(), Settings::FIELDS.len() - 1 + Jwt::FIELDS.len());
+    let slots = all.iter().find(|one| one.name == "push_slots").unwrap();
+    assert_eq!((slots.variable.as_str(), slots.default.as_str()), ("TIDEGATE_PUSH_SLOTS", "256"));
+    assert!(slots.meaning.starts_with("The most calls"), "{}", slots.meaning);
+    assert!(all.iter().any(|one| one.variable == "TIDEGATE_JWT__SCOPE_CLAIM" && one.default == "\"scope\""));
+    assert_eq!(unknown_variables(all.iter().map(|one| (one.variable.clone(), String::new()))).len(), 0);
+    assert_eq!(reference_table().lines().count(), all.len() + 2);
+}
+
+#[test]
+fn callbacks_come_to_the_public_url_or_to_the_address_listened_on() {
+    let mut settings = Settings::default();
+    assert_eq!(settings.public_url(([127, 0, 0, 1], 4711).into()), "http://127.0.0.1:4711");
+    assert_eq!(settings.public_url(([0, 0, 0, 0], 80).into()), "http://127.0.0.1:80");
+    settings.public_url = Some("https://jobs.example/base/".parse().unwrap());
+    assert_eq!(settings.public_url(([127, 0, 0, 1], 4711).into()), "https://jobs.example/base");
+}
+
+#[test]
+fn metrics_are_excluded_by_name_or_by_beginning() {
+    let settings = from_file("metrics_exclude = ['tidegate_jobs', 'http_*']").unwrap();
+    assert_eq!(["tidegate_jobs", "tidegate_jobs_total", "http_requests"].map(|name| settings.excludes_metric(name)), [true, false, true]);
+}
