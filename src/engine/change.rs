@@ -9,7 +9,7 @@ use super::Engine;
 use crate::{
     job::{Body, Encoding, Job, Life, Payload, QueueName, Revision, Spec, TypeName, life::{self, Waiting}, spec::KeepResult},
     port::Write,
-    queue::config::TypeConfig,
+    queue::config::{Push, TargetConfig, TypeConfig},
     time::{Seconds, Timestamp},
 };
 
@@ -22,6 +22,7 @@ pub const CALLBACK_QUEUE: &str = "tidegate.callbacks";
 pub(super) fn callback_type() -> TypeConfig {
     TypeConfig {
         queue: CALLBACK_QUEUE.parse().expect("a good name"),
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://callback.invalid")))),
         attempts: Some(8),
         timeout_seconds: Seconds::new(60),
         keep_result: KeepResult::None,

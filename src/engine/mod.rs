@@ -21,13 +21,17 @@ mod sweep;
 pub mod tick;
 mod view;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 
 pub use catalog::Catalog;
+pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use error::Error;
 pub use sweep::Swept;
 pub use tick::{Ask, Claimed, Hand, Memory, Round, Ticked};
@@ -36,7 +40,7 @@ pub use view::View;
 use crate::{
     job::{Job, JobId, Revision},
     port::{Clock, Entropy, WorkQueue, job_store::SharedStore},
-    queue::config::Push,
+    queue::config::{Push, TargetConfig, TypeConfig},
 };
 
 /// What an engine is built from.
@@ -115,6 +119,26 @@ impl Engine {
     /// The present instant.
     pub fn now(&self) -> crate::time::Timestamp {
         self.ports.clock.now()
+    }
+
+    /// Where jobs of a type are pushed; none if pull workers take them.
+    pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<&'a Push> {
+        match &config.target {
+            Some(TargetConfig::Push(push)) => Some(push),
+            Some(TargetConfig::Pull(_)) => None,
+            None => self.rules.default_target.as_ref(),
+        }
+    }
+
+    /// How many jobs each worker runs, as far as this engine remembers.
+    pub fn running_by_worker(&self) -> BTreeMap<String, u64> {
+        let mut by_worker = BTreeMap::new();
+        for job in self.running.lock().values() {
+            if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
+                *by_worker.entry(worker.clone()).or_default() += 1;
+            }
+        }
+        by_worker
     }
 
     /// Remembers a running job, or forgets one that runs no more.

@@ -37,7 +37,7 @@ use crate::{
     },
     queue::{
         Admission, Candidate, Grant, Head, Limits, Rule, Verdict,
-        config::{Delivery, Release, SCAN_BOUND, Start, TargetConfig, TypeConfig},
+        config::{Delivery, Release, SCAN_BOUND, Start, TypeConfig},
         head::BatchId,
         order::{Order, Position},
     },
@@ -387,7 +387,7 @@ impl Engine {
             if now < until {
                 plan.wake(Some(until));
             } else {
-                self.adopt(queue, view, limits, &mut plan, now).await?;
+                self.adopt(queue, view, &mut plan, now).await?;
                 head.settling_until = None;
             }
         }
@@ -596,14 +596,14 @@ impl Engine {
     }
 
     /// Takes every running job of a queue that just got its head as a grant.
-    async fn adopt(&self, queue: &QueueName, view: &View, limits: &Limits, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
+    async fn adopt(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
         let mut after = None;
         loop {
             let page = self.ports.store.running(queue, after.as_ref(), 1000).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
             let fresh = page.iter().filter(|job| view.granted(&job.id).is_none());
-            plan.delta.granted.extend(fresh.map(|job| grant(job, limits)));
+            plan.delta.granted.extend(fresh.map(grant));
         }
         plan.delta.check_at = now;
         Ok(())
@@ -618,7 +618,7 @@ impl Engine {
         sent.sort_unstable();
         sent.dedup();
         for batch in view.head.batches.iter().filter(|batch| sent.contains(&batch.id)) {
-            for grant in view.grants(batch) {
+            for grant in view.live_of(batch) {
                 if !work.iter().any(|work| work.job == grant.job) {
                     let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
                     work.push(Work { queue: queue.clone(), job, version, decided_at });
@@ -898,7 +898,7 @@ impl Engine {
         let asker = &rooms.asks[ask];
         let granted = search.granted.is_some();
         if asker.hand == Hand::Send && granted {
-            plan.delta.granted.push(grant(&job, search.limits));
+            plan.delta.granted.push(grant(&job));
             plan.delta.sent = false;
             plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
             plan.wake(Some(now + CLAIM_BY));
@@ -906,7 +906,8 @@ impl Engine {
             return;
         }
         let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-        let lease = lease(config, asker, &job);
+        let push = config.is_some_and(|config| self.push_target(config).is_some());
+        let lease = lease(config, push, asker, &job);
         let event = Event::Claim {
             version: job.life.version,
             token: Token(self.ports.entropy.bits()),
@@ -918,11 +919,11 @@ impl Engine {
         let was = job.life.revision;
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
-            plan.delta.granted.push(grant(&job, search.limits));
+            plan.delta.granted.push(grant(&job));
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
             plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + AUDIT));
         }
-        let plain = !granted && config.is_some_and(|config| is_plain(config));
+        let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
         if plain { plan.plain.push(change) } else { plan.claims.push(change) }
         plan.claimed.push(Claimed { ask, job: claimed });
@@ -961,10 +962,8 @@ fn position(job: &Job) -> Position {
     }
 }
 
-/// The grant of a job under `limits`.
-fn grant(job: &Job, limits: &Limits) -> Grant {
-    let declared = limits.declared();
-    let attributes = job.spec.attributes.iter().filter(|(name, _)| declared.contains(name.as_str()));
+/// The grant of a job.
+fn grant(job: &Job) -> Grant {
     Grant {
         job: job.id.clone(),
         version: job.life.version,
@@ -972,7 +971,7 @@ fn grant(job: &Job, limits: &Limits) -> Grant {
         priority: job.spec.priority,
         weight: if job.spec.critical { 0 } else { job.spec.weight },
         critical: job.spec.critical,
-        attributes: attributes.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        attributes: job.spec.attributes.clone(),
     }
 }
 
@@ -981,21 +980,21 @@ fn work(job: &Job, decided_at: Timestamp) -> Work {
 }
 
 /// How long a claimed job's worker may be silent.
-fn lease(config: Option<&TypeConfig>, ask: &Ask, job: &Job) -> Duration {
+fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Duration {
     let Some(config) = config else { return job.spec.timeout.duration() };
     if config.release == Release::OnReport {
         return job.spec.timeout.duration();
     }
-    match (&config.target, ask.lease) {
+    match (push, ask.lease) {
         (_, Some(lease)) => lease.duration(),
-        (TargetConfig::Push(_), None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
-        (TargetConfig::Pull(_), None) => config.lease_seconds.duration(),
+        (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
+        (false, None) => config.lease_seconds.duration(),
     }
 }
 
-/// Whether jobs of this type are pushed without a claim.
+/// Whether jobs of this push type are handed on without a claim.
 fn is_plain(config: &TypeConfig) -> bool {
-    config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce && matches!(config.target, TargetConfig::Push(_))
+    config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
 }
 
 /// The end of a job whose time to start, or to live, is over.

@@ -84,7 +84,8 @@ impl View {
         self.head.batches.iter().flat_map(|reference| self.live_of(reference))
     }
 
-    fn live_of<'a>(&'a self, reference: &'a BatchRef) -> impl Iterator<Item = &'a Grant> {
+    /// The live grants of one batch.
+    pub(super) fn live_of<'a>(&'a self, reference: &'a BatchRef) -> impl Iterator<Item = &'a Grant> {
         let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
         grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)).map(|(_, grant)| grant)
     }

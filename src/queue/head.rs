@@ -77,6 +77,18 @@ mod bits {
     }
 }
 
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Paused => f.write_str("paused"),
+            Self::Concurrency => f.write_str("concurrency"),
+            Self::TypeConcurrency(name) => write!(f, "type_concurrency {name}"),
+            Self::Constraint(name, None) => write!(f, "constraint {name}"),
+            Self::Constraint(name, Some(value)) => write!(f, "constraint {name} ({value})"),
+        }
+    }
+}
+
 impl Bits {
     /// Adds `n`; whether it was new.
     pub fn set(&mut self, n: usize) -> bool {

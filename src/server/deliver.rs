@@ -48,7 +48,7 @@ pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog) -> Opt
         return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is gone"), true, Duration::ZERO));
     };
     let config = &item.config;
-    let TargetConfig::Push(target) = inner.engine.target_of(config) else {
+    let Some(target) = inner.engine.push_target(config) else {
         return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is pulled now"), true, Duration::ZERO));
     };
     let job = match inner.engine.load(vec![job.clone()]).await {
@@ -56,7 +56,7 @@ pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog) -> Opt
         Err(error) => return Some(failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),
     };
     let deadline = inner.engine.now() + config.response_timeout_seconds.duration();
-    match exchange(inner, &job, config, &target, catalog, deadline).await {
+    match exchange(inner, &job, config, target, catalog, deadline).await {
         Outcome::Report(verdict) => Some(report(&job, verdict)),
         Outcome::Later => accepted(inner, &job).await,
     }
@@ -194,7 +194,7 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
         progress: None,
     };
     // A refusal means that the attempt is over already, such as by a callback that came before the answer.
-    if let Err(error) = inner.engine.accept(beat).await {
+    if let Err(error) = inner.engine.heartbeat(beat).await {
         tracing::debug!(job = %job.id, %error, "an accepted attempt was over already");
     }
     None
@@ -221,7 +221,7 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
     let mut headers: Vec<(String, String)> = vec![("content-type".into(), content_type.into())];
     headers.extend(job.spec.headers.iter().chain(&target.headers).map(|(name, value)| (name.clone(), value.clone())));
     let message = format!("{}.{}", job.id, job.life.attempt);
-    headers.extend(signature::headers(&secrets, &message, now, &body));
+    headers.extend(signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?);
     let basic_auth = target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
     Ok(Request { url, headers, basic_auth, body, timeout })
 }

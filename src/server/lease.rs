@@ -14,7 +14,6 @@ use crate::{
         request::{LeaseRequest, Leased, Report},
     },
     job::{Job, QueueName, TypeName},
-    queue::config::TargetConfig,
     time::Timestamp,
 };
 
@@ -68,7 +67,7 @@ impl Server {
         for name in &request.types {
             let missing = || Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") };
             let item = catalog.types.get(name).ok_or_else(missing)?;
-            if matches!(self.inner.engine.target_of(&item.config), TargetConfig::Push(_)) {
+            if self.inner.engine.push_target(&item.config).is_some() {
                 return Err(Error::invalid("types", format!("{name} is pushed to its target, not pulled")));
             }
             if request.queue.as_ref().is_none_or(|queue| *queue == item.config.queue) {

@@ -18,7 +18,6 @@ use crate::{
         request::{Leased, Report, Verdict},
     },
     job::{Job, JobId, QueueName, TypeName, Version},
-    queue::config::TargetConfig,
     time::{Seconds, Timestamp},
 };
 
@@ -52,6 +51,15 @@ pub(super) enum Lane {
     Handler(TypeName),
 }
 
+impl Lane {
+    fn handler(&self) -> Option<&TypeName> {
+        match self {
+            Self::Push => None,
+            Self::Handler(name) => Some(name),
+        }
+    }
+}
+
 /// A worker's call, waiting.
 pub(super) struct LeaseCall {
     pub(super) types: Option<Vec<TypeName>>,
@@ -79,8 +87,12 @@ pub(super) struct Shown {
     pub(super) running_weight: u64,
     /// Jobs that workers wait for, by type.
     pub(super) wanted: HashMap<TypeName, u32>,
-    /// Free push slots.
-    pub(super) push_free: u32,
+    /// Free push slots, once a round has counted them.
+    pub(super) push_free: Option<u32>,
+    /// Jobs that handlers run, by type.
+    pub(super) handling: HashMap<TypeName, u32>,
+    /// How long an attempt takes, a moving mean.
+    pub(super) mean_run_seconds: f64,
 }
 
 impl QueueHandle {
@@ -230,7 +242,7 @@ impl Task {
                 let lease = Some(Seconds::from_millis(u64::MAX / 4));
                 asks.push(Ask { types: vec![name.clone()], room, worker: None, lease, hand: Hand::Claim });
                 places.push(Place::Lane(lane));
-            } else if matches!(inner.engine.target_of(&item.config), TargetConfig::Push(_)) {
+            } else if inner.engine.push_target(&item.config).is_some() {
                 push.push(name.clone());
             } else {
                 pull.push(name.clone());
@@ -266,6 +278,7 @@ impl Task {
         sources: Vec<Source>,
         mut callers: Callers,
     ) {
+        self.count(&ticked);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
@@ -306,6 +319,19 @@ impl Task {
             }
         }
         self.leases = waiting;
+    }
+
+    /// Shows what the round held and how long attempts take.
+    fn count(&self, ticked: &Ticked) {
+        let mut shown = self.shown.lock();
+        shown.held = ticked.held.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
+        for job in ticked.reports.iter().flatten() {
+            if let Some(entry) = job.life.history.last() {
+                let took = entry.ended_at.since(entry.started_at).as_secs_f64();
+                let known = shown.mean_run_seconds;
+                shown.mean_run_seconds = if known == 0.0 { took } else { known + (took - known) / 16.0 };
+            }
+        }
     }
 
     /// Runs a claimed job here.
@@ -372,7 +398,8 @@ impl Task {
                 }
             }
         }
-        shown.push_free = inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0));
+        shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0)));
+        shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
         shown.running_weight = self.memory.view().map_or(0, View::weight);
     }
 }
