@@ -43,7 +43,7 @@ impl Timestamp {
 
     /// The instant of a calendar date and time, a finer fraction rounded up.
     pub fn from_utc(at: DateTime<Utc>) -> Self {
-        Self(at.timestamp_millis() + i64::from(at.timestamp_subsec_nanos() % 1_000_000 != 0))
+        Self(at.timestamp_millis() + i64::from(!at.timestamp_subsec_nanos().is_multiple_of(1_000_000)))
     }
 }
 

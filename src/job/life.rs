@@ -376,6 +376,7 @@ impl Life {
     /// # Errors
     ///
     /// [`Refused`] if `event` cannot follow the current state.
+    #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
     pub fn apply(&self, spec: &Spec, event: Event, now: Timestamp) -> Result<Self, Refused> {
         use {Event as E, State as S};
         let mut life = self.clone();

@@ -1,13 +1,19 @@
 //! What a job is, what may happen to it, and when it is tried again. Pure.
 //!
 //! Read in this order: [`spec`] (what it is), [`life`] (what happens to it), [`retry`] (the wait
-//! before another attempt), [`payload`] (what it carries), [`name`] (how things are called).
+//! before another attempt), [`payload`] and [`translate`] (what it carries), [`extract`] (what limits see of that),
+//! [`name`] (how things are called).
 
+pub mod extract;
 pub mod life;
 pub mod name;
 pub mod payload;
 pub mod retry;
 pub mod spec;
+pub mod translate;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -35,6 +41,7 @@ impl Job {
     /// # Errors
     ///
     /// [`life::Refused`] if `event` cannot follow where the job stands.
+    #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
     pub fn apply(&self, event: Event, now: crate::time::Timestamp) -> Result<Self, life::Refused> {
         let life = self.life.apply(&self.spec, event, now)?;
         Ok(Self { id: self.id.clone(), spec: Arc::clone(&self.spec), data: self.data.clone(), life })

@@ -22,10 +22,14 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as the text that keys and partitions use: equal values have equal texts.
+    /// The value as the text that keys and partitions use: equal values have equal texts, 2 and 2.0 too.
     pub fn text(&self) -> String {
         match self {
-            Self::Number(number) => number.to_string(),
+            Self::Number(number) => match number.as_f64() {
+                // Below 2^53 every whole number is a double.
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string(),
+                _ => number.to_string(),
+            },
             Self::Text(text) => text.clone(),
         }
     }

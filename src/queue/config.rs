@@ -28,11 +28,11 @@ pub struct QueueConfig {
     pub order: OrderKind,
     /// The step in which `order: time` looks at due times (default 60; 0 to 300, 0 means exact).
     pub order_step_seconds: Seconds,
-    /// With `order: priority`, this long a wait counts as one step of priority.
+    /// With `order: priority`, this long a wait counts as one step of priority (0.001 to 31536000).
     pub ageing_seconds: Option<Seconds>,
-    /// The attribute whose values take turns.
+    /// The attribute whose values take turns: a name of 1 to 64 bytes.
     pub partition_by: Option<String>,
-    /// Limits on what matches a condition.
+    /// Limits on what matches a condition: at most 32, at most one of a name.
     pub constraints: Vec<Constraint>,
 }
 
@@ -66,13 +66,14 @@ pub enum OrderKind {
 pub struct Constraint {
     /// Its name in explanations: unique in its queue, 1 to 64 bytes.
     pub name: String,
-    /// Which jobs it counts (default: every job).
+    /// Which jobs it counts (default: every job). At most 8 levels and 64 conditions.
     #[serde(default, rename = "match")]
     pub matcher: Matcher,
     /// The attribute each value of which has the limit to itself; a job without it is not counted.
+    /// A name of 1 to 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
-    /// Most weight that runs at once.
+    /// Most weight that runs at once. This or `rate` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
     /// Most attempts that start in a stretch of time.
@@ -88,7 +89,7 @@ pub struct Rate {
     pub count: u32,
     /// The stretch (0.001 to 2592000).
     pub per_seconds: Seconds,
-    /// The bucket's capacity (default `count`).
+    /// The bucket's capacity (default `count`; 1 to 1000000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
@@ -108,13 +109,13 @@ pub struct TypeConfig {
     pub attempts: Option<u16>,
     /// Most weight of this type that runs at once.
     pub concurrency: Option<u32>,
-    /// From claim to result (default 86400).
+    /// From claim to result (default 86400; 0.001 to 31536000).
     pub timeout_seconds: Seconds,
-    /// How long a push target may take to answer (default 30).
+    /// How long a push target may take to answer (default 30; 0.001 to 31536000).
     pub response_timeout_seconds: Seconds,
-    /// How long a pull worker may be silent (default 30).
+    /// How long a pull worker may be silent (default 30; 0.001 to 31536000).
     pub lease_seconds: Seconds,
-    /// From a job's creation to its end, at most.
+    /// From a job's creation to its end, at most (0.001 to 315360000).
     pub deadline_seconds: Option<Seconds>,
     /// What follows a failed attempt.
     pub retry: Retry,
@@ -122,23 +123,25 @@ pub struct TypeConfig {
     pub priority: i32,
     /// Its jobs' weight (default 1).
     pub weight: u32,
-    /// Attributes extracted from the data: name to JSON pointer, at most 16.
+    /// Attributes extracted from the data: at most 16, a name of 1 to 64 bytes to a JSON pointer of at most 1024 bytes.
     pub attributes: BTreeMap<String, String>,
-    /// When on the clock its jobs may start.
+    /// When on the clock its jobs may start: at most 32.
     pub windows: Vec<Window>,
-    /// How long a result can be read.
+    /// How long a result can be read (default 86400 s; 0 to 315360000).
     pub keep_result: KeepResult,
-    /// How long an ended job is kept (default 30 days; 0 deletes it at its end).
+    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end).
     pub retention_seconds: Seconds,
     /// What frees a job's slot (default `at_lease_end`).
     pub release: Release,
-    /// Whether a push is claimed before it is sent (default `claim`).
+    /// Whether a push is claimed before it is sent (default `claim`). `plain` goes only with a push target, `at_least_once`,
+    /// `on_no_answer: fail` and no `concurrency`.
     pub start: Start,
     /// What an answer that does not come in time means (default `fail`).
     pub on_no_answer: OnNoAnswer,
-    /// Who is told when a job ends.
+    /// Who is told when a job ends: an http or https URL without credentials, at most 2048 bytes.
     pub callback_url: Option<Url>,
-    /// Passed on to the worker.
+    /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes of visible ASCII. Those
+    /// that frame the request, `webhook-` and `tidegate-` ones are refused.
     pub headers: BTreeMap<String, String>,
 }
 
@@ -236,15 +239,16 @@ pub struct Pull {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Push {
-    /// The URL; `{type}` and `{id}` in it are replaced.
+    /// The URL, http or https, without credentials, at most 2048 bytes; `{type}` and `{id}` in its path and query are replaced.
     pub url: String,
-    /// Sent with every request.
+    /// Sent with every request; bounds as of a job's headers, and no `authorization` beside `basic_auth`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// HTTP Basic credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
-    /// Secrets that sign every request; write-only. Two while one replaces the other.
+    /// Secrets that sign every request; write-only. Two while one replaces the other. Each is `whsec_` and the base64 of 24
+    /// to 64 bytes, or 1 to 256 bytes of text, which are the key themselves.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub signing_secret: Secrets,
     /// How the request's body is written.
@@ -263,9 +267,9 @@ impl Push {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasicAuth {
-    /// The user.
+    /// The user: at most 256 bytes, no `:`.
     pub username: String,
-    /// The password.
+    /// The password: at most 1024 bytes.
     pub password: String,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
 //! (**where a job is admitted**), [`matcher`], [`rate`] and [`window`] (what limits are made of),
-//! [`head`] (where decisions are recorded).
+//! [`head`] (where decisions are recorded), [`check`] (what is wrong with what somebody said).
 
 pub mod admission;
+pub mod check;
 pub mod config;
 pub mod head;
 pub mod matcher;
@@ -16,6 +17,7 @@ pub mod window;
 mod tests;
 
 pub use admission::{Admission, Candidate, Usage, Verdict};
+pub use check::Fault;
 pub use config::{Limits, QueueConfig, TypeConfig};
 pub use head::{Grant, GrantBatch, Head, Rule};
 pub use order::Order;

@@ -1,3 +1,4 @@
 //! Tables and properties of who may start now.
 
+mod check;
 mod window;

@@ -1,0 +1,63 @@
+//! Tables and properties of a job and what it carries.
+
+mod extract;
+mod payload;
+
+use proptest::prelude::*;
+
+use super::{Payload, Spec, spec::KeepResult};
+use crate::time::{Seconds, Timestamp};
+
+/// A job with the defaults of SPEC.
+pub(crate) fn spec() -> Spec {
+    Spec {
+        job_type: "work".parse().unwrap(),
+        queue: "default".parse().unwrap(),
+        priority: 100,
+        weight: 1,
+        critical: false,
+        created_at: Timestamp::EPOCH,
+        expires_at: None,
+        deadline_at: None,
+        windows: Vec::new(),
+        timeout: Seconds::new(86_400),
+        attempts: 3,
+        retry: super::retry::Retry::default(),
+        correlation_key: None,
+        unique: None,
+        attributes: super::Attributes::new(),
+        keep_result: KeepResult::default(),
+        callback_url: None,
+        headers: std::collections::BTreeMap::new(),
+        replay_of: None,
+        retention: Seconds::new(30 * 86_400),
+        partition: String::new(),
+        request_digest: [0; 16],
+    }
+}
+
+/// A payload of MessagePack.
+fn packed(value: &rmpv::Value) -> Payload {
+    let mut bytes = Vec::new();
+    rmpv::encode::write_value(&mut bytes, value).unwrap();
+    Payload { encoding: super::Encoding::MessagePack, bytes: bytes.into() }
+}
+
+/// Any JSON value of a few levels; keys are few, so that pointers meet them.
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<u64>().prop_map(Into::into),
+        any::<f64>().prop_map(Into::into),
+        "\\PC{0,12}".prop_map(Into::into),
+    ];
+    leaf.prop_recursive(5, 64, 6, |inner| {
+        let key = prop_oneof!["[ab0-2~/]{0,2}", Just("$binary".to_owned()), Just("$map".to_owned()), Just("$ext".to_owned())];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
+            prop::collection::vec((key, inner), 0..5).prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}

@@ -1,0 +1,109 @@
+//! The bounds of a job, and of what a job and its type both have.
+
+use super::{DECADE, Fault, Kind, LEAST, YEAR, check_count, check_headers, check_name, check_span, check_text, check_url, check_value};
+use crate::{
+    job::{
+        Attributes, Spec, extract,
+        retry::Retry,
+        spec::{KeepResult, Unique},
+    },
+    queue::{
+        config::Delivery,
+        window::{MAX_WINDOWS, Window},
+    },
+    time::Seconds,
+};
+
+/// Checks every field of a job that is about to be accepted, but its deadline: that is an instant here, and was a span
+/// ([`check_deadline`]). Its limits on attempts depend on its type's `delivery`.
+///
+/// # Errors
+///
+/// The first fault, with code `invalid_attempts` or `invalid_field`.
+pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), Fault> {
+    check_attempts(spec.attempts, delivery)?;
+    check_span("timeout_seconds", spec.timeout, LEAST, YEAR)?;
+    check_windows(&spec.windows)?;
+    check_retry(&spec.retry)?;
+    check_attributes(&spec.attributes)?;
+    check_keep_result(spec.keep_result)?;
+    check_headers(&spec.headers)?;
+    if let Some(key) = &spec.correlation_key {
+        check_text("correlation_key", key, 256)?;
+    }
+    if let Some(Unique { key, period_seconds, .. }) = &spec.unique {
+        check_text("unique.key", key, 256)?;
+        if let Some(period) = period_seconds {
+            check_span("unique.period_seconds", *period, LEAST, YEAR)?;
+        }
+    }
+    spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
+}
+
+/// Checks a job's `deadline_seconds`.
+///
+/// # Errors
+///
+/// Zero, or over ten years.
+pub fn check_deadline(span: Seconds) -> Result<(), Fault> {
+    check_span("deadline_seconds", span, LEAST, DECADE)
+}
+
+/// Checks a number of attempts, of a type or of a job.
+///
+/// # Errors
+///
+/// A fault with code `invalid_attempts`.
+pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Fault> {
+    let message = match (attempts, delivery) {
+        (0, _) => "must be 1 to 65535",
+        (2.., Delivery::AtMostOnce) => "must be 1 with `delivery: at_most_once`",
+        _ => return Ok(()),
+    };
+    Err(Fault::new("attempts", message).of("invalid_attempts"))
+}
+
+/// Checks how many windows there are; each was checked when it was made.
+///
+/// # Errors
+///
+/// Over 32.
+pub fn check_windows(windows: &[Window]) -> Result<(), Fault> {
+    check_count("windows", windows.len(), MAX_WINDOWS)
+}
+
+/// Checks a retry strategy's settings.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check_retry(retry: &Retry) -> Result<(), Fault> {
+    let Retry::Exponential(backoff) = retry;
+    backoff.fault().map_or(Ok(()), |(field, message)| Err(Fault::new(format!("retry.config.{field}"), message)))
+}
+
+/// Checks how long a result is kept.
+///
+/// # Errors
+///
+/// Over ten years.
+pub fn check_keep_result(keep: KeepResult) -> Result<(), Fault> {
+    match keep {
+        KeepResult::For(span) => check_span("keep_result.seconds", span, Seconds::default(), DECADE),
+        KeepResult::None | KeepResult::Once => Ok(()),
+    }
+}
+
+/// Checks attributes.
+///
+/// # Errors
+///
+/// Over 16 of them, a name that is not 1 to 64 bytes, a text over 256 bytes.
+pub fn check_attributes(attributes: &Attributes) -> Result<(), Fault> {
+    check_count("attributes", attributes.len(), extract::MAX_ATTRIBUTES)?;
+    for (name, value) in attributes {
+        check_name("attributes", name)?;
+        check_value(name, value, Kind::Any).map_err(|fault| fault.within("attributes"))?;
+    }
+    Ok(())
+}

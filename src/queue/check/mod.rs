@@ -1,0 +1,108 @@
+//! What is wrong with a configuration or a job, if something is: the field, and what it must be.
+//!
+//! Every bound is said in the message and beside the field it bounds. Checks stop at the first
+//! fault; nothing is stored after one.
+
+mod http;
+mod job;
+mod job_type;
+mod queue;
+
+use std::fmt::Display;
+
+pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
+pub use job::{check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_retry, check_windows};
+pub use job_type::check_type;
+pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_matcher, check_queue};
+
+use crate::{
+    job::{Value, extract},
+    time::Seconds,
+};
+
+/// The longest of the spans that bound an attempt: a year.
+pub const YEAR: Seconds = Seconds::new(31_536_000);
+/// The longest of the spans that bound a job: ten years.
+pub const DECADE: Seconds = Seconds::new(315_360_000);
+/// The shortest span that is one.
+const LEAST: Seconds = Seconds::from_millis(1);
+
+/// A field outside its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {message}")]
+pub struct Fault {
+    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_attempts`, else `invalid_field`.
+    pub code: &'static str,
+    /// The field's path: `constraints[2].rate.count`.
+    pub field: String,
+    /// What it must be: a fragment that follows the field's path.
+    pub message: String,
+}
+
+impl Fault {
+    /// `field` is wrong: it `message`.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: "invalid_field", field: field.into(), message: message.into() }
+    }
+
+    /// The same fault, its field seen from one level up.
+    #[must_use]
+    pub fn within(self, outer: impl Display) -> Self {
+        let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
+        Self { field: format!("{outer}{dot}{}", self.field), ..self }
+    }
+
+    /// The same fault, with a code of its kind unless it has one already.
+    fn of(self, code: &'static str) -> Self {
+        if self.code == "invalid_field" { Self { code, ..self } } else { self }
+    }
+}
+
+/// Checks that a span is within its bounds.
+///
+/// # Errors
+///
+/// It is not; the message names both bounds.
+pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> Result<(), Fault> {
+    if (least..=most).contains(&span) {
+        return Ok(());
+    }
+    Err(Fault::new(field, format!("must be {} to {}", least.as_f64(), most.as_f64())))
+}
+
+/// Checks that a text has 1 to `most` bytes.
+///
+/// # Errors
+///
+/// It has not; the message names the bound.
+pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), Fault> {
+    if (1..=most).contains(&text.len()) { Ok(()) } else { Err(Fault::new(field, format!("must be 1 to {most} bytes"))) }
+}
+
+fn check_name(field: &str, name: &str) -> Result<(), Fault> {
+    check_text(field, name, extract::NAME_BYTES)
+        .map_err(|_| Fault::new(field, format!("must have names of 1 to {} bytes", extract::NAME_BYTES)))
+}
+
+fn check_count(field: &str, count: usize, most: usize) -> Result<(), Fault> {
+    if count <= most { Ok(()) } else { Err(Fault::new(field, format!("must have at most {most} entries"))) }
+}
+
+/// What a value may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Number,
+    Any,
+}
+
+fn check_value(field: &str, value: &Value, kind: Kind) -> Result<(), Fault> {
+    match (value, kind) {
+        (Value::Text(_), Kind::Number) => Err(Fault::new(field, "must be a number")),
+        (Value::Number(_), Kind::Text) => Err(Fault::new(field, "must be text")),
+        (Value::Text(text), _) if text.len() > extract::TEXT_BYTES => {
+            Err(Fault::new(field, format!("must be at most {} bytes", extract::TEXT_BYTES)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,144 @@
+//! The bounds of a queue and of its constraints.
+
+use super::{Fault, Kind, LEAST, YEAR, check_count, check_name, check_span, check_text, check_value};
+use crate::{
+    job::{Value, extract},
+    queue::{
+        config::{Constraint, MAX_CONSTRAINTS, OrderKind, QueueConfig, Rate},
+        matcher::{Condition, Matcher, Test},
+    },
+    time::Seconds,
+};
+
+/// Most levels of a matcher.
+pub const MATCHER_DEPTH: usize = 8;
+/// Most conditions of a matcher.
+pub const MATCHER_CONDITIONS: usize = 64;
+/// Most values of a list in a condition.
+pub const LIST_VALUES: usize = 100;
+
+/// Checks a queue's configuration.
+///
+/// # Errors
+///
+/// The first fault, with code `invalid_queue`.
+pub fn check_queue(queue: &QueueConfig) -> Result<(), Fault> {
+    queue_fields(queue).map_err(|fault| fault.of("invalid_queue"))
+}
+
+fn queue_fields(queue: &QueueConfig) -> Result<(), Fault> {
+    check_span("order_step_seconds", queue.order_step_seconds, Seconds::default(), Seconds::new(300))?;
+    if let Some(ageing) = queue.ageing_seconds {
+        if queue.order != OrderKind::Priority {
+            return Err(Fault::new("ageing_seconds", "goes only with `order: priority`"));
+        }
+        check_span("ageing_seconds", ageing, LEAST, YEAR)?;
+    }
+    if let Some(name) = &queue.partition_by {
+        check_text("partition_by", name, extract::NAME_BYTES)?;
+    }
+    check_count("constraints", queue.constraints.len(), MAX_CONSTRAINTS)?;
+    for (index, constraint) in queue.constraints.iter().enumerate() {
+        check_constraint(constraint).map_err(|fault| fault.within(format_args!("constraints[{index}]")))?;
+        if queue.constraints[..index].iter().any(|other| other.name == constraint.name) {
+            return Err(Fault::new(format!("constraints[{index}].name"), "must differ from the names of the other constraints"));
+        }
+    }
+    Ok(())
+}
+
+fn check_constraint(constraint: &Constraint) -> Result<(), Fault> {
+    check_text("name", &constraint.name, 64)?;
+    check_matcher(&constraint.matcher).map_err(|fault| fault.within("match"))?;
+    if let Some(name) = &constraint.per {
+        check_text("per", name, extract::NAME_BYTES)?;
+    }
+    match &constraint.rate {
+        Some(rate) => check_rate(rate).map_err(|fault| fault.within("rate")),
+        None if constraint.concurrency.is_none() => Err(Fault::new("concurrency", "or `rate` must be given")),
+        None => Ok(()),
+    }
+}
+
+fn check_rate(rate: &Rate) -> Result<(), Fault> {
+    let bounded = |field, count| {
+        let good = (1..=1_000_000).contains(&count);
+        if good { Ok(()) } else { Err(Fault::new(field, "must be 1 to 1000000")) }
+    };
+    bounded("count", rate.count)?;
+    check_span("per_seconds", rate.per_seconds, LEAST, Seconds::new(2_592_000))?;
+    bounded("burst", rate.burst.unwrap_or(1))
+}
+
+/// Checks a matcher: its depth, its size, and that each condition can hold.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check_matcher(matcher: &Matcher) -> Result<(), Fault> {
+    check_level(matcher, 1, &mut 0)
+}
+
+fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Result<(), Fault> {
+    if depth > MATCHER_DEPTH {
+        return Err(Fault::new("", format!("must have at most {MATCHER_DEPTH} levels")));
+    }
+    *conditions += usize::from(matcher.job_type.is_some()) + usize::from(matcher.priority.is_some()) + matcher.attribute.len();
+    if *conditions > MATCHER_CONDITIONS {
+        return Err(Fault::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
+    }
+    if let Some(condition) = &matcher.job_type {
+        check_condition(condition, Kind::Text).map_err(|fault| fault.within("type"))?;
+    }
+    if let Some(condition) = &matcher.priority {
+        check_condition(condition, Kind::Number).map_err(|fault| fault.within("priority"))?;
+    }
+    for (name, condition) in &matcher.attribute {
+        check_name("attribute", name)?;
+        check_condition(condition, Kind::Any).map_err(|fault| fault.within(name).within("attribute"))?;
+    }
+    let lists = [("all", &matcher.all), ("any", &matcher.any)];
+    for (field, index, inner) in
+        lists.iter().flat_map(|(field, list)| list.iter().enumerate().map(move |(index, inner)| (field, index, inner)))
+    {
+        check_level(inner, depth + 1, conditions).map_err(|fault| fault.within(format_args!("{field}[{index}]")))?;
+    }
+    matcher.not.as_ref().map_or(Ok(()), |inner| check_level(inner, depth + 1, conditions).map_err(|fault| fault.within("not")))
+}
+
+fn check_condition(condition: &Condition, kind: Kind) -> Result<(), Fault> {
+    match condition {
+        Condition::Equals(value) => check_value("", value, kind),
+        Condition::In(list) => check_list("", list, kind),
+        Condition::Test(test) => check_test(test, kind),
+    }
+}
+
+fn check_test(test: &Test, kind: Kind) -> Result<(), Fault> {
+    if *test == Test::default() {
+        return Err(Fault::new("", "must have one of eq, in, lt, lte, gt, gte, prefix, exists"));
+    }
+    if test.exists == Some(false) && *test != (Test { exists: Some(false), ..Test::default() }) {
+        return Err(Fault::new("exists", "must be alone when it is false"));
+    }
+    let compared = [("eq", &test.eq), ("lt", &test.lt), ("lte", &test.lte), ("gt", &test.gt), ("gte", &test.gte)];
+    for (field, value) in compared.into_iter().filter_map(|(field, value)| Some((field, value.as_ref()?))) {
+        check_value(field, value, kind)?;
+    }
+    if let Some(list) = &test.within {
+        check_list("in", list, kind)?;
+    }
+    match &test.prefix {
+        Some(_) if kind == Kind::Number => Err(Fault::new("prefix", "goes only with text")),
+        Some(prefix) => check_text("prefix", prefix, extract::TEXT_BYTES),
+        None => Ok(()),
+    }
+}
+
+fn check_list(field: &str, list: &[Value], kind: Kind) -> Result<(), Fault> {
+    if list.is_empty() || list.len() > LIST_VALUES {
+        return Err(Fault::new(field, format!("must have 1 to {LIST_VALUES} values")));
+    }
+    let faulty = list.iter().enumerate().find_map(|(index, value)| check_value(&format!("{field}[{index}]"), value, kind).err());
+    faulty.map_or(Ok(()), Err)
+}
