@@ -1,8 +1,7 @@
 //! What carries out the ports: each folder speaks to one outside thing, and none of them decides anything.
 //!
-//! [`memory`] is the reference for the job store.
+//! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on.
 
-mod listing;
 pub mod memory;
-
-pub use listing::Cursor;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -3,4 +3,5 @@
 //! It is part of the library, behind the feature `testkit`, so that an adapter in another crate can run the same suites.
 
 pub mod builders;
+pub mod conformance;
 pub mod faults;
