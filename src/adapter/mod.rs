@@ -1,11 +1,10 @@
 //! What carries out the ports: each folder speaks to one outside thing, and none of them decides anything.
 //!
-//! [`memory`] is the reference for the job store.
+//! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on.
 
 #[cfg(feature = "http")]
 pub mod http;
-mod listing;
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod system;
-
-pub use listing::Cursor;

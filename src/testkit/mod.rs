@@ -5,6 +5,7 @@
 pub mod builders;
 pub mod clock;
 pub mod entropy;
+pub mod conformance;
 pub mod faults;
 
 pub use clock::FakeClock;

@@ -12,11 +12,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::{
-    adapter::listing::{Cursor, asks_for},
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, StateFilter, StoreError, Txn, beside,
     },
+    port::listing::Cursor,
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
 };
@@ -114,13 +114,12 @@ impl JobStore for MemoryStore {
             },
         };
         let records = self.records.lock();
-        let mut found: Vec<(Cursor, &Job)> =
-            records.jobs.values().filter(|job| asks_for(query, job)).map(|job| (Cursor::of(job), job)).collect();
-        found.retain(|(place, _)| after.as_ref().is_none_or(|after| place < after));
+        let mut found: Vec<(Cursor, &Job)> = records.jobs.values().filter(|job| query.asks_for(job)).map(|job| (place(job), job)).collect();
+        found.retain(|(at, _)| after.as_ref().is_none_or(|after| at < after));
         found.sort_by(|(a, _), (b, _)| b.cmp(a));
         let more = found.len() > query.limit as usize;
         found.truncate(query.limit as usize);
-        let next_cursor = found.last().filter(|_| more).map(|(place, _)| place.to_string());
+        let next_cursor = found.last().filter(|_| more).map(|(at, _)| at.to_string());
         Ok(ListPage { jobs: found.into_iter().map(|(_, job)| shown(job)).collect(), next_cursor })
     }
 
@@ -142,4 +141,9 @@ impl JobStore for MemoryStore {
     async fn items_version(&self) -> Result<u64, StoreError> {
         Ok(self.records.lock().items_version)
     }
+}
+
+/// The place of `job` in a list: equally old ones go by id, downwards.
+fn place(job: &Job) -> Cursor {
+    Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
 }

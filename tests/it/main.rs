@@ -1,0 +1,3 @@
+//! The library from outside, as one binary: each file is a subject.
+
+mod conformance;
