@@ -67,7 +67,8 @@ impl Engine {
         if seen.version == version && version > 0 {
             return Ok(seen);
         }
-        let damaged = |name: &str, error: serde_json::Error| Error::Internal(format!("the configuration of {name} cannot be read: {error}"));
+        let damaged =
+            |name: &str, error: serde_json::Error| Error::Internal(format!("the configuration of {name} cannot be read: {error}"));
         let mut queues = HashMap::new();
         for item in self.ports.store.items(ItemKind::Queue).await? {
             let name = item.name.parse().map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;

@@ -7,7 +7,11 @@ use serde_json::{json, value::RawValue};
 
 use super::Engine;
 use crate::{
-    job::{Body, Encoding, Job, Life, Payload, QueueName, Revision, Spec, TypeName, life::{self, Waiting}, spec::KeepResult},
+    job::{
+        Body, Encoding, Job, Life, Payload, QueueName, Revision, Spec, TypeName,
+        life::{self, Waiting},
+        spec::KeepResult,
+    },
     port::Write,
     queue::config::{Push, TargetConfig, TypeConfig},
     time::{Seconds, Timestamp},

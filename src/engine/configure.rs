@@ -102,7 +102,8 @@ impl Engine {
         if if_match.is_some_and(|version| version != item.version) {
             return Err(Error::Stale { version: item.version });
         }
-        let write = Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
+        let write =
+            Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
         if self.write_items(vec![write]).await? { Ok(()) } else { Err(contended(name.as_str())) }
     }
 
@@ -128,13 +129,8 @@ impl Engine {
                 self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
             }
             let item = TypeItem { config: config.clone(), version: was + 1 };
-            let write = Write::SetItem {
-                kind: ItemKind::Type,
-                name: name.to_string(),
-                was,
-                version: item.version,
-                bytes: Some(bytes(&item)?),
-            };
+            let write =
+                Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version: item.version, bytes: Some(bytes(&item)?) };
             if self.write_type(&catalog, standing.as_deref(), Some(&item), write).await? {
                 return Ok((item, standing.is_none()));
             }
@@ -164,12 +160,19 @@ impl Engine {
         }
         self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
         let catalog = self.catalog().await?;
-        let write = Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
+        let write =
+            Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
         if self.write_type(&catalog, Some(&item), None, write).await? { Ok(()) } else { Err(contended(name.as_str())) }
     }
 
     /// Writes a type together with the versions of the queues whose limits it changes. False if something stood in the way.
-    async fn write_type(&self, catalog: &Catalog, before: Option<&TypeItem>, after: Option<&TypeItem>, write: Write) -> Result<bool, Error> {
+    async fn write_type(
+        &self,
+        catalog: &Catalog,
+        before: Option<&TypeItem>,
+        after: Option<&TypeItem>,
+        write: Write,
+    ) -> Result<bool, Error> {
         let limit = |item: Option<&TypeItem>| item.and_then(|item| item.config.concurrency.map(|most| (item.config.queue.clone(), most)));
         let (old, new) = (limit(before), limit(after));
         let mut moved: Vec<QueueName> = Vec::new();
@@ -236,7 +239,8 @@ impl Engine {
         if !found {
             return Ok(());
         }
-        let query = ListQuery { job_type: job_type.cloned(), queue: queue.cloned(), states: live.to_vec(), limit: 1, ..ListQuery::default() };
+        let query =
+            ListQuery { job_type: job_type.cloned(), queue: queue.cloned(), states: live.to_vec(), limit: 1, ..ListQuery::default() };
         let holder = self.ports.store.list(&query).await?.jobs.pop().map(|job| job.id);
         Err(Error::Conflict { code, message: "it has jobs that have not ended".into(), holder })
     }

@@ -16,18 +16,18 @@ use super::{
 };
 use crate::{
     job::{
-        Attributes, Body, Job, JobId, Life, Payload, Spec, State,
-        extract::extract,
-        life::Waiting,
-        name::ROUTE_WORDS,
-        payload::MAX_DEPTH,
+        Attributes, Body, Job, JobId, Life, Payload, Spec, State, extract::extract, life::Waiting, name::ROUTE_WORDS, payload::MAX_DEPTH,
         spec::UniqueWhile,
     },
     port::{
         Committed, Txn, Write,
         job_store::{Expect, Key, Standing},
     },
-    queue::{check, config::{Delivery, TypeItem}, window},
+    queue::{
+        check,
+        config::{Delivery, TypeItem},
+        window,
+    },
     time::{Seconds, Timestamp},
 };
 
@@ -74,7 +74,8 @@ impl Engine {
         let txns: Vec<Txn> = entries
             .iter()
             .map(|entry| {
-                let keys = entry.keys.iter().map(|(key, was)| Write::SetKey { key: key.clone(), job: entry.job.id.clone(), was: was.clone() });
+                let keys =
+                    entry.keys.iter().map(|(key, was)| Write::SetKey { key: key.clone(), job: entry.job.id.clone(), was: was.clone() });
                 keys.chain([Write::AddJob(entry.job.clone())]).collect()
             })
             .collect();
@@ -147,7 +148,9 @@ impl Engine {
                     .is_some_and(|period| entry.job.spec.created_at < standing.spec.created_at + period.duration());
                 in_period
                     || match unique.map(|unique| unique.hold) {
-                        Some(UniqueWhile::Scheduled) => matches!(standing.life.state, State::Scheduled { .. }) && standing.life.attempt == 0,
+                        Some(UniqueWhile::Scheduled) => {
+                            matches!(standing.life.state, State::Scheduled { .. }) && standing.life.attempt == 0
+                        }
                         Some(UniqueWhile::Live) | None => !ended,
                     }
             }
@@ -271,15 +274,16 @@ impl Engine {
     pub(super) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
         let key = format!("bodies/{}", self.draw_id(self.now()));
         let len = payload.bytes.len() as u32;
-        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| {
-            Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message: format!("the object store took no body: {error}") }
+        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the object store took no body: {error}"),
         })?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
     }
 }
 
 /// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
-pub(super) fn partition(limits: &crate::queue::Limits, attributes: &crate::job::Attributes) -> String {
+pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
     limits.queue.partition_by.as_ref().and_then(|name| attributes.get(name)).map(crate::job::Value::text).unwrap_or_default()
 }
 

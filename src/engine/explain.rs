@@ -7,13 +7,12 @@ use super::{
     request::{Explanation, HeldBy},
 };
 use crate::{
-    job::{Job, JobId, State, TypeName, life::{self, Waiting}},
-    port::job_store::DueQuery,
-    queue::{
-        Admission, Candidate, Limits, Rule, Usage, Verdict,
-        config::SCAN_BOUND,
-        order::Order,
+    job::{
+        Job, JobId, State, TypeName,
+        life::{self, Waiting},
     },
+    port::job_store::DueQuery,
+    queue::{Admission, Candidate, Limits, Rule, Usage, Verdict, config::SCAN_BOUND, order::Order},
     time::Timestamp,
 };
 
@@ -50,7 +49,8 @@ impl Engine {
         let catalog = self.catalog().await?;
         let limits = catalog.limits(&job.spec.queue);
         let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches, now));
-        let since = |rule: &Rule| view.as_ref().and_then(|view| view.head.held.get(rule).copied()).or(Some(run_at));
+        let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
+        let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
         if limits.paused {
             return Ok(held("paused", None, since(&Rule::Paused), "the queue is paused".into(), None));
         }
@@ -72,7 +72,9 @@ impl Engine {
                 held(kind, name, since(&hold.rule), hold.reason, hold.earliest_at)
             }
             Some(Verdict::Move(at)) => held("window", None, Some(run_at), "its windows are closed".into(), Some(at)),
-            Some(Verdict::Run) => held("worker", None, Some(run_at), "nothing holds it: it is about to be handed to a worker".into(), Some(now)),
+            Some(Verdict::Run) => {
+                held("worker", None, Some(run_at), "nothing holds it: it is about to be handed to a worker".into(), Some(now))
+            }
             None => held("order", None, Some(run_at), "others go before it".into(), None),
         })
     }

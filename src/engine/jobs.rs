@@ -113,7 +113,8 @@ impl Engine {
                 spec.partition = partition(&catalog.limits(&spec.queue), &spec.attributes);
             }
             let run_at = patch.run_at.map(|at| at.max(now));
-            let changed = Job { spec: Arc::new(spec), data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()), ..job.clone() };
+            let changed =
+                Job { spec: Arc::new(spec), data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()), ..job.clone() };
             let after = changed.apply(Event::Patch { run_at }, now).map_err(|refused| Error::refused("not_scheduled", &refused))?;
             Ok(Some((after, true)))
         })
@@ -203,7 +204,8 @@ impl Engine {
             }
             Body::Object { encoding, key, .. } => {
                 let fetched = async { self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await };
-                let bytes = fetched.await.map_err(|error| Error::Internal(format!("the body of job {} cannot be read: {error}", job.id)))?;
+                let bytes =
+                    fetched.await.map_err(|error| Error::Internal(format!("the body of job {} cannot be read: {error}", job.id)))?;
                 Ok(Payload { encoding: *encoding, bytes })
             }
         }

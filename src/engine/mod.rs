@@ -8,6 +8,7 @@
 
 mod catalog;
 mod change;
+mod claim;
 pub mod configure;
 mod enqueue;
 pub mod error;
@@ -96,14 +97,7 @@ pub struct Engine {
 impl Engine {
     /// An engine over `ports`.
     pub fn new(ports: Ports, rules: Rules) -> Self {
-        Self {
-            ports,
-            rules,
-            catalog: ArcSwap::default(),
-            ids: Mutex::default(),
-            running: Mutex::default(),
-            plain: Mutex::default(),
-        }
+        Self { ports, rules, catalog: ArcSwap::default(), ids: Mutex::default(), running: Mutex::default(), plain: Mutex::default() }
     }
 
     /// What it was built from.

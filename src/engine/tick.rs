@@ -235,13 +235,7 @@ impl Engine {
             return Ok(None);
         }
         let flight = self.ports.store.flight();
-        let head = Head {
-            version: 1,
-            config_version: limits.version,
-            time: now,
-            settling_until: Some(now + flight),
-            ..Head::default()
-        };
+        let head = Head { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Head::default() };
         let write = Write::SetHead { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
@@ -262,7 +256,10 @@ impl Engine {
         let now = self.now();
         let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), ..Plan::default() };
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
-        let free = Limits { queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() }, ..Limits::default() };
+        let free = Limits {
+            queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
+            ..Limits::default()
+        };
         let mut admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
         let mut search = Search { queue, round, catalog, limits, now, granted: None };
         self.search(&mut search, &mut admission, &mut plan).await?;
@@ -270,9 +267,9 @@ impl Engine {
         let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
         let before = plan.before.len();
         let mut txns: Vec<Txn> = plan.before.iter().map(|change| self.change(change.was, &change.job, false, now)).collect();
-        txns.extend(plan.claims.iter().map(|claim| {
-            vec![require.clone(), Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }]
-        }));
+        txns.extend(
+            plan.claims.iter().map(|claim| vec![require.clone(), Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }]),
+        );
         let committed = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
         let mut lost = HashSet::new();
         let mut stale = false;
@@ -925,7 +922,11 @@ impl Engine {
         }
         let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
-        if plain { plan.plain.push(change) } else { plan.claims.push(change) }
+        if plain {
+            plan.plain.push(change)
+        } else {
+            plan.claims.push(change)
+        }
         plan.claimed.push(Claimed { ask, job: claimed });
         rooms.left[ask] -= 1;
     }
@@ -992,6 +993,13 @@ fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Durat
     }
 }
 
+/// How long the deliverer of a claimed push may be silent.
+pub(super) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
+    let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+    let ask = Ask { types: Vec::new(), room: 0, worker: None, lease: None, hand: Hand::Claim };
+    lease(config, true, &ask, job)
+}
+
 /// Whether jobs of this push type are handed on without a claim.
 fn is_plain(config: &TypeConfig) -> bool {
     config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
@@ -1007,7 +1015,7 @@ pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Delivery {
     catalog.types.get(&job.spec.job_type).map_or(Delivery::AtLeastOnce, |item| item.config.delivery)
 }
 
-fn same_claim(there: &Job, ours: &Job) -> bool {
+pub(super) fn same_claim(there: &Job, ours: &Job) -> bool {
     matches!((there.life.running(), ours.life.running()), (Some(there), Some(ours)) if there.token == ours.token)
 }
 

@@ -85,7 +85,9 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
                 Judged::NotDelivered { message, after } => (message, after),
             },
             Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None),
-            Err(TargetError::Forbidden(error)) => return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO),
+            Err(TargetError::Forbidden(error)) => {
+                return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
+            }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
                 return match (once, config.on_no_answer, &error) {
                     (true, ..) => fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO),
@@ -109,7 +111,10 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
 enum Judged {
     Done(Outcome),
     /// The worker did not take it: try again, after this long if it said so.
-    NotDelivered { message: String, after: Option<Duration> },
+    NotDelivered {
+        message: String,
+        after: Option<Duration>,
+    },
 }
 
 fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {

@@ -2,7 +2,10 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use crate::job::{Job, Payload, life::{Failure, Reason}};
+use crate::job::{
+    Job, Payload,
+    life::{Failure, Reason},
+};
 
 /// A job handed to a handler: running, its data inline.
 #[derive(Clone, Debug)]

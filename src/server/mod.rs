@@ -33,7 +33,7 @@ pub use handler::{Handled, Handler};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
-    job::{JobId, QueueName, TypeName, Version},
+    job::{QueueName, TypeName, Version},
     port::Target,
     time::Timestamp,
 };
@@ -99,7 +99,12 @@ pub struct Builder {
 impl Builder {
     /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
     #[must_use]
-    pub fn handler(mut self, job_type: TypeName, concurrency: u32, handler: impl Fn(handler::Call) -> handler::Work + Send + Sync + 'static) -> Self {
+    pub fn handler(
+        mut self,
+        job_type: TypeName,
+        concurrency: u32,
+        handler: impl Fn(handler::Call) -> handler::Work + Send + Sync + 'static,
+    ) -> Self {
         self.handlers.insert(job_type, Handler::new(concurrency, handler));
         self
     }
@@ -245,6 +250,3 @@ impl Inner {
 
 /// What tasks hold of the server: they end when it is gone.
 type Home = Weak<Inner>;
-
-/// A job's id with its queue's name, for messages.
-type Named = (QueueName, JobId);

@@ -372,7 +372,8 @@ impl Task {
             // Dropping the channel tells the caller that the answer is unknown.
             drop(reply);
         }
-        let reported: Vec<usize> = sources.iter().filter_map(|source| if let Source::Lease(index) = source { Some(*index) } else { None }).collect();
+        let reported: Vec<usize> =
+            sources.iter().filter_map(|source| if let Source::Lease(index) = source { Some(*index) } else { None }).collect();
         let mut kept = VecDeque::new();
         for (index, waiting) in std::mem::take(&mut self.leases).into_iter().enumerate() {
             if reported.contains(&index) {

@@ -8,9 +8,7 @@ use super::{Server, bulk::state_word, lease::unknown, queue_task::Message};
 use crate::{
     engine::{
         Error,
-        request::{
-            Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker,
-        },
+        request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
     },
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},

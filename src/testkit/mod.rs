@@ -4,8 +4,8 @@
 
 pub mod builders;
 pub mod clock;
-pub mod entropy;
 pub mod conformance;
+pub mod entropy;
 pub mod faults;
 
 pub use clock::FakeClock;

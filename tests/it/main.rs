@@ -1,3 +1,4 @@
 //! The library from outside, as one binary: each file is a subject.
 
 mod conformance;
+mod server;

@@ -6,6 +6,10 @@
 
 mod state;
 
+mod work_queue;
+
+pub use work_queue::MemoryWorkQueue;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
