@@ -8,6 +8,8 @@
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
 pub mod adapter;
+#[cfg(feature = "server")]
+pub mod auth;
 pub mod engine;
 pub mod job;
 pub mod port;
