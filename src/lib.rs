@@ -7,6 +7,8 @@
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
+#[cfg(feature = "server")]
+pub mod cli;
 pub mod job;
 pub mod port;
 pub mod queue;
