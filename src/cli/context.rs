@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// The present instant.
-    #[expect(clippy::disallowed_methods, clippy::unused_self, reason = "the command line is the edge: it reads the clock for everything below")]
+    #[expect(clippy::disallowed_methods, reason = "the command line is the edge: it reads the clock for everything below")]
     pub fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(since.as_millis() as i64)

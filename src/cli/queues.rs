@@ -59,7 +59,9 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Pause(Name { name }) => {
             (client.post(&["queues", &name, "pause"]).send().await?, Shown::Said(format!("{name} is paused; what runs goes on")))
         }
-        Command::Resume(Name { name }) => (client.post(&["queues", &name, "resume"]).send().await?, Shown::Said(format!("{name} is resumed"))),
+        Command::Resume(Name { name }) => {
+            (client.post(&["queues", &name, "resume"]).send().await?, Shown::Said(format!("{name} is resumed")))
+        }
         Command::Delete(Name { name }) => (client.delete(&["queues", &name]).send().await?, Shown::Said(format!("{name} is deleted"))),
     };
     if ctx.json() {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -30,7 +30,7 @@ pub fn table<const N: usize>(look: Look, headers: [&str; N], rows: impl IntoIter
     for row in rows {
         table.add_row(row.map(|text| tinted(look, text)));
     }
-    table.trim_fmt()
+    finish(table)
 }
 
 /// The fields of one thing, one per line, absent ones left out.
@@ -42,7 +42,7 @@ pub fn fields(look: Look, fields: &Fields, except: &[&str], now: Timestamp) -> S
             table.add_row([label, tinted(look, self::value(name, value, now))]);
         }
     }
-    table.trim_fmt()
+    finish(table)
 }
 
 /// A JSON object with its fields in the order they came.
@@ -118,9 +118,14 @@ pub fn took(span: Duration) -> String {
     match seconds {
         0 => format!("{} ms", span.as_millis()),
         1..60 => format!("{:.1} s", span.as_millis() as f64 / 1000.0),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        60..3600 => whole_and_rest((seconds / 60, "min"), (seconds % 60, "s")),
+        _ => whole_and_rest((seconds / 3600, "h"), (seconds % 3600 / 60, "min")),
     }
+}
+
+fn whole_and_rest(whole: (u64, &str), rest: (u64, &str)) -> String {
+    let text = format!("{} {}", whole.0, whole.1);
+    if rest.0 == 0 { text } else { format!("{text} {} {}", rest.0, rest.1) }
 }
 
 fn plain(look: Look) -> Table {
@@ -135,6 +140,17 @@ fn plain(look: Look) -> Table {
         table.set_width(width);
     }
     table
+}
+
+/// The first column, which people copy, is never broken.
+fn finish(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table.trim_fmt()
 }
 
 /// The words that matter most to an operator have a colour.
@@ -168,14 +184,21 @@ mod tests {
 
     #[test]
     fn a_stretch_is_said_finer_the_shorter_it_is() {
-        let said = [350, 1200, 125_000, 3_780_000].map(|millis| took(Duration::from_millis(millis)));
-        assert_eq!(said, ["350 ms", "1.2 s", "2 min 5 s", "1 h 3 min"]);
+        let said = [350, 1200, 125_000, 3_780_000, 86_400_000].map(|millis| took(Duration::from_millis(millis)));
+        assert_eq!(said, ["350 ms", "1.2 s", "2 min 5 s", "1 h 3 min", "24 h"]);
     }
 
     #[test]
     fn a_table_has_no_lines_and_a_pipe_gets_it_unwrapped() {
         let rows = [["01j-a-long-identifier-that-must-stay-whole".to_owned(), "failed".to_owned()], ["b".to_owned(), dash()]];
         insta::assert_snapshot!(table(Look::default(), ["id", "state"], rows));
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_texts_but_not_what_is_copied() {
+        let look = Look { color: false, width: Some(40) };
+        let rows = [["01j-a-long-identifier".to_owned(), "a message that does not fit into what is left".to_owned()]];
+        insta::assert_snapshot!(table(look, ["id", "error"], rows));
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl FakeServer {
         let handle = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
             let (answer, log) = (answer.clone(), log.clone());
             async move {
-                let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ").map(str::to_owned));
+                let bearer =
+                    headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ").map(str::to_owned));
                 let body = serde_json::from_slice(&body).unwrap_or_default();
                 let seen = Seen { method: method.to_string(), path: uri.to_string(), bearer, body };
                 log.send_modify(|log| log.push(seen.clone()));
@@ -80,6 +81,11 @@ impl FakeServer {
         Client::new(base_url(&self.url).unwrap(), Some("secret".to_owned())).unwrap()
     }
 
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Every request so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.borrow().clone()
@@ -87,11 +93,16 @@ impl FakeServer {
 
     /// The first request that `fits`, waited for.
     pub async fn saw(&self, fits: impl Fn(&Seen) -> bool) -> Seen {
+        self.saw_after(0, fits).await
+    }
+
+    /// The first request that `fits` after the first `skip` ones, waited for.
+    pub async fn saw_after(&self, skip: usize, fits: impl Fn(&Seen) -> bool) -> Seen {
         let mut seen = self.seen.clone();
-        let waited = tokio::time::timeout(Duration::from_secs(20), seen.wait_for(|log| log.iter().any(&fits))).await;
+        let waited = tokio::time::timeout(Duration::from_secs(20), seen.wait_for(|log| log.iter().skip(skip).any(&fits))).await;
         let log = self.seen();
         assert!(waited.is_ok(), "the request never came; seen: {log:#?}");
-        log.into_iter().find(fits).unwrap()
+        log.into_iter().skip(skip).find(fits).unwrap()
     }
 
     /// Runs the command line `tidegate ARGS` against this server: its exit code and what it wrote.

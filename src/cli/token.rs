@@ -3,10 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::{
-    Context, ExitCode, pages, show,
-    wire::Token,
-};
+use super::{Context, ExitCode, pages, show, wire::Token};
 use crate::time::Timestamp;
 
 /// What can be done with tokens.
@@ -76,7 +73,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
                 ctx.print_body(&answer.body)?;
             } else {
                 let token: Token = answer.read()?;
-                ctx.print(token.token.unwrap_or_default())?;
+                ctx.print(token.secret.unwrap_or_default())?;
                 ctx.note(format_args!("this is the only time {} ({}) is shown; keep it in TIDEGATE_TOKEN", token.name, token.id));
             }
         }

@@ -102,7 +102,9 @@ fn render(look: Look, types: &[JobType]) -> String {
             job_type.delivery.clone(),
             number(job_type.attempts.map(u64::from)),
             number(job_type.concurrency),
-            job_type.timeout_seconds.map_or_else(show::dash, |seconds| show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())),
+            job_type
+                .timeout_seconds
+                .map_or_else(show::dash, |seconds| show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())),
         ]
     });
     show::table(look, ["name", "queue", "target", "delivery", "attempts", "limit", "timeout"], rows)

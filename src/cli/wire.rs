@@ -13,8 +13,7 @@ use crate::time::Timestamp;
 #[serde(default)]
 pub struct Job {
     pub id: String,
-    #[serde(rename = "type")]
-    pub job_type: String,
+    pub r#type: String,
     pub queue: String,
     pub state: String,
     pub attempt: u16,
@@ -119,7 +118,8 @@ pub struct Token {
     pub scopes: Vec<String>,
     pub created_at: Option<Timestamp>,
     /// The secret; only the answer to its creation has it.
-    pub token: Option<String>,
+    #[serde(rename = "token")]
+    pub secret: Option<String>,
 }
 
 /// A bulk change at work in the server.

@@ -120,16 +120,17 @@ mod tests {
     #[tokio::test]
     async fn a_bulk_cancel_is_followed_to_its_end() {
         let done = AtomicU64::new(0);
-        let server = FakeServer::answering(move |seen| match seen.method.as_str() {
-            "POST" => (202, json!({"operation": {"id": "op1", "state": "running", "matched": null, "done": 0, "failed": 0}})),
-            _ => {
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                let state = if done == 3 { "done" } else { "running" };
-                (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "failed": 0}}))
+        let server = FakeServer::answering(move |seen| {
+            if seen.method == "POST" {
+                return (202, json!({"operation": {"id": "op1", "state": "running", "matched": null, "done": 0, "failed": 0}}));
             }
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let state = if done == 3 { "done" } else { "running" };
+            (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "failed": 0}}))
         })
         .await;
-        let (code, out) = server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east", "--force"]).await;
+        let (code, out) =
+            server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east", "--force"]).await;
         assert_eq!((code, out.as_str()), (ExitCode::Ok, "cancelled: 3 of 3 jobs, 0 failed\n"));
         let seen = server.seen();
         assert_eq!(seen[0].line(), "POST /v1/jobs/cancel");
@@ -143,7 +144,8 @@ mod tests {
     #[tokio::test]
     async fn an_operation_that_failed_in_part_is_not_ok() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "failed": 1}}))).await;
+            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "failed": 1}})))
+                .await;
         assert_eq!(server.run(&["jobs", "replay", "--state", "failed"]).await.0, ExitCode::Refused);
     }
 

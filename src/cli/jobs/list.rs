@@ -48,7 +48,7 @@ fn render(look: show::Look, jobs: &[Job], now: Timestamp) -> String {
         let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
         [
             job.id.clone(),
-            job.job_type.clone(),
+            job.r#type.clone(),
             job.queue.clone(),
             job.state.clone(),
             format!("{}/{}", job.attempt, job.attempts),
@@ -89,7 +89,8 @@ mod tests {
             (200, json!({"jobs": page[..limit], "next_cursor": "c"}))
         })
         .await;
-        let args = ["jobs", "list", "--limit", "2500", "--type", "mail", "--state", "failed,expired", "--attribute", "region=east", "--json"];
+        let args =
+            ["jobs", "list", "--limit", "2500", "--type", "mail", "--state", "failed,expired", "--attribute", "region=east", "--json"];
         let (code, out) = server.run(&args).await;
         assert_eq!(code, ExitCode::Ok);
         let body: serde_json::Value = serde_json::from_str(&out).unwrap();

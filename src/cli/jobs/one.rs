@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The longest that the server lets one request wait for a result.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// The options of `tidegate jobs get`.
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ pub struct PatchArgs {
 ///
 /// There is no such job, or the server is away or refuses.
 pub async fn type_of(client: &Client, id: &str) -> Result<String, Error> {
-    Ok(client.get(&["jobs", id]).send().await?.read::<Job>()?.job_type)
+    Ok(client.get(&["jobs", id]).send().await?.read::<Job>()?.r#type)
 }
 
 /// Shows a job and its history.

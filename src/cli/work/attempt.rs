@@ -76,7 +76,7 @@ async fn keep(
         // Said once: a heartbeat without news says nothing of progress.
         let news = if progress.has_changed().unwrap_or(false) { progress.borrow_and_update().clone() } else { None };
         let body = Heartbeat { attempt: lease.attempt, lease_seconds: plan.lease, progress: news.as_ref() };
-        let request = client.post(&["jobs", &job.job_type, &job.id, "heartbeat"]).token(&lease.token).json(&body);
+        let request = client.post(&["jobs", &job.r#type, &job.id, "heartbeat"]).token(&lease.token).json(&body);
         let answer = tokio::time::timeout_at(until, request.send()).await;
         match answer.map(|answer| answer.and_then(|answer| answer.read::<Beaten>())) {
             Ok(Ok(beaten)) => {

@@ -66,7 +66,7 @@ pub async fn run(
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .env("TIDEGATE_JOB_ID", &job.id)
-        .env("TIDEGATE_JOB_TYPE", &job.job_type)
+        .env("TIDEGATE_JOB_TYPE", &job.r#type)
         .env("TIDEGATE_JOB_QUEUE", &job.queue)
         .env("TIDEGATE_JOB_ATTEMPT", lease.attempt.to_string())
         .env("TIDEGATE_JOB_ATTEMPTS", job.attempts.to_string())
@@ -122,9 +122,7 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> Outcome {
 fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
     let json = if text.trim().is_empty() { "null" } else { text.trim() };
-    serde_json::from_str(json)
-        .or_else(|_| to_raw_value(text.strip_suffix('\n').unwrap_or(&text)))
-        .expect("a text has a JSON form")
+    serde_json::from_str(json).or_else(|_| to_raw_value(text.strip_suffix('\n').unwrap_or(&text))).expect("a text has a JSON form")
 }
 
 fn details(status: ExitStatus) -> Details {
@@ -179,18 +177,24 @@ async fn keep(mut from: impl AsyncRead + Unpin, kept: Arc<Mutex<Vec<u8>>>) -> io
 }
 
 /// Reads lines: progress is taken out, everything else is passed on and its end kept.
-async fn listen(mut from: impl AsyncRead + Unpin, id: String, tail: Arc<Mutex<Vec<u8>>>, progress: watch::Sender<Option<Progress>>) -> io::Result<()> {
+async fn listen(
+    mut from: impl AsyncRead + Unpin,
+    id: String,
+    tail: Arc<Mutex<Vec<u8>>>,
+    progress: watch::Sender<Option<Progress>>,
+) -> io::Result<()> {
     let mut pending = Vec::new();
-    let take = |line: &[u8]| match self::progress(line) {
-        Some(said) => drop(progress.send_replace(Some(said))),
-        None => {
-            complain(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
-            let mut tail = tail.lock();
-            tail.extend_from_slice(line);
-            tail.push(b'\n');
-            let over = tail.len().saturating_sub(MESSAGE_BYTES);
-            tail.drain(..over);
+    let take = |line: &[u8]| {
+        if let Some(said) = self::progress(line) {
+            progress.send_replace(Some(said));
+            return;
         }
+        complain(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
+        let mut tail = tail.lock();
+        tail.extend_from_slice(line);
+        tail.push(b'\n');
+        let over = tail.len().saturating_sub(MESSAGE_BYTES);
+        tail.drain(..over);
     };
     loop {
         let read = from.read_buf(&mut pending).await?;

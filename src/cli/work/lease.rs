@@ -45,8 +45,7 @@ pub struct Lease {
 #[derive(Debug, Deserialize)]
 pub struct Job {
     pub id: String,
-    #[serde(rename = "type")]
-    pub job_type: String,
+    pub r#type: String,
     #[serde(default)]
     pub queue: String,
     #[serde(default)]
@@ -102,8 +101,7 @@ pub struct Details {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub id: String,
-    #[serde(rename = "type")]
-    pub job_type: String,
+    pub r#type: String,
     pub token: String,
     #[serde(flatten)]
     pub body: Body,

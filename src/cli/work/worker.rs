@@ -16,7 +16,7 @@ use super::{
     lease::{Ask, Body, Demand, Granted, Lease, Outcome, Report, Status},
 };
 use crate::cli::{
-    Context, ExitCode,
+    Context, ExitCode, Misused,
     client::{Client, Error},
     context::{complain, pause},
     show,
@@ -29,7 +29,7 @@ const RIDER_BYTES: usize = 1 << 20;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LAST_WAIT: Duration = Duration::from_secs(10);
 /// How long a report is tried on its own before it is given up; its lease is over by then, as a rule.
-const REPORTING: Duration = Duration::from_secs(60);
+const REPORTING: Duration = Duration::from_mins(1);
 
 /// What a finished task brings.
 struct Finished {
@@ -38,8 +38,8 @@ struct Finished {
     took: Duration,
 }
 
-/// A lease request in flight, and the reports that ride with it.
-type Poll = JoinSet<(Vec<Report>, Duration, Result<Granted, Error>)>;
+/// The lease request in flight: how long it took, and its answer.
+type Poll = JoinSet<(Duration, Result<Granted, Error>)>;
 
 /// A pull worker.
 pub struct Worker<'a> {
@@ -50,6 +50,9 @@ pub struct Worker<'a> {
     limit: usize,
     attempts: JoinSet<Finished>,
     poll: Poll,
+    /// Reports that the request in flight carries.
+    riding: Arc<Vec<Report>>,
+    /// Reports that the next one will carry.
     riders: Vec<Report>,
     /// Reports on their own; false for one that was given up.
     posts: JoinSet<bool>,
@@ -78,6 +81,7 @@ impl<'a> Worker<'a> {
             plan: Arc::new(plan),
             attempts: JoinSet::new(),
             poll: JoinSet::new(),
+            riding: Arc::default(),
             riders: Vec::new(),
             posts: JoinSet::new(),
             not_before: Instant::now(),
@@ -117,8 +121,8 @@ impl<'a> Worker<'a> {
             let idle = !self.stopping && self.poll.is_empty() && self.room() > 0;
             tokio::select! {
                 Some(answer) = self.poll.join_next() => {
-                    let (riders, took, answer) = answer?;
-                    self.answered(riders, took, answer);
+                    let (took, answer) = answer?;
+                    self.answered(took, answer);
                 }
                 Some(finished) = self.attempts.join_next() => self.finished(finished?)?,
                 Some(told) = self.posts.join_next() => if !told? {
@@ -137,7 +141,8 @@ impl<'a> Worker<'a> {
 
     /// Sends the next lease request.
     fn ask(&mut self) {
-        let (client, plan, riders, max) = (self.client.clone(), self.plan.clone(), mem::take(&mut self.riders), self.room());
+        self.riding = Arc::new(mem::take(&mut self.riders));
+        let (client, plan, riding, max) = (self.client.clone(), self.plan.clone(), self.riding.clone(), self.room());
         self.poll.spawn(async move {
             let ask = Ask {
                 queue: plan.queue.as_deref(),
@@ -146,15 +151,16 @@ impl<'a> Worker<'a> {
                 wait_seconds: plan.wait,
                 worker: &plan.worker,
                 lease_seconds: plan.lease,
-                reports: &riders,
+                reports: &riding,
             };
             let began = Instant::now();
             let answer = client.post(&["leases"]).json(&ask).wait(plan.wait.duration()).send().await;
-            (riders, began.elapsed(), answer.and_then(|answer| answer.read()))
+            (began.elapsed(), answer.and_then(|answer| answer.read()))
         });
     }
 
-    fn answered(&mut self, riders: Vec<Report>, took: Duration, answer: Result<Granted, Error>) {
+    fn answered(&mut self, took: Duration, answer: Result<Granted, Error>) {
+        let riders = self.landed();
         match answer {
             Ok(granted) => {
                 self.met = true;
@@ -185,6 +191,11 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// The reports that rode with the request that is over.
+    fn landed(&mut self) -> Vec<Report> {
+        Arc::unwrap_or_clone(mem::take(&mut self.riding))
+    }
+
     fn begin(&mut self, lease: Lease) {
         let (client, plan, lease, kill) = (self.client.clone(), self.plan.clone(), Arc::new(lease), self.kill.subscribe());
         self.attempts.spawn(async move {
@@ -200,14 +211,14 @@ impl<'a> Worker<'a> {
             Ok(None) => return Ok(()),
             Err(err) => {
                 let message = format!("{} cannot be started: {err}", self.plan.command[0]);
-                self.failure.get_or_insert_with(|| anyhow::anyhow!(message.clone()));
+                self.failure.get_or_insert_with(|| Misused(message.clone()).into());
                 self.stopping = true;
                 Outcome::failed(message)
             }
         };
         self.tell(&lease, &outcome, took)?;
-        let (id, job_type, token) = (lease.job.id.clone(), lease.job.job_type.clone(), lease.token.clone());
-        self.report(Report { id, job_type, token, body: Body { attempt: lease.attempt, outcome } });
+        let (id, job_type, token) = (lease.job.id.clone(), lease.job.r#type.clone(), lease.token.clone());
+        self.report(Report { id, r#type: job_type, token, body: Body { attempt: lease.attempt, outcome } });
         Ok(())
     }
 
@@ -215,14 +226,14 @@ impl<'a> Worker<'a> {
     fn tell(&self, lease: &Lease, outcome: &Outcome, took: Duration) -> io::Result<()> {
         let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
         if self.ctx.json() {
-            let (id, job_type, attempt) = (&lease.job.id, &lease.job.job_type, lease.attempt);
+            let (id, job_type, attempt) = (&lease.job.id, &lease.job.r#type, lease.attempt);
             let line = serde_json::json!({"id": id, "type": job_type, "attempt": attempt, "status": status,
                 "message": outcome.message, "seconds": took.as_secs_f64()});
             return self.ctx.print(line);
         }
         let why = outcome.message.as_deref().and_then(|message| message.lines().last()).map(|line| format!(": {line}"));
         let (job, why) = (&lease.job, why.unwrap_or_default());
-        complain(format_args!("[{}] {} attempt {} {status} in {}{why}", job.id, job.job_type, lease.attempt, show::took(took)));
+        complain(format_args!("[{}] {} attempt {} {status} in {}{why}", job.id, job.r#type, lease.attempt, show::took(took)));
         Ok(())
     }
 
@@ -255,6 +266,10 @@ impl<'a> Worker<'a> {
             complain("killing what runs");
             self.code = ExitCode::Refused;
             self.kill.send_replace(true);
+            // Whoever kills does not wait for a long poll. Its reports are told again, which does no harm.
+            self.poll = JoinSet::new();
+            let riders = self.landed();
+            self.riders.extend(riders);
         } else {
             self.stopping = true;
             complain(format_args!("stopping when {} running jobs have finished; once more kills them", self.attempts.len()));
@@ -267,7 +282,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
     let until = Instant::now() + REPORTING;
     let mut wait = FIRST_WAIT;
     loop {
-        let request = client.post(&["jobs", &report.job_type, &report.id]).token(&report.token).json(&report.body);
+        let request = client.post(&["jobs", &report.r#type, &report.id]).token(&report.token).json(&report.body);
         let Err(err) = request.send().await else { return true };
         if !err.passes() {
             match instead(report, &err) {
