@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{
     Context, ExitCode,
     client::{Answer, Client},
-    context::pause,
+    context::{complain, pause},
     wire::Operating,
 };
 
@@ -21,23 +21,25 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// The server is away or does not know the operation.
 pub async fn follow(client: &Client, mut answer: Answer, what: &'static str, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut operation = answer.read::<Operating>()?.operation;
-    let bar = ctx.progress(operation.matched.unwrap_or_default(), what);
+    let bar = ctx.progress(operation.matched, what);
     let mut wait = Duration::from_millis(50);
     while matches!(operation.state.as_str(), "pending" | "running") {
         pause(wait).await;
         wait = (wait * 2).min(SLOWEST);
         answer = client.get(&["operations", &operation.id]).send().await?;
         operation = answer.read::<Operating>()?.operation;
-        bar.set_length(operation.matched.unwrap_or_default());
-        bar.set_position(operation.done + operation.failed);
+        bar.set_length(operation.matched);
+        bar.set_position(operation.done + operation.refused);
     }
     bar.finish_and_clear();
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        let matched = operation.matched.unwrap_or(operation.done + operation.failed);
-        ctx.print(format_args!("{what}: {} of {matched} jobs, {} failed", operation.done, operation.failed))?;
+        ctx.print(format_args!("{what} {} of {} jobs, {} refused", operation.done, operation.matched, operation.refused))?;
+        if let Some(error) = &operation.error {
+            complain(format_args!("error: the operation stopped: {error}"));
+        }
     }
-    let whole = operation.failed == 0 && operation.state != "failed";
+    let whole = operation.refused == 0 && operation.state != "failed";
     Ok(if whole { ExitCode::Ok } else { ExitCode::Refused })
 }

@@ -38,10 +38,10 @@ pub async fn collect<'a>(request: impl Fn(&'a Client) -> Request<'a>, client: &'
             request = request.query("cursor", cursor);
         }
         let page: Page = request.send().await?.read()?;
-        // A server that goes on giving cursors to nothing must not be asked forever.
-        let dry = page.items.is_empty();
+        // A page may be empty and yet not the last; a cursor that does not move would be followed forever.
+        let over = page.next_cursor.is_none() || (page.items.is_empty() && page.next_cursor == all.next_cursor);
         all = Page { name: page.name, items: [all.items, page.items].concat(), next_cursor: page.next_cursor };
-        if dry || all.next_cursor.is_none() || all.items.len() >= limit {
+        if over || all.items.len() >= limit {
             return Ok(all);
         }
     }

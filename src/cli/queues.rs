@@ -8,7 +8,7 @@ use super::{
     operation, pages,
     show::{self, Look},
     types::{Configure, Name},
-    wire::{Operating, Queue},
+    wire::Queue,
 };
 use crate::time::Timestamp;
 
@@ -52,7 +52,10 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, shown) = match command {
         Command::List => return list(&client, ctx).await,
-        Command::Purge(Name { name }) => return purge(&client, &name, ctx).await,
+        Command::Purge(Name { name }) => {
+            let answer = client.post(&["queues", &name, "purge"]).send().await?;
+            return operation::follow(&client, answer, "dropped", ctx).await;
+        }
         Command::Get(Name { name }) => (client.get(&["queues", &name]).send().await?, Shown::Whole),
         Command::Put(args) => (client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
         Command::Patch(args) => (client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
@@ -72,7 +75,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Shown::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
         Shown::Whole => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
-            let settings = show::fields(ctx.look, &answer.read()?, &["name", "paused"], ctx.now());
+            let settings = show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
             ctx.print(format_args!("{row}\n\n{settings}"))?;
         }
         Shown::Said(sentence) => ctx.print(sentence)?,
@@ -90,35 +93,24 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-async fn purge(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let answer = client.post(&["queues", name, "purge"]).send().await?;
-    if answer.read::<Operating>().is_ok() {
-        return operation::follow(client, answer, "purged", ctx).await;
-    }
-    if ctx.json() {
-        ctx.print_body(&answer.body)?;
-    } else {
-        ctx.print(format_args!("{name} is purged"))?;
-    }
-    Ok(ExitCode::Ok)
-}
-
 fn render(look: Look, queues: &[Queue], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
-        let depth = |state: &str| queue.depth.get(state).copied().unwrap_or_default();
-        let weight = queue.running_weight.unwrap_or_else(|| depth("running"));
-        let held: Vec<String> = queue.held.iter().map(|(rule, count)| format!("{rule} {count}")).collect();
+        let status = queue.status.as_ref();
+        let count = |count: Option<u64>| count.map_or_else(show::dash, |count| count.to_string());
+        let depth = |state: &str| count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()));
+        let held = status.map(|status| status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>());
         [
             queue.name.clone(),
-            depth("scheduled").to_string(),
-            depth("running").to_string(),
-            format!("{weight}/{}", queue.concurrency.map_or_else(show::dash, |limit| limit.to_string())),
-            show::when_known(queue.oldest_at, now),
+            depth("scheduled"),
+            depth("running"),
+            format!("{}/{}", count(status.map(|status| status.running_weight)), count(queue.concurrency)),
+            show::when_known(status.and_then(|status| status.oldest_due_at), now),
             if queue.paused { "paused".to_owned() } else { show::dash() },
-            held.join(", "),
+            held.unwrap_or_default().join(", "),
+            count(status.map(|status| status.desired_workers)),
         ]
     });
-    show::table(look, ["name", "scheduled", "running", "weight/limit", "oldest", "paused", "held by"], rows)
+    show::table(look, ["name", "scheduled", "running", "weight/limit", "oldest", "paused", "held by", "wants workers"], rows)
 }
 
 #[cfg(test)]
@@ -131,9 +123,10 @@ mod tests {
     #[test]
     fn a_list_says_what_holds_each_queue() {
         let queues: Vec<Queue> = serde_json::from_value(json!([
-            {"name": "default", "depth": {"scheduled": 12000, "running": 3}, "running_weight": 7, "concurrency": 10,
-             "oldest_at": "2001-09-09T01:44:40Z", "held": {"concurrency": 11000, "due_time": 1000}, "paused": false},
-            {"name": "idle", "depth": {}, "paused": true},
+            {"name": "default", "concurrency": 10, "paused": false, "status": {"depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
+             "oldest_due_at": "2001-09-09T01:44:40Z", "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10}},
+            {"name": "idle", "paused": true, "status": {"depth": {}, "running_weight": 0, "held": {}, "desired_workers": 0}},
+            {"name": "new", "paused": false},
         ]))
         .unwrap();
         insta::assert_snapshot!(render(Look::default(), &queues, Timestamp::from_millis(1_000_000_000_000)));
@@ -142,15 +135,21 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_operated_by_its_routes() {
         let server = FakeServer::answering(|_| (200, json!({"name": "q"}))).await;
-        for (verb, line) in [
-            ("pause", "POST /v1/queues/q/pause"),
-            ("resume", "POST /v1/queues/q/resume"),
-            ("purge", "POST /v1/queues/q/purge"),
-            ("delete", "DELETE /v1/queues/q"),
-        ] {
+        for (verb, line) in
+            [("pause", "POST /v1/queues/q/pause"), ("resume", "POST /v1/queues/q/resume"), ("delete", "DELETE /v1/queues/q")]
+        {
             assert_eq!(server.run(&["queues", verb, "q"]).await.0, ExitCode::Ok);
             assert_eq!(server.seen().last().unwrap().line(), line);
         }
+    }
+
+    #[tokio::test]
+    async fn a_purge_says_how_many_it_dropped() {
+        let server =
+            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
+                .await;
+        assert_eq!(server.run(&["queues", "purge", "q"]).await, (ExitCode::Ok, "dropped 5 of 5 jobs, 0 refused\n".to_owned()));
+        assert_eq!(server.seen()[0].line(), "POST /v1/queues/q/purge");
     }
 
     #[tokio::test]
@@ -160,6 +159,6 @@ mod tests {
         let server = FakeServer::answering(|_| (200, json!({"name": "q", "concurrency": 10}))).await;
         let (code, out) = server.run(&["queues", "put", "q", "--file", file.path().to_str().unwrap()]).await;
         assert_eq!((code, server.seen()[0].body.clone()), (ExitCode::Ok, json!({"concurrency": 10})));
-        assert!(out.contains("0/10"), "{out}");
+        assert!(out.contains("-/10"), "{out}");
     }
 }

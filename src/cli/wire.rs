@@ -82,11 +82,19 @@ pub struct Queue {
     pub name: String,
     pub paused: bool,
     pub concurrency: Option<u64>,
+    /// How it stands; absent where only its settings are told.
+    pub status: Option<QueueStatus>,
+}
+
+/// How a queue stands.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct QueueStatus {
     pub depth: BTreeMap<String, u64>,
-    pub running_weight: Option<u64>,
-    pub oldest_at: Option<Timestamp>,
+    pub running_weight: u64,
+    pub oldest_due_at: Option<Timestamp>,
     pub held: BTreeMap<String, u64>,
-    pub desired_workers: Option<u64>,
+    pub desired_workers: u64,
 }
 
 /// A job type's settings.
@@ -128,9 +136,12 @@ pub struct Token {
 pub struct Operation {
     pub id: String,
     pub state: String,
-    pub matched: Option<u64>,
+    pub matched: u64,
     pub done: u64,
-    pub failed: u64,
+    #[serde(alias = "failed")]
+    pub refused: u64,
+    /// What stopped it, if something did.
+    pub error: Option<String>,
 }
 
 /// An answer that holds an operation.

@@ -20,8 +20,8 @@ use crate::cli::{
 pub struct CancelArgs {
     /// The job's id; without it, give a filter.
     id: Option<String>,
-    /// End running jobs at once, without waiting for their workers.
-    #[arg(long)]
+    /// End the job at once even if it runs, without waiting for its worker; only with an id.
+    #[arg(long, requires = "id")]
     force: bool,
     #[command(flatten)]
     filter: Filter,
@@ -43,8 +43,6 @@ pub struct ReplayArgs {
 #[derive(Serialize)]
 struct Bulk {
     filter: Body,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    force: bool,
 }
 
 /// Either an id or a filter, never both, never neither.
@@ -64,7 +62,7 @@ fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, Misused
 pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = Bulk { filter: args.filter.body(ctx.now()), force: args.force };
+        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
         let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
         return operation::follow(&client, answer, "cancelled", ctx).await;
     };
@@ -92,7 +90,7 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = Bulk { filter: args.filter.body(ctx.now()), force: false };
+        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
         let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
         return operation::follow(&client, answer, "replayed", ctx).await;
     };
@@ -122,29 +120,25 @@ mod tests {
         let done = AtomicU64::new(0);
         let server = FakeServer::answering(move |seen| {
             if seen.method == "POST" {
-                return (202, json!({"operation": {"id": "op1", "state": "running", "matched": null, "done": 0, "failed": 0}}));
+                return (202, json!({"operation": {"id": "op1", "state": "running", "matched": 0, "done": 0, "refused": 0}}));
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let state = if done == 3 { "done" } else { "running" };
-            (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "failed": 0}}))
+            (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
         })
         .await;
-        let (code, out) =
-            server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east", "--force"]).await;
-        assert_eq!((code, out.as_str()), (ExitCode::Ok, "cancelled: 3 of 3 jobs, 0 failed\n"));
+        let (code, out) = server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east"]).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, "cancelled 3 of 3 jobs, 0 refused\n"));
         let seen = server.seen();
         assert_eq!(seen[0].line(), "POST /v1/jobs/cancel");
-        assert_eq!(
-            seen[0].body,
-            json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}, "force": true})
-        );
+        assert_eq!(seen[0].body, json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}}));
         assert_eq!((seen.len(), seen[3].line().as_str()), (4, "GET /v1/operations/op1"));
     }
 
     #[tokio::test]
     async fn an_operation_that_failed_in_part_is_not_ok() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "failed": 1}})))
+            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "refused": 1}})))
                 .await;
         assert_eq!(server.run(&["jobs", "replay", "--state", "failed"]).await.0, ExitCode::Refused);
     }

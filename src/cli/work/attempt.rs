@@ -90,7 +90,8 @@ async fn keep(
                 stop(Stop::Lost);
             }
             Ok(Err(err)) => {
-                if news.is_some() {
+                // What the server refuses is not said again: the lease matters more.
+                if news.is_some() && err.passes() {
                     progress.mark_changed();
                 }
                 complain(format_args!("[{}] a heartbeat failed: {err}", job.id));

@@ -34,7 +34,7 @@ const RESULT_BYTES: usize = 4 << 20;
 /// Most bytes of a message: the last ones of standard error.
 const MESSAGE_BYTES: usize = 4 << 10;
 /// Most bytes of a line on standard error; a longer one is taken for several.
-const LINE_BYTES: usize = 8 << 10;
+const LINE_BYTES: usize = 4 << 10;
 /// How long output is still read after the command's end, in case something it started holds the pipes.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -290,7 +290,7 @@ mod tests {
         listen(&input[..], "j".to_owned(), tail.clone(), progress).await.unwrap();
         let kept = text(&tail.lock());
         assert!(kept.len() <= MESSAGE_BYTES && kept.ends_with("x\nlast") && !kept.contains('\u{fffd}'), "{kept}");
-        assert_eq!(said.borrow().as_ref().unwrap().percent, 7.0);
+        assert_eq!(*said.borrow(), Some(Progress { percent: 7.0, note: None }));
     }
 
     #[tokio::test]

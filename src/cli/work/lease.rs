@@ -129,13 +129,14 @@ pub struct Heartbeat<'a> {
     pub attempt: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_seconds: Option<Seconds>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub progress: Option<&'a Progress>,
 }
 
 /// How far a command says it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Progress {
+    #[serde(rename = "progress")]
     pub percent: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -146,11 +147,4 @@ pub struct Progress {
 pub struct Beaten {
     #[serde(default)]
     pub cancel: bool,
-}
-
-/// How much of the queue's state `--concurrency auto` looks at.
-#[derive(Debug, Deserialize)]
-pub struct Demand {
-    #[serde(default)]
-    pub desired_workers: Option<u64>,
 }

@@ -155,7 +155,7 @@ async fn heartbeats_keep_the_lease_and_carry_progress() {
     let working = Working::begin(&server, plan(&format!("echo '::progress 40 half way' >&2; {wait}")));
     let beat = server.saw(|seen| heartbeat(seen) && !seen.body["progress"].is_null()).await;
     assert_eq!(beat.bearer.as_deref(), Some("token-j1"), "an attempt's own token is enough");
-    assert_eq!(beat.body, json!({"attempt": 2, "progress": {"percent": 40.0, "note": "half way"}}));
+    assert_eq!(beat.body, json!({"attempt": 2, "progress": 40.0, "note": "half way"}));
     server.saw(|seen| heartbeat(seen) && seen.body == json!({"attempt": 2})).await;
     std::fs::write(file, "").unwrap();
     let asked = server.saw(|seen| reports(seen).is_some()).await;
@@ -229,7 +229,7 @@ async fn a_second_signal_kills_what_runs_and_says_so() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let (folder, _, wait) = gate();
     let running = folder.path().join("running");
-    let slow = Plan { grace: Duration::from_secs(60), ..plan(&format!("touch {}; {wait}", running.display())) };
+    let slow = Plan { grace: Duration::from_mins(1), ..plan(&format!("touch {}; {wait}", running.display())) };
     let working = Working::begin(&server, slow);
     until(|| running.exists()).await;
     working.stop.send(()).await.unwrap();
@@ -311,8 +311,27 @@ async fn a_result_that_is_refused_becomes_a_failure() {
 }
 
 #[tokio::test]
+async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
+    let leases = Mutex::new(vec![lease("j2", 30_000), lease("j1", 30_000)]);
+    let server = FakeServer::answering(move |seen| {
+        let refused = (413, json!({"title": "Too large", "status": 413, "code": "too_large"}));
+        match seen.path.as_str() {
+            "/v1/leases" if reports(&seen).is_some() => refused,
+            "/v1/leases" => (200, json!({"leases": leases.lock().pop().into_iter().collect::<Vec<_>>()})),
+            _ if seen.body["status"] == "succeeded" => refused,
+            _ => (200, json!({})),
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("echo 1"));
+    server.saw(|seen| direct(seen) && seen.body["status"] == "failed").await;
+    server.saw(|seen| seen.line() == "POST /v1/jobs/mail/j2").await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
+#[tokio::test]
 async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than_its_most() {
-    let server = server(vec![], |_| async { (200, json!({"name": "q", "desired_workers": 900})) }).await;
+    let server = server(vec![], |_| async { (200, json!({"name": "q", "status": {"desired_workers": 900}})) }).await;
     let auto = Plan { queue: Some("q".to_owned()), auto: true, concurrency: 7, ..plan("true") };
     let working = Working::begin(&server, auto);
     server.saw(|seen| seen.body["max"] == 7).await;

@@ -13,13 +13,14 @@ use tokio::{
 
 use super::{
     Plan, attempt,
-    lease::{Ask, Body, Demand, Granted, Lease, Outcome, Report, Status},
+    lease::{Ask, Body, Granted, Lease, Outcome, Report, Status},
 };
 use crate::cli::{
     Context, ExitCode, Misused,
     client::{Client, Error},
     context::{complain, pause},
     show,
+    wire::Queue,
 };
 
 /// Most reports, and most bytes of results, that ride with one lease request.
@@ -177,6 +178,11 @@ impl<'a> Worker<'a> {
                 }
                 granted.leases.into_iter().for_each(|lease| self.begin(lease));
             }
+            // It may be a report that is refused: alone, each is told what is wrong with it.
+            Err(err) if !err.passes() && !riders.is_empty() => {
+                complain(format_args!("{err}; reporting {} results on their own", riders.len()));
+                riders.into_iter().for_each(|report| self.post(report));
+            }
             Err(err) => {
                 self.riders.splice(0..0, riders);
                 if self.met && err.passes() {
@@ -314,9 +320,11 @@ fn instead(report: Report, err: &Error) -> Option<Report> {
 /// Follows how many workers the queue asks for, between 1 and `most`.
 async fn follow_demand(client: Client, queue: String, most: usize, look: Duration, want: watch::Sender<usize>) {
     loop {
-        match client.get(&["queues", &queue]).send().await.and_then(|answer| answer.read::<Demand>()) {
-            Ok(demand) => {
-                let desired = usize::try_from(demand.desired_workers.unwrap_or(1)).unwrap_or(most).clamp(1, most);
+        match client.get(&["queues", &queue]).send().await.and_then(|answer| answer.read::<Queue>()) {
+            Ok(found) => {
+                // One stays, so that the queue learns that somebody asks.
+                let desired = found.status.map_or(1, |status| status.desired_workers);
+                let desired = usize::try_from(desired).unwrap_or(most).clamp(1, most);
                 want.send_if_modified(|wanted| mem::replace(wanted, desired) != desired);
             }
             Err(err) => complain(format_args!("how many workers {queue} asks for is unknown: {err}")),
