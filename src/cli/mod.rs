@@ -34,7 +34,7 @@ pub use self::{
 
 /// A durable job queue for work that must happen at the right time and at the right rate.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, after_help = context::EXIT_CODES, propagate_version = true)]
+#[command(name = "tidegate", version, after_help = context::EXIT_CODES)]
 pub struct Cli {
     /// What every command is told.
     #[command(flatten)]
@@ -54,14 +54,14 @@ pub struct Global {
         env = "TIDEGATE_URL",
         default_value = "http://127.0.0.1:8080",
         value_parser = client::base_url,
-        help_heading = "Server"
+        help_heading = "Common options"
     )]
     pub url: Url,
     /// The token to show to the server.
-    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true, help_heading = "Server")]
+    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true, help_heading = "Common options")]
     pub token: Option<String>,
     /// Print the server's JSON instead of tables.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Common options")]
     pub json: bool,
 }
 

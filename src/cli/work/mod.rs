@@ -26,12 +26,12 @@ use worker::Worker;
 /// The options of `tidegate work`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE,\n\
+    after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, \
     TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON).\n\n\
-    Exit code 0 means succeeded; what it wrote to standard output is the result: JSON if it is, else a text.\n\
-    Exit code 100 means failed for good. Every other one means failed, to be tried again; the end of standard\n\
-    error is the message. A line `::progress 40 halfway` on standard error tells how far it is.\n\
-    A cancelled job's command gets SIGTERM, and SIGKILL 5 s later.\n\n\
+    Exit code 0 means succeeded; what it wrote to standard output is the result: JSON if it is, else a text. \
+    Exit code 100 means failed for good. Every other one means failed, to be tried again. The end of standard error is the message. \
+    A line `::progress 40 halfway` on standard error tells how far it is.\n\n\
+    A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. \
     SIGTERM or Ctrl-C stops the worker when what runs has finished; a second one kills what runs.\n\n\
     Example:\n  tidegate work --type mail --concurrency 4 -- ./send-mail"
 )]
