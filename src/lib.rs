@@ -10,6 +10,8 @@
 pub mod adapter;
 #[cfg(feature = "server")]
 pub mod auth;
+#[cfg(feature = "server")]
+pub mod cli;
 pub mod engine;
 pub mod job;
 pub mod port;
