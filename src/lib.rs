@@ -9,6 +9,8 @@
 
 pub mod adapter;
 #[cfg(feature = "server")]
+pub mod api;
+#[cfg(feature = "server")]
 pub mod auth;
 #[cfg(feature = "server")]
 pub mod cli;
