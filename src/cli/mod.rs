@@ -13,6 +13,7 @@ mod jobs;
 mod operation;
 mod pages;
 mod queues;
+mod serve;
 mod show;
 #[cfg(test)]
 mod testing;
@@ -68,6 +69,8 @@ pub struct Global {
 /// What tidegate can be told to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serve the jobs in a directory.
+    Serve(serve::Args),
     /// Hand in jobs.
     Enqueue(enqueue::Args),
     /// Look at jobs and change them.
@@ -96,6 +99,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
+        Command::Serve(args) => serve::run(args, ctx).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,

@@ -14,6 +14,7 @@ mod bulk;
 mod deliver;
 mod handler;
 mod lease;
+mod open;
 mod queue_task;
 mod sweeper;
 mod verbs;
@@ -29,7 +30,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use handler::{Handled, Handler};
+pub use handler::{Call, Handled, Handler, Work};
+pub use open::CannotOpen;
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
@@ -70,11 +72,15 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
     busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
     idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
 }
+
+/// Who is told of the tokens when one changes.
+type TokenWatch = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,6 +144,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
             idle: tokio::sync::Mutex::new(idle),

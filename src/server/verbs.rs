@@ -404,7 +404,21 @@ impl Server {
     ///
     /// The store's.
     pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> {
-        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await
+        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await?;
+        self.tell_tokens().await
+    }
+
+    /// Has `tell` told the items of all tokens after every change of one, before the change is answered.
+    pub fn watch_tokens(&self, tell: impl Fn(Vec<Vec<u8>>) + Send + Sync + 'static) {
+        *self.inner.tokens.lock() = Some(Arc::new(tell));
+    }
+
+    async fn tell_tokens(&self) -> Result<(), Error> {
+        let tell = self.inner.tokens.lock().clone();
+        if let Some(tell) = tell {
+            tell(self.tokens().await?);
+        }
+        Ok(())
     }
 
     /// The items of all tokens.
@@ -425,6 +439,7 @@ impl Server {
         let there = self.inner.engine.ports().store.items(ItemKind::Token).await?.iter().any(|item| item.name == id);
         if there {
             self.inner.engine.put_item(ItemKind::Token, id, None).await?;
+            self.tell_tokens().await?;
         }
         Ok(there)
     }
