@@ -14,6 +14,8 @@ pub mod api;
 pub mod auth;
 #[cfg(feature = "server")]
 pub mod cli;
+#[cfg(feature = "server")]
+pub mod dashboard;
 pub mod engine;
 pub mod job;
 pub mod port;

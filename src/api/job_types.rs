@@ -148,9 +148,9 @@ async fn patch(
 /// no target is of both kinds.
 fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
     let other = match (&config.target, change.get("target")) {
-        (TargetConfig::Pull(_), Some(target)) => target.get("url").is_some(),
-        (TargetConfig::Push(_), Some(target)) => target.get("pull").is_some(),
-        (_, None) => false,
+        (Some(TargetConfig::Pull(_)), Some(target)) => target.get("url").is_some(),
+        (Some(TargetConfig::Push(_)), Some(target)) => target.get("pull").is_some(),
+        (None, _) | (_, None) => false,
     };
     if !other {
         return patched(config, change);
@@ -204,7 +204,12 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 409, description = "`type_has_live_jobs`"),
         (status = 412, description = "`stale`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<TypeName>, IfMatch(version): IfMatch) -> Result<StatusCode, Problem> {
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<TypeName>,
+    IfMatch(version): IfMatch,
+) -> Result<StatusCode, Problem> {
     api.server.delete_type(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)
 }

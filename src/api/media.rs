@@ -155,8 +155,7 @@ mod tests {
             (Some("text/html, */*;q=0.8"), None, Json),
             (Some("application/problem+json"), None, Json),
         ] {
-            let pairs: Vec<_> =
-                accept.map(|v| (header::ACCEPT, v)).into_iter().chain(content.map(|v| (header::CONTENT_TYPE, v))).collect();
+            let pairs: Vec<_> = accept.map(|v| (header::ACCEPT, v)).into_iter().chain(content.map(|v| (header::CONTENT_TYPE, v))).collect();
             assert_eq!(of_answer(&headers(&pairs)).unwrap(), encoding, "{accept:?} {content:?}");
         }
     }

@@ -70,7 +70,8 @@ fn token(bytes: &[u8], at: usize) -> Result<Token, Malformed> {
     let marker = *rest.first().ok_or(Malformed::Cut)?;
     let scalar = |len: usize| Token { kind: Kind::Scalar, head: len, len, inner: 0 };
     let sized = |kind: Kind, head: usize, content: usize| Token { kind, head, len: head + content, inner: 0 };
-    let nest = |kind: Kind, head: usize, count: usize| Token { kind, head, len: head, inner: if kind == Kind::Map { count * 2 } else { count } };
+    let nest =
+        |kind: Kind, head: usize, count: usize| Token { kind, head, len: head, inner: if kind == Kind::Map { count * 2 } else { count } };
     let extension = |head: usize, content: usize| -> Result<Token, Malformed> {
         let tag = *rest.get(head - 1).ok_or(Malformed::Cut)?;
         Ok(sized(Kind::Extension(i8::from_be_bytes([tag])), head, content))

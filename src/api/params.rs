@@ -30,7 +30,11 @@ pub struct JobPath {
 pub struct Name<N>(pub N);
 
 /// The value of path parameter `name`.
-async fn segment<N: FromStr<Err: std::fmt::Display>, S: Send + Sync>(parts: &mut Parts, state: &S, name: Option<&str>) -> Result<N, Problem> {
+async fn segment<N: FromStr<Err: std::fmt::Display>, S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    name: Option<&str>,
+) -> Result<N, Problem> {
     let params = RawPathParams::from_request_parts(parts, state)
         .await
         .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", "the path is not percent-encoded UTF-8"))?;
@@ -199,7 +203,8 @@ fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
     let version = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix("\"v").and_then(|rest| rest.strip_suffix('"'));
     version.and_then(|digits| digits.parse().ok()).map(Some).ok_or_else(|| {
-        Problem::new(StatusCode::PRECONDITION_FAILED, "stale", "If-Match must be the one ETag that was read, such as \"v3\"").blame("If-Match")
+        Problem::new(StatusCode::PRECONDITION_FAILED, "stale", "If-Match must be the one ETag that was read, such as \"v3\"")
+            .blame("If-Match")
     })
 }
 
@@ -231,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_list_query_is_read_whole() {
-        let query = Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=x");
+        let query =
+            Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=x");
         let query = query.jobs().unwrap();
         assert_eq!(query.states, [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]);
         assert_eq!(query.attributes["region"], Value::Text("east".into()));

@@ -174,7 +174,12 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 409, description = "`queue_has_live_jobs`, `queue_has_types`"),
         (status = 412, description = "`stale`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<QueueName>, IfMatch(version): IfMatch) -> Result<StatusCode, Problem> {
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<QueueName>,
+    IfMatch(version): IfMatch,
+) -> Result<StatusCode, Problem> {
     api.server.delete_queue(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)
 }

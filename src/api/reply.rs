@@ -137,7 +137,8 @@ mod tests {
 
         let packed = Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcd, 0, 7]) };
         let shown = answer(&packed, Encoding::MessagePack);
-        let wanted = [&[0x83, 0xa2][..], b"id", &[1, 0xa4], b"data", &[0xcd, 0, 7, 0xa2], b"at", &[0xb8], b"1970-01-01T00:00:00.000Z"].concat();
+        let wanted =
+            [&[0x83, 0xa2][..], b"id", &[1, 0xa4], b"data", &[0xcd, 0, 7, 0xa2], b"at", &[0xb8], b"1970-01-01T00:00:00.000Z"].concat();
         assert_eq!(shown, wanted);
     }
 

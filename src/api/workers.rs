@@ -94,9 +94,5 @@ async fn forget(State(api): State<Api>, _: May<Work>, Name(name): Name<String>) 
 
 /// The routes of workers.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(register, forget))
-        .routes(routes!(drain))
-        .routes(routes!(undrain))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(register, forget)).routes(routes!(drain)).routes(routes!(undrain))
 }

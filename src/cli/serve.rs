@@ -117,15 +117,19 @@ impl Serving {
 ///
 /// A directory that cannot be served; an address that cannot be listened on, or not without tokens.
 pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> anyhow::Result<Serving> {
-    let listener = TcpListener::bind(settings.listen).await.with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
+    let listener =
+        TcpListener::bind(settings.listen).await.with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
     let address = listener.local_addr()?;
     let rules = Rules {
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
     };
-    let options =
-        Options { push_slots: settings.push_slots, public_url: settings.public_url(address), shutdown: settings.shutdown_seconds.duration() };
+    let options = Options {
+        push_slots: settings.push_slots,
+        public_url: settings.public_url(address),
+        shutdown: settings.shutdown_seconds.duration(),
+    };
     let builder = Server::open(&settings.data, settings.guard())?;
     let server = builder.rules(rules).options(options).start().await?;
 

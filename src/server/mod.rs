@@ -105,12 +105,7 @@ pub struct Builder {
 impl Builder {
     /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
     #[must_use]
-    pub fn handler(
-        mut self,
-        job_type: TypeName,
-        concurrency: u32,
-        handler: impl Fn(handler::Call) -> handler::Work + Send + Sync + 'static,
-    ) -> Self {
+    pub fn handler(mut self, job_type: TypeName, concurrency: u32, handler: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
         self.handlers.insert(job_type, Handler::new(concurrency, handler));
         self
     }

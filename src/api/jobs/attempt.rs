@@ -104,7 +104,9 @@ impl ReportBody<'_> {
                     return Err(Problem::invalid(field, "belongs to status failed"));
                 }
                 let most = api.options.max_data_bytes;
-                Verdict::Succeeded { result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()? }
+                Verdict::Succeeded {
+                    result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
+                }
             }
             Status::Failed => {
                 if self.result.is_some() {
@@ -190,14 +192,8 @@ pub async fn heartbeat(State(api): State<Api>, accept: Accept, Holder(token): Ho
         None if ask.note.is_some() => return Err(Problem::invalid("note", "needs progress beside it")),
         None => None,
     };
-    let beat = Heartbeat {
-        id: path.id,
-        job_type: Some(path.job_type),
-        attempt: ask.attempt,
-        token,
-        lease_seconds: ask.lease_seconds,
-        progress,
-    };
+    let beat =
+        Heartbeat { id: path.id, job_type: Some(path.job_type), attempt: ask.attempt, token, lease_seconds: ask.lease_seconds, progress };
     let beat = api.server.heartbeat(beat).await?;
     Ok(accept.ok(BeatView { cancel: beat.cancel, expires_at: beat.expires_at }).into_response())
 }

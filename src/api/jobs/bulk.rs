@@ -1,7 +1,5 @@
 //! Doing something to many jobs, as an operation in the background whose count can be looked at.
 
-use std::collections::BTreeMap;
-
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +10,7 @@ use super::super::{
     error::Problem,
     media::Accept,
     params::{NO_STATE, Name, states_of},
-    schema::Value,
+    schema::AttributeValue,
 };
 use crate::{
     engine::request::{BulkKind, JobFilter, Operation},
@@ -44,7 +42,7 @@ pub struct FilterBody {
     /// Only these states: a word or a list of words, `ended` among them.
     state: Option<Words>,
     /// Only with these attribute values.
-    #[schema(value_type = Option<BTreeMap<String, Value>>)]
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
     attribute: Option<Attributes>,
     /// Only created at this instant or later.
     from: Option<Timestamp>,

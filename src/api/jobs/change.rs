@@ -2,8 +2,6 @@
 //!
 //! Whoever may enqueue may do this to a single job, as to one's own; doing it to many is `admin`'s.
 
-use std::collections::BTreeMap;
-
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -20,7 +18,7 @@ use super::{
         error::Problem,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Params},
-        schema::{AnyValue, Value},
+        schema::{AnyValue, AttributeValue},
     },
     view::{Bodies, JobView},
 };
@@ -65,7 +63,14 @@ pub struct PatchBody<'a> {
         (status = 409, description = "`not_scheduled`, `handed_on`"),
         (status = 412, description = "`stale`: it has changed since it was read"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
-pub async fn patch(State(api): State<Api>, accept: Accept, _: May<Enqueue>, path: JobPath, IfMatch(version): IfMatch, body: Body) -> Answer {
+pub async fn patch(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Enqueue>,
+    path: JobPath,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
     let ask: PatchBody<'_> = body.read()?;
     let data = ask.data.map(|raw| body.payload(raw, "data", api.options.max_data_bytes)).transpose()?;
     let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
@@ -113,7 +118,7 @@ pub struct ReplayBody<'a> {
     /// Another weight.
     weight: Option<u32>,
     /// Other attributes.
-    #[schema(value_type = Option<BTreeMap<String, Value>>)]
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
     attributes: Option<Attributes>,
     /// Other windows.
     windows: Option<Vec<Window>>,

@@ -22,7 +22,7 @@ use super::{
         error::Problem,
         media::Accept,
         params::{IdempotencyKey, JobPath},
-        schema::{AnyValue, Value},
+        schema::{AnyValue, AttributeValue},
     },
     view::{Bodies, JobView, One},
 };
@@ -79,7 +79,7 @@ pub struct NewJobBody<'a> {
     /// What keeps duplicates out.
     unique: Option<Unique>,
     /// What limits, partitions and searches look at, at most 16; those extracted from the data win.
-    #[schema(value_type = Option<BTreeMap<String, Value>>)]
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
     attributes: Option<Attributes>,
     /// How long the result can be read.
     keep_result: Option<KeepResult>,

@@ -9,7 +9,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use url::Url;
 
-use super::super::reply::Raw;
+use super::super::{
+    error::Problem,
+    reply::Raw,
+    schema::{AnyValue, AttributeValue},
+};
 use crate::{
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, QueueName, TypeName,
@@ -68,13 +72,13 @@ pub struct JobView<'a> {
     expires_at: Option<Timestamp>,
     /// What it carries. Absent in lists when it is over 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<super::super::schema::AnyValue>)]
+    #[schema(value_type = Option<AnyValue>)]
     data: Option<Raw>,
     /// How many bytes `data` has, where it is not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     data_bytes: Option<usize>,
     /// What limits, partitions and searches look at.
-    #[schema(value_type = BTreeMap<String, super::super::schema::Value>)]
+    #[schema(value_type = BTreeMap<String, AttributeValue>)]
     attributes: &'a Attributes,
     /// What both the request and a later reply can build.
     correlation_key: Option<&'a str>,
@@ -82,7 +86,7 @@ pub struct JobView<'a> {
     #[schema(value_type = Option<String>)]
     replay_of: Option<&'a JobId>,
     /// Its result, while it is kept; a result that is kept `once` is shown by `GET …/result` alone.
-    #[schema(value_type = super::super::schema::AnyValue)]
+    #[schema(value_type = AnyValue)]
     result: Option<Raw>,
     /// How many bytes `result` has, where it is not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,7 +147,7 @@ struct ErrorView<'a> {
     /// For people.
     message: Option<&'a str>,
     /// What the worker sent along.
-    #[schema(value_type = super::super::schema::AnyValue)]
+    #[schema(value_type = AnyValue)]
     details: Option<Raw>,
 }
 
@@ -269,5 +273,5 @@ pub enum One<'a> {
     /// The job.
     Job(Box<JobView<'a>>),
     /// Why there is none.
-    Error(super::super::error::Problem),
+    Error(Problem),
 }
