@@ -1,3 +1,5 @@
 //! The library from outside, as one binary: each file is a subject.
 
 mod conformance;
+mod faults;
+mod sqlite_store;
