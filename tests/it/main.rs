@@ -2,3 +2,5 @@
 
 mod conformance;
 mod server;
+mod faults;
+mod sqlite_store;
