@@ -1,4 +1,5 @@
 //! The library from outside, as one binary: each file is a subject.
 
+mod architecture;
 mod conformance;
 mod server;
