@@ -2,4 +2,5 @@
 
 mod architecture;
 mod conformance;
+mod docs;
 mod server;
