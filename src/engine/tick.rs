@@ -116,6 +116,8 @@ pub struct Claimed {
     pub ask: usize,
     /// The job, running.
     pub job: Job,
+    /// When it was due.
+    pub run_at: Timestamp,
 }
 
 /// What a round did.
@@ -927,7 +929,7 @@ impl Engine {
         } else {
             plan.claims.push(change)
         }
-        plan.claimed.push(Claimed { ask, job: claimed });
+        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
         rooms.left[ask] -= 1;
     }
 }

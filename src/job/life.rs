@@ -75,6 +75,7 @@ pub struct Running {
 
 /// How far a worker says it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Progress {
     /// 0 to 100.
     pub percent: f64,
@@ -86,6 +87,7 @@ impl Eq for Progress {}
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// An attempt succeeded.
@@ -123,6 +125,7 @@ pub enum State {
 
 /// Why an attempt failed. Serialised in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The worker said so.

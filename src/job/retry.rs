@@ -10,6 +10,7 @@ use crate::time::Seconds;
 
 /// How a job's next attempt is planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(tag = "strategy", content = "config", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
@@ -24,6 +25,7 @@ impl Default for Retry {
 
 /// A wait that doubles: min(`max_seconds`, `base_seconds` x 2^(n-1)) after attempt n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Backoff {
     /// The wait after the first attempt (default 2; 0 to 86400).
@@ -36,6 +38,7 @@ pub struct Backoff {
 
 /// The random part of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
     /// Any part of the wait, at least half a second of it.

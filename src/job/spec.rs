@@ -114,6 +114,7 @@ impl Default for KeepResult {
 
 /// While which of its states a job holds its unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UniqueWhile {
     /// Until its first attempt starts.
@@ -124,6 +125,7 @@ pub enum UniqueWhile {
 
 /// A wish that no two jobs of a type with one key wait (or live) at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Unique {
     /// The key, 1 to 256 bytes, compared within the job's type.

@@ -8,6 +8,7 @@ use crate::job::{Attributes, TypeName, Value};
 
 /// Conditions that all hold for a job that matches; an empty one matches every job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Matcher {
     /// The job's type: a name or a list of names.
@@ -21,17 +22,21 @@ pub struct Matcher {
     pub attribute: BTreeMap<String, Condition>,
     /// Every one of these matches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub all: Vec<Matcher>,
     /// At least one of these matches, unless the list is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub any: Vec<Matcher>,
     /// This does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub not: Option<Box<Matcher>>,
 }
 
 /// A condition on one value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Condition {
     /// It equals this.
@@ -44,6 +49,7 @@ pub enum Condition {
 
 /// Comparisons on one value; all that are given hold. An absent value passes only `exists: false`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Test {
     /// It equals this.
