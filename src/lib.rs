@@ -9,20 +9,25 @@
 
 pub mod adapter;
 #[cfg(feature = "server")]
+pub mod api;
+#[cfg(feature = "server")]
 pub mod auth;
+#[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
+pub mod dashboard;
+pub mod engine;
 pub mod job;
 pub mod port;
 pub mod queue;
+#[cfg(feature = "server")]
+pub mod server;
 #[cfg(feature = "server")]
 pub mod settings;
 pub mod signature;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod time;
-pub mod engine;
-#[allow(missing_docs, unused_variables, clippy::todo, clippy::unused_async)]
-pub mod server;
+
 #[cfg(feature = "server")]
-pub mod api;
-#[cfg(feature = "server")]
-pub mod dashboard;
+pub use server::Server;

@@ -1,5 +1,10 @@
-//! The ports on real things: each adapter keeps, compares or carries, and decides nothing.
+//! What carries out the ports: each folder speaks to one outside thing, and none of them decides anything.
+//!
+//! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on.
 
 #[cfg(feature = "http")]
 pub mod http;
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod system;

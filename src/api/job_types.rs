@@ -148,9 +148,9 @@ async fn patch(
 /// no target is of both kinds.
 fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
     let other = match (&config.target, change.get("target")) {
-        (TargetConfig::Pull(_), Some(target)) => target.get("url").is_some(),
-        (TargetConfig::Push(_), Some(target)) => target.get("pull").is_some(),
-        (_, None) => false,
+        (Some(TargetConfig::Pull(_)), Some(target)) => target.get("url").is_some(),
+        (Some(TargetConfig::Push(_)), Some(target)) => target.get("pull").is_some(),
+        (None, _) | (_, None) => false,
     };
     if !other {
         return patched(config, change);

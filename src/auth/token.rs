@@ -112,6 +112,8 @@ mod tests {
             assert!(matches!(ask(&known, wrong).await, Err(AuthError::Refused(_))), "{wrong}");
         }
         assert!(known.authenticate(&Credentials::anonymous()).await.is_err());
+        known.set_tokens(vec![TokenItem { hash: String::new(), ..item }]);
+        assert!(ask(&known, &text).await.is_err(), "a damaged item lets nobody in");
         known.set_tokens(vec![mint(2).0]);
         assert!(ask(&known, &text).await.is_err(), "a revoked token is not known");
     }

@@ -1,6 +1,167 @@
-//! The verbs.
+//! The verbs: what can be asked of a set of queues, whatever they are stored in.
+//!
+//! The one thing to know: an [`Engine`] remembers nothing that matters. What it caches (the
+//! configuration, running jobs, a queue's head) only saves reads; every write is conditional, so
+//! any number of engines may work on one store.
+//!
+//! Read [`tick`] first: it is where a queue's jobs are released, admitted and claimed in one commit.
 
+mod catalog;
+mod change;
+mod claim;
+pub mod configure;
+mod enqueue;
 pub mod error;
+mod explain;
+mod heartbeat;
+mod ids;
+mod jobs;
+mod report;
 pub mod request;
+mod sweep;
+pub mod tick;
+mod view;
 
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+
+pub use catalog::Catalog;
+pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use error::Error;
+pub use sweep::Swept;
+pub use tick::{Ask, Claimed, Hand, Memory, Round, Ticked};
+pub use view::View;
+
+use crate::{
+    job::{Job, JobId, Revision},
+    port::{Clock, Entropy, WorkQueue, job_store::SharedStore},
+    queue::config::{Push, TargetConfig, TypeConfig},
+};
+
+/// What an engine is built from.
+#[derive(Clone)]
+pub struct Ports {
+    /// Jobs, heads and configuration.
+    pub store: SharedStore,
+    /// Large bodies.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Where granted work goes that another process claims.
+    pub work: Arc<dyn WorkQueue>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// The rules of a server that no queue or type changes.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Most bytes of a job's data or of a result.
+    pub max_data_bytes: usize,
+    /// Whether an enqueue of an unknown type creates it with defaults.
+    pub create_unknown_types: bool,
+    /// Where types go that name no target of their own.
+    pub default_target: Option<Push>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None }
+    }
+}
+
+/// Bodies over this many bytes become objects.
+pub const OBJECT_BYTES: usize = 64 << 10;
+
+/// Most running jobs that an engine remembers.
+const REMEMBERED: usize = 16_384;
+
+/// The verbs over one set of ports.
+pub struct Engine {
+    ports: Ports,
+    rules: Rules,
+    catalog: ArcSwap<Catalog>,
+    ids: Mutex<ids::Ids>,
+    /// Running jobs as this engine saw them last: saves a read per report.
+    running: Mutex<HashMap<JobId, Job>>,
+    /// Jobs handed on without a claim, with the revision that stands in the store.
+    plain: Mutex<HashMap<JobId, Revision>>,
+}
+
+impl Engine {
+    /// An engine over `ports`.
+    pub fn new(ports: Ports, rules: Rules) -> Self {
+        Self { ports, rules, catalog: ArcSwap::default(), ids: Mutex::default(), running: Mutex::default(), plain: Mutex::default() }
+    }
+
+    /// What it was built from.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The server's rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The present instant.
+    pub fn now(&self) -> crate::time::Timestamp {
+        self.ports.clock.now()
+    }
+
+    /// Where jobs of a type are pushed; none if pull workers take them.
+    pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<&'a Push> {
+        match &config.target {
+            Some(TargetConfig::Push(push)) => Some(push),
+            Some(TargetConfig::Pull(_)) => None,
+            None => self.rules.default_target.as_ref(),
+        }
+    }
+
+    /// How many jobs each worker runs, as far as this engine remembers.
+    pub fn running_by_worker(&self) -> BTreeMap<String, u64> {
+        let mut by_worker = BTreeMap::new();
+        for job in self.running.lock().values() {
+            if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
+                *by_worker.entry(worker.clone()).or_default() += 1;
+            }
+        }
+        by_worker
+    }
+
+    /// Remembers a running job, or forgets one that runs no more.
+    fn remember(&self, job: &Job) {
+        let mut running = self.running.lock();
+        if job.life.running().is_none() {
+            running.remove(&job.id);
+        } else if running.len() < REMEMBERED || running.contains_key(&job.id) {
+            running.insert(job.id.clone(), job.clone());
+        }
+    }
+
+    /// The jobs with these ids, as they were seen last or as they stand.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn recall(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
+        let mut found: Vec<Option<Job>> = {
+            let running = self.running.lock();
+            ids.iter().map(|id| running.get(id).cloned()).collect()
+        };
+        let missing: Vec<usize> = (0..ids.len()).filter(|i| found[*i].is_none()).collect();
+        if !missing.is_empty() {
+            let wanted: Vec<JobId> = missing.iter().map(|i| ids[*i].clone()).collect();
+            for (i, job) in missing.into_iter().zip(self.ports.store.get(&wanted).await?) {
+                found[i] = job;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::{
     job::{
-        Attributes, Job, JobId, Payload, QueueName, Token, TypeName,
+        Attributes, Body, Job, JobId, Payload, QueueName, Token, TypeName,
         life::{Failure, Progress},
         retry::Retry,
         spec::{KeepResult, Unique},
@@ -148,7 +148,7 @@ pub enum Verdict {
     /// It worked.
     Succeeded {
         /// With this.
-        result: Option<Payload>,
+        result: Option<Body>,
     },
     /// It did not.
     Failed {

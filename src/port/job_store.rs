@@ -72,7 +72,7 @@ pub enum Write {
         /// Whether what it is or carries changed too.
         all: bool,
     },
-    /// Removes a job, with its body, if its revision is `was`.
+    /// Removes a job, with its body and the keys that point at it, if its revision is `was`.
     RemoveJob {
         /// Which.
         id: JobId,
@@ -319,7 +319,7 @@ pub trait JobStore: Send + Sync {
     /// What these keys point at, in their order.
     async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError>;
 
-    /// A page of jobs.
+    /// A page of jobs. A cursor that is not a [`super::listing::Cursor`] gets an empty one.
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
 
     /// How many jobs there are by queue, type and state; none are left out, zeros may be.

@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod entropy;
 pub mod job_store;
+pub mod listing;
 pub mod target;
 pub mod work_queue;
 

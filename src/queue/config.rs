@@ -105,8 +105,9 @@ pub struct Rate {
 pub struct TypeConfig {
     /// The queue its jobs wait in (default `default`).
     pub queue: QueueName,
-    /// Where its jobs go (default: pull workers).
-    pub target: TargetConfig,
+    /// Where its jobs go (default: the server's default target, or pull workers).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetConfig>,
     /// Whether a job may be started twice (default `at_least_once`).
     pub delivery: Delivery,
     /// Most attempts (default 3, with `at_most_once` 1; 1 to 65535).
@@ -153,7 +154,7 @@ impl Default for TypeConfig {
     fn default() -> Self {
         Self {
             queue: "default".parse().expect("a good name"),
-            target: TargetConfig::default(),
+            target: None,
             delivery: Delivery::AtLeastOnce,
             attempts: None,
             concurrency: None,
@@ -236,12 +237,6 @@ pub enum TargetConfig {
     Push(Box<Push>),
 }
 
-impl Default for TargetConfig {
-    fn default() -> Self {
-        Self::Pull(Pull { pull: true })
-    }
-}
-
 /// `{"pull": true}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
@@ -271,6 +266,13 @@ pub struct Push {
     /// How the request's body is written.
     #[serde(default)]
     pub encoding: PushEncoding,
+}
+
+impl Push {
+    /// A push to `url`, everything else by default.
+    pub fn to(url: impl Into<String>) -> Self {
+        Self { url: url.into(), headers: BTreeMap::new(), basic_auth: None, signing_secret: Secrets::None, encoding: PushEncoding::Json }
+    }
 }
 
 /// HTTP Basic credentials; the password is write-only.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::order::Position;
+use super::{matcher::Subject, order::Position};
 use crate::{
     job::{Attributes, JobId, TypeName, Version},
     time::Timestamp,
@@ -77,6 +77,18 @@ mod bits {
     }
 }
 
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Paused => f.write_str("paused"),
+            Self::Concurrency => f.write_str("concurrency"),
+            Self::TypeConcurrency(name) => write!(f, "type_concurrency {name}"),
+            Self::Constraint(name, None) => write!(f, "constraint {name}"),
+            Self::Constraint(name, Some(value)) => write!(f, "constraint {name} ({value})"),
+        }
+    }
+}
+
 impl Bits {
     /// Adds `n`; whether it was new.
     pub fn set(&mut self, n: usize) -> bool {
@@ -136,6 +148,13 @@ pub struct Grant {
     pub critical: bool,
     /// The attributes that limits look at.
     pub attributes: Attributes,
+}
+
+impl Grant {
+    /// What limits look at.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }
+    }
 }
 
 /// What holds a candidate.

@@ -1,54 +1,256 @@
-//! The embedded home (skeleton: bodies come from the lead; do not edit).
-use std::{sync::Arc, time::Duration};
-use crate::{engine::{Error, request::*}, job::*, port::job_store::{ListPage, ListQuery, StateFilter}, queue::config::*, time::*};
+//! The embedded home: one process that ticks every active queue, delivers, sweeps, and answers.
+//!
+//! ```text
+//!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
+//!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
+//!                      │     └── deliverers, handlers ◀─────┘
+//!                      └▶ sweeper (expiry, deadlines, retention), bulk operations
+//! ```
+//!
+//! The one thing to know: a queue's rounds are taken one after the other by its task, and everything
+//! that arrived while one was being committed goes into the next, so that batches grow with load.
 
-/// The server: every verb as a method. Cheap to clone.
+mod bulk;
+mod deliver;
+mod handler;
+mod lease;
+pub mod metrics;
+mod open;
+mod queue_task;
+mod sweeper;
+mod verbs;
+mod waiters;
+mod workers;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub use handler::{Call, Handled, Handler, Work};
+pub use open::CannotOpen;
+
+use crate::{
+    engine::{Engine, Error, Ports, Rules},
+    job::{QueueName, TypeName, Version},
+    port::Target,
+    time::Timestamp,
+};
+use queue_task::{Message, QueueHandle};
+
+/// How a server behaves, beyond the engine's rules.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most concurrent push calls per queue.
+    pub push_slots: u32,
+    /// What callback URLs start with, without a slash at the end.
+    pub public_url: String,
+    /// How long a stop waits for answers that are under way.
+    pub shutdown: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10) }
+    }
+}
+
+/// The server: every verb as a method. Cheap to clone; the last clone's drop does not stop it, [`Server::stop`] does.
 #[derive(Clone)]
-pub struct Server { inner: Arc<()> }
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Arc<Engine>,
+    target: Arc<dyn Target>,
+    options: Options,
+    handlers: HashMap<TypeName, Handler>,
+    queues: Mutex<HashMap<QueueName, QueueHandle>>,
+    waiters: waiters::Waiters,
+    workers: workers::Workers,
+    tokens: Mutex<Option<TokenWatch>>,
+    stopping: watch::Sender<Stage>,
+    /// Counts tasks and deliveries under way: a stop waits for it to close.
+    busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
+    idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
+}
+
+/// Who is told of the tokens when one changes.
+type TokenWatch = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
+
+/// How far a stop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Everything is done.
+    Serving,
+    /// Nothing is admitted; what runs may finish and report.
+    Draining,
+    /// Tasks end.
+    Stopped,
+}
+
+/// What a server is made of before it starts.
+pub struct Builder {
+    ports: Ports,
+    rules: Rules,
+    options: Options,
+    target: Arc<dyn Target>,
+    handlers: HashMap<TypeName, Handler>,
+}
+
+impl Builder {
+    /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
+    #[must_use]
+    pub fn handler(mut self, job_type: TypeName, concurrency: u32, handler: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
+        self.handlers.insert(job_type, Handler::new(concurrency, handler));
+        self
+    }
+
+    /// Sets the engine's rules.
+    #[must_use]
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Sets how the server behaves.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Starts the server: what was under way when it stopped goes on.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn start(self) -> Result<Server, Error> {
+        let (busy, idle) = tokio::sync::mpsc::channel(1);
+        let inner = Arc::new(Inner {
+            engine: Arc::new(Engine::new(self.ports, self.rules)),
+            target: self.target,
+            options: self.options,
+            handlers: self.handlers,
+            queues: Mutex::default(),
+            waiters: waiters::Waiters::default(),
+            workers: workers::Workers::default(),
+            tokens: Mutex::default(),
+            stopping: watch::Sender::new(Stage::Serving),
+            busy: Mutex::new(Some(busy)),
+            idle: tokio::sync::Mutex::new(idle),
+        });
+        let server = Server { inner };
+        server.wake_all().await?;
+        sweeper::spawn(&server.inner);
+        bulk::resume(&server).await?;
+        Ok(server)
+    }
+}
 
 impl Server {
-    pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued, Error> { todo!() }
-    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> { todo!() }
-    /// 404 `job_not_found` also if it has another type than the one named.
-    pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> { todo!() }
-    /// The jobs with every body that is kept elsewhere read in (data and results).
-    pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> { todo!() }
-    pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> { todo!() }
-    pub async fn patch(&self, id: &JobId, job_type: Option<&TypeName>, patch: JobPatch, if_match: Option<u64>) -> Result<Job, Error> { todo!() }
-    pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<Cancelled, Error> { todo!() }
-    pub async fn report(&self, reports: Vec<Report>) -> Vec<Result<Job, Error>> { todo!() }
-    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> { todo!() }
-    pub async fn replay(&self, id: &JobId, job_type: Option<&TypeName>, with: ReplayWith, idempotency_key: Option<String>) -> Result<Job, Error> { todo!() }
-    /// `Ok(Some(None))`: ended, no result (or taken). `Ok(None)`: the wait ended first (408 if wait given and not ended; with wait 0 a not-ended job is 200 null).
-    pub async fn result(&self, id: &JobId, job_type: Option<&TypeName>, wait: Duration) -> Result<Option<Option<Payload>>, Error> { todo!() }
-    pub async fn explain(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Explanation, Error> { todo!() }
-    pub async fn lease(&self, request: LeaseRequest) -> Result<Leased, Error> { todo!() }
-    pub async fn register_worker(&self, name: String, capacity: Option<u32>) -> Result<Worker, Error> { todo!() }
-    pub async fn workers(&self) -> Vec<Worker> { todo!() }
-    pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> { todo!() }
-    pub async fn forget_worker(&self, name: &str) -> Result<(), Error> { todo!() }
+    /// A server over `ports` that pushes to `target`.
+    pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
+        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new() }
+    }
 
-    /// `if_match`: the version that must stand (ETag). Answers (item, whether it is new).
-    pub async fn put_queue(&self, name: &QueueName, config: QueueConfig, if_match: Option<u64>) -> Result<(QueueItem, bool), Error> { todo!() }
-    pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> { todo!() }
-    pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> { todo!() }
-    pub async fn queues(&self) -> Result<Vec<(QueueName, QueueItem)>, Error> { todo!() }
-    pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> { todo!() }
-    pub async fn pause_queue(&self, name: &QueueName, paused: bool) -> Result<QueueItem, Error> { todo!() }
-    pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> { todo!() }
-    pub async fn job_type(&self, name: &TypeName) -> Result<TypeItem, Error> { todo!() }
-    pub async fn job_types(&self) -> Result<Vec<(TypeName, TypeItem)>, Error> { todo!() }
-    pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> { todo!() }
+    /// The engine it runs on.
+    pub fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
 
-    /// Starts a bulk operation and answers at once.
-    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter) -> Result<Operation, Error> { todo!() }
-    pub async fn operation(&self, id: &str) -> Result<Operation, Error> { todo!() }
+    /// The present instant.
+    pub fn now(&self) -> Timestamp {
+        self.inner.engine.now()
+    }
 
-    /// Items of kind Token (auth/ defines the JSON): create, list, delete; the authenticator is refreshed.
-    pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> { todo!() }
-    pub async fn tokens(&self) -> Result<Vec<Vec<u8>>, Error> { todo!() }
-    pub async fn delete_token(&self, id: &str) -> Result<bool, Error> { todo!() }
-    /// True when requests are served (store answers, not stopping).
-    pub async fn ready(&self) -> Result<(), Error> { todo!() }
-    pub fn now(&self) -> Timestamp { todo!() }
+    /// How it behaves.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// Wakes the task of every queue that has live jobs or a head.
+    async fn wake_all(&self) -> Result<(), Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let live = self.inner.engine.ports().store.depth().await?;
+        let live = live.into_iter().filter(|depth| depth.jobs > 0 && !matches!(depth.state, crate::port::job_store::StateFilter::Ended(_)));
+        for queue in catalog.queues.keys().cloned().chain(live.map(|depth| depth.queue)) {
+            self.inner.wake(&queue);
+        }
+        Ok(())
+    }
+
+    /// Whether requests are served.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] while it stops, and the store's.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if *self.inner.stopping.borrow() != Stage::Serving {
+            return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: "the server is stopping".into() });
+        }
+        self.inner.engine.catalog().await.map(|_| ())
+    }
+
+    /// Stops: admits nothing more, lets what runs here finish and report for at most `options.shutdown`, then ends
+    /// every task. What did not finish is found again at the next start.
+    pub async fn stop(&self) {
+        self.inner.stopping.send_replace(Stage::Draining);
+        let deadline = self.now() + self.inner.options.shutdown;
+        self.inner.busy.lock().take();
+        let mut idle = self.inner.idle.lock().await;
+        tokio::select! {
+            _ = idle.recv() => {}
+            () = self.inner.engine.ports().clock.sleep_until(deadline) => tracing::warn!("some jobs were still running at the stop"),
+        }
+        self.inner.stopping.send_replace(Stage::Stopped);
+    }
 }
+
+impl Inner {
+    /// The queue's task, started if need be.
+    fn queue(self: &Arc<Self>, queue: &QueueName) -> QueueHandle {
+        let mut queues = self.queues.lock();
+        if let Some(handle) = queues.get(queue) {
+            return handle.clone();
+        }
+        let handle = queue_task::spawn(self, queue.clone());
+        queues.insert(queue.clone(), handle.clone());
+        handle
+    }
+
+    /// Asks for a round of `queue`.
+    fn wake(self: &Arc<Self>, queue: &QueueName) {
+        self.queue(queue).send(Message::Wake);
+    }
+
+    /// Says that a job left the version it may have been granted at, and that it may have ended.
+    fn left(self: &Arc<Self>, queue: &QueueName, job: &crate::job::Job, version: Version) {
+        self.queue(queue).send(Message::Left(job.id.clone(), version));
+        if job.life.ended().is_some() {
+            self.ended(job);
+        }
+    }
+
+    /// Tells those who wait for a job's result, and whoever sends its callback.
+    fn ended(self: &Arc<Self>, job: &crate::job::Job) {
+        metrics::ended(job);
+        self.waiters.tell(&job.id);
+        if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
+            self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));
+        }
+    }
+
+    /// Something that a stop waits for; none while stopping.
+    fn busy(&self) -> Option<tokio::sync::mpsc::Sender<()>> {
+        self.busy.lock().clone()
+    }
+}
+
+/// What tasks hold of the server: they end when it is gone.
+type Home = Weak<Inner>;

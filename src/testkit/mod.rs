@@ -1,7 +1,12 @@
-//! What tests stand on: time and chance that are arguments.
+//! What tests are built from: time and chance that are arguments, jobs, faults, and the suites that every adapter passes.
+//!
+//! It is part of the library, behind the feature `testkit`, so that an adapter in another crate can run the same suites.
 
+pub mod builders;
 pub mod clock;
+pub mod conformance;
 pub mod entropy;
+pub mod faults;
 
 pub use clock::FakeClock;
 pub use entropy::SeededEntropy;

@@ -106,7 +106,9 @@ impl ReportBody<'_> {
                     return Err(Problem::invalid(field, "belongs to status failed"));
                 }
                 let most = api.options.max_data_bytes;
-                Verdict::Succeeded { result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()? }
+                Verdict::Succeeded {
+                    result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
+                }
             }
             Status::Failed => {
                 if self.result.is_some() {

@@ -39,10 +39,12 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
         check_url("callback_url", url)?;
     }
     match &config.target {
-        TargetConfig::Pull(pull) if !pull.pull => return Err(Fault::new("target.pull", "must be true")),
-        TargetConfig::Pull(_) if config.start == Start::Plain => return Err(Fault::new("start", "can be `plain` only with a push target")),
-        TargetConfig::Pull(_) => {}
-        TargetConfig::Push(push) => check_push(push).map_err(|fault| fault.within("target"))?,
+        Some(TargetConfig::Pull(pull)) if !pull.pull => return Err(Fault::new("target.pull", "must be true")),
+        Some(TargetConfig::Pull(_)) if config.start == Start::Plain => {
+            return Err(Fault::new("start", "can be `plain` only with a push target"));
+        }
+        Some(TargetConfig::Pull(_)) | None => {}
+        Some(TargetConfig::Push(push)) => check_push(push).map_err(|fault| fault.within("target"))?,
     }
     // A plain job has no record of being under way: nothing could tell a second start, count it, or wait for its result.
     let unfit = [

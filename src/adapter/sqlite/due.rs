@@ -1,0 +1,283 @@
+//! Due jobs in a queue's order, from one index whatever that order is.
+//!
+//! ```text
+//!   jobs_due: (queue, critical, partition, type, priority, run_at, id)
+//!              └──────────── one stream ──────────────┘  └ in order ┘
+//! ```
+//!
+//! Every order agrees with (due time, id) within a *stream*, so a page is a merge of streams by
+//! [`Order::key`]. Streams are found by hopping: each is one step down the index past the one before.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    names::Names,
+    row::{self, select_jobs},
+};
+use crate::{
+    job::{JobId, QueueName, TypeName},
+    port::{
+        StoreError,
+        job_store::{DuePage, DueQuery},
+    },
+    queue::order::{Key, Order, Position},
+    time::Timestamp,
+};
+
+/// The jobs of one partition, type and priority that are due.
+struct Stream {
+    partition: String,
+    job_type: i64,
+    priority: i32,
+    /// The last place that was read.
+    after: (i64, String),
+    read: VecDeque<(Key, i64)>,
+    /// How many are read at once: more each time, since a stream that was used up is a busy one.
+    chunk: usize,
+    exhausted: bool,
+}
+
+/// The jobs of a stream after a place: a stretch of the index, read from its beginning.
+const STREAM: &str = "SELECT run_at, id, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
+             AND type = ?4 AND priority = ?5 AND (run_at, id) > (?6, ?7) AND run_at <= ?8 ORDER BY run_at, id LIMIT ?9";
+
+/// The answer to `query`.
+pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<DuePage, StoreError> {
+    let (Some(queue), types) = (names.queue(&query.queue), names.types(&query.types)) else { return Ok(DuePage::default()) };
+    let scan = Scan { db, queue, query };
+    let mut streams = scan.streams(&types)?;
+    let next_due = scan.next_due(&streams)?;
+    let wanted = query.limit as usize + 1;
+    let share = (wanted / streams.len().max(1) + 1).clamp(16.min(wanted), wanted);
+
+    let mut heads = BinaryHeap::new();
+    for (index, stream) in streams.iter_mut().enumerate() {
+        stream.chunk = share;
+        heads.extend(scan.next(stream)?.map(|(key, n)| Reverse((key, index, n))));
+    }
+    let mut chosen = Vec::with_capacity(wanted.min(64));
+    while chosen.len() < wanted
+        && let Some(Reverse((_, index, n))) = heads.pop()
+    {
+        chosen.push(n);
+        heads.extend(scan.next(&mut streams[index])?.map(|(key, n)| Reverse((key, index, n))));
+    }
+    let more = chosen.len() == wanted;
+    chosen.truncate(query.limit as usize);
+
+    let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
+    let mut jobs = Vec::with_capacity(chosen.len());
+    for n in chosen {
+        let mut rows = find.query([n])?;
+        let row = rows.next()?.ok_or_else(|| StoreError::Corrupt(format!("the index of due jobs names row {n}, which is not there")))?;
+        jobs.push(row::job(row)?);
+    }
+    Ok(DuePage { jobs, more, next_due })
+}
+
+struct Scan<'a> {
+    db: &'a Connection,
+    queue: i64,
+    query: &'a DueQuery,
+}
+
+impl Scan<'_> {
+    /// Every stream that has a scheduled job, due or not.
+    fn streams(&self, types: &[i64]) -> Result<Vec<Stream>, StoreError> {
+        let mut streams = Vec::new();
+        if types.is_empty() {
+            return Ok(streams);
+        }
+        if let Some(partition) = &self.query.partition {
+            self.streams_of(partition, types, &mut streams)?;
+            return Ok(streams);
+        }
+        let mut partition = next_partition(self.db, self.queue, self.query.critical, None)?;
+        while let Some(name) = partition {
+            self.streams_of(&name, types, &mut streams)?;
+            partition = next_partition(self.db, self.queue, self.query.critical, Some(&name))?;
+        }
+        Ok(streams)
+    }
+
+    fn streams_of(&self, partition: &str, types: &[i64], streams: &mut Vec<Stream>) -> Result<(), StoreError> {
+        let mut hop = self.db.prepare_cached(
+            "SELECT type, priority FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
+             AND (type, priority) > (?4, ?5) ORDER BY type, priority LIMIT 1",
+        )?;
+        let mut past = (types[0], i64::MIN);
+        loop {
+            let found: Option<(i64, i64)> = hop
+                .query_row(params![self.queue, self.query.critical, partition, past.0, past.1], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()?;
+            let Some((job_type, priority)) = found else { return Ok(()) };
+            match types.binary_search(&job_type) {
+                Ok(_) => {
+                    past = (job_type, priority);
+                    let priority = i32::try_from(priority).map_err(|_| StoreError::Corrupt(format!("{priority} is not a priority")))?;
+                    let after = start(self.query.order, priority, self.query.after.as_ref());
+                    streams.push(Stream {
+                        partition: partition.to_owned(),
+                        job_type,
+                        priority,
+                        exhausted: after.is_none(),
+                        after: after.unwrap_or_default(),
+                        read: VecDeque::new(),
+                        chunk: 0,
+                    });
+                }
+                Err(next) if next < types.len() => past = (types[next], i64::MIN),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// The least `run_at` after `until` of all streams.
+    fn next_due(&self, streams: &[Stream]) -> Result<Option<Timestamp>, StoreError> {
+        let mut find = self.db.prepare_cached(
+            "SELECT run_at FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 \
+             AND priority = ?5 AND run_at > ?6 ORDER BY run_at LIMIT 1",
+        )?;
+        let mut least: Option<i64> = None;
+        for stream in streams {
+            let place =
+                params![self.queue, self.query.critical, stream.partition, stream.job_type, stream.priority, self.query.until.millis()];
+            let found: Option<i64> = find.query_row(place, |row| row.get(0)).optional()?;
+            least = least.into_iter().chain(found).min();
+        }
+        Ok(least.map(Timestamp::from_millis))
+    }
+
+    /// The next job of `stream`: its key and its row.
+    fn next(&self, stream: &mut Stream) -> Result<Option<(Key, i64)>, StoreError> {
+        if stream.read.is_empty() && !stream.exhausted {
+            self.read(stream)?;
+        }
+        Ok(stream.read.pop_front())
+    }
+
+    fn read(&self, stream: &mut Stream) -> Result<(), StoreError> {
+        let mut find = self.db.prepare_cached(STREAM)?;
+        let mut rows = find.query(params![
+            self.queue,
+            self.query.critical,
+            stream.partition,
+            stream.job_type,
+            stream.priority,
+            stream.after.0,
+            stream.after.1,
+            self.query.until.millis(),
+            stream.chunk as i64
+        ])?;
+        let mut last = None;
+        while let Some(row) = rows.next()? {
+            let (run_at, id): (i64, _) = (row.get(0)?, row::text(row, 1)?);
+            let id: JobId = id.parse().map_err(|_| StoreError::Corrupt(format!("{id:?} is not the id of a job")))?;
+            stream.read.push_back((self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id), row.get(2)?));
+            last = Some((run_at, id));
+        }
+        stream.exhausted = stream.read.len() < stream.chunk;
+        stream.chunk = (stream.chunk * 2).min(1001);
+        if let Some((run_at, id)) = last {
+            stream.after = (run_at, id.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// The place in a stream of `priority` after which everything comes after `after` in `order`; none if nothing does.
+///
+/// No id is empty, so `(t, "")` is the place right before all that is due at `t`.
+fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, String)> {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    let Some(after) = after else { return Some((i64::MIN, String::new())) };
+    let at = after.run_at.millis();
+    // The least due time that may follow, seen from a higher priority number and from a lower one.
+    let (higher, lower) = match order {
+        Order::Time { step_millis: 0 } => (i128::from(at), i128::from(at) + 1),
+        Order::Time { step_millis } => {
+            let step = i128::from(step_millis);
+            let begin = i128::from(at).div_euclid(step) * step;
+            (begin, begin + step)
+        }
+        Order::Priority { ageing_millis: None | Some(0) } => (i128::from(i64::MIN), i128::MAX),
+        Order::Priority { ageing_millis: Some(step) } => {
+            let same_rank = i128::from(at) + (i128::from(after.priority) - i128::from(priority)) * i128::from(step);
+            (same_rank, same_rank + 1)
+        }
+    };
+    let from = match priority.cmp(&after.priority) {
+        Equal => return Some((at, after.id.to_string())),
+        Greater => higher,
+        Less => lower,
+    };
+    if from > i128::from(i64::MAX) { None } else { Some((from.max(i64::MIN.into()) as i64, String::new())) }
+}
+
+/// The first partition after `after` in which a job of `queue` is scheduled.
+fn next_partition(db: &Connection, queue: i64, critical: bool, after: Option<&str>) -> Result<Option<String>, StoreError> {
+    let sql = match after {
+        None => {
+            "SELECT partition FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition >= ?3 \
+             ORDER BY partition LIMIT 1"
+        }
+        Some(_) => {
+            "SELECT partition FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition > ?3 \
+             ORDER BY partition LIMIT 1"
+        }
+    };
+    let name = params![queue, critical, after.unwrap_or_default()];
+    Ok(db.prepare_cached(sql)?.query_row(name, |row| row.get(0)).optional()?)
+}
+
+/// The partitions in which jobs of `types` are scheduled.
+pub(super) fn partitions(
+    db: &Connection,
+    names: &Names,
+    queue: &QueueName,
+    types: &[TypeName],
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<String>, StoreError> {
+    let (Some(queue), types) = (names.queue(queue), names.types(types)) else { return Ok(Vec::new()) };
+    let mut holds = db.prepare_cached(
+        "SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 LIMIT 1",
+    )?;
+    let mut after = after.map(str::to_owned);
+    let mut found = Vec::new();
+    while found.len() < limit as usize {
+        let next = |critical| next_partition(db, queue, critical, after.as_deref());
+        let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else { break };
+        'one: for critical in [false, true] {
+            for job_type in &types {
+                if holds.exists(params![queue, critical, partition, job_type])? {
+                    found.push(partition.clone());
+                    break 'one;
+                }
+            }
+        }
+        after = Some(partition);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_one_stretch_of_its_index() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(include_str!("migrations/0001_start.sql")).unwrap();
+        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {STREAM}")).unwrap();
+        let nulls = [None::<i64>; 9];
+        let steps: Vec<String> = plan.query_map(rusqlite::params_from_iter(nulls), |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        let stretch = "queue=? AND critical=? AND partition=? AND type=? AND priority=? AND (run_at,id)>(?,?) AND run_at<?";
+        assert_eq!(steps, [format!("SEARCH jobs USING COVERING INDEX jobs_due ({stretch})")], "no sort, no row read");
+    }
+}

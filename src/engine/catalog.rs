@@ -1,0 +1,90 @@
+//! The configuration as an engine sees it: a snapshot, read anew when the store says it changed.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{Engine, Error, change};
+use crate::{
+    job::{QueueName, TypeName},
+    port::job_store::ItemKind,
+    queue::{
+        Limits,
+        config::{QueueItem, TypeItem},
+    },
+};
+
+/// Every queue and type at one moment.
+#[derive(Default)]
+pub struct Catalog {
+    /// The store's number for this moment.
+    pub version: u64,
+    /// The queues.
+    pub queues: HashMap<QueueName, QueueItem>,
+    /// The types.
+    pub types: HashMap<TypeName, Arc<TypeItem>>,
+    /// What decides each queue's admissions.
+    limits: HashMap<QueueName, Arc<Limits>>,
+}
+
+impl Catalog {
+    /// What decides the admissions of `queue`; a queue nobody configured has no limits.
+    pub fn limits(&self, queue: &QueueName) -> Arc<Limits> {
+        self.limits.get(queue).cloned().unwrap_or_default()
+    }
+
+    /// The types whose jobs wait in `queue`.
+    pub fn types_of(&self, queue: &QueueName) -> impl Iterator<Item = (&TypeName, &Arc<TypeItem>)> {
+        self.types.iter().filter(move |(_, item)| item.config.queue == *queue)
+    }
+
+    fn of(version: u64, queues: HashMap<QueueName, QueueItem>, mut types: HashMap<TypeName, Arc<TypeItem>>) -> Self {
+        let callback = TypeItem { config: change::callback_type(), version: 0 };
+        types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
+        let limits = queues
+            .iter()
+            .map(|(name, item)| {
+                let types = types
+                    .iter()
+                    .filter(|(_, item)| item.config.queue == *name)
+                    .filter_map(|(name, item)| Some((name.clone(), item.config.concurrency?)))
+                    .collect();
+                let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types };
+                (name.clone(), Arc::new(limits))
+            })
+            .collect();
+        Self { version, queues, types, limits }
+    }
+}
+
+impl Engine {
+    /// The configuration as it stands.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Internal`] if an item cannot be read.
+    pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let version = self.ports.store.items_version().await?;
+        let seen = self.catalog.load_full();
+        if seen.version == version && version > 0 {
+            return Ok(seen);
+        }
+        let damaged =
+            |name: &str, error: serde_json::Error| Error::Internal(format!("the configuration of {name} cannot be read: {error}"));
+        let mut queues = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Queue).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;
+            let mut queue: QueueItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            queue.version = item.version;
+            queues.insert(name, queue);
+        }
+        let mut types = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Type).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad type name {:?}", item.name)))?;
+            let mut job_type: TypeItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            job_type.version = item.version;
+            types.insert(name, Arc::new(job_type));
+        }
+        let catalog = Arc::new(Catalog::of(version, queues, types));
+        self.catalog.store(Arc::clone(&catalog));
+        Ok(catalog)
+    }
+}

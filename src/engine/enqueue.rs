@@ -1,0 +1,324 @@
+//! `enqueue`: a job is accepted once, whatever is repeated.
+//!
+//! A job's keys are written before the job, and the job before the answer. A key that is taken leads
+//! to its holder: a live one makes a clash (or, for `unique` and repeats, the answer), an ended one
+//! gives the key up by compare-and-set.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use object_store::{ObjectStoreExt, path::Path};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Engine, Error, OBJECT_BYTES,
+    catalog::Catalog,
+    request::{Enqueued, NewJob},
+};
+use crate::{
+    job::{
+        Attributes, Body, Job, JobId, Life, Payload, Spec, State, extract::extract, life::Waiting, name::ROUTE_WORDS, payload::MAX_DEPTH,
+        spec::UniqueWhile,
+    },
+    port::{
+        Committed, Txn, Write,
+        job_store::{Expect, Key, Standing},
+    },
+    queue::{
+        check,
+        config::{Delivery, TypeItem},
+        window,
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// How often a key may change hands while one enqueue wants it.
+const KEY_TRIES: usize = 8;
+
+/// A job on its way into the store.
+struct Entry {
+    index: usize,
+    job: Job,
+    /// Its keys, and what they must point at.
+    keys: Vec<(Key, Expect<JobId>)>,
+}
+
+impl Engine {
+    /// Accepts jobs: one answer each, in order. After `Ok` a job is durable.
+    ///
+    /// Repeating a call is harmless where the job has an id or an idempotency key.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
+        let now = self.now();
+        let mut entries = Vec::with_capacity(jobs.len());
+        for (index, job) in jobs.into_iter().enumerate() {
+            match self.entry(index, job, now).await {
+                Ok(entry) => entries.push(entry),
+                Err(error) => answers[index] = Some(Err(error)),
+            }
+        }
+        for _ in 0..KEY_TRIES {
+            if entries.is_empty() {
+                break;
+            }
+            entries = self.insert(entries, &mut answers).await;
+        }
+        for entry in entries {
+            let message = "its keys changed hands too often".to_owned();
+            answers[entry.index] = Some(Err(Error::Conflict { code: "key_contended", message, holder: None }));
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
+    }
+
+    /// One attempt to insert `entries`; those whose keys were given up by ended jobs come back.
+    async fn insert(&self, entries: Vec<Entry>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<Entry> {
+        let txns: Vec<Txn> = entries
+            .iter()
+            .map(|entry| {
+                let keys =
+                    entry.keys.iter().map(|(key, was)| Write::SetKey { key: key.clone(), job: entry.job.id.clone(), was: was.clone() });
+                keys.chain([Write::AddJob(entry.job.clone())]).collect()
+            })
+            .collect();
+        let committed = match self.ports.store.commit(txns).await {
+            Ok(committed) => committed,
+            Err(error) => {
+                for entry in entries {
+                    answers[entry.index] = Some(Err(error.clone().into()));
+                }
+                return Vec::new();
+            }
+        };
+        let mut again = Vec::new();
+        for (mut entry, outcome) in entries.into_iter().zip(committed) {
+            let index = entry.index;
+            let answer = match outcome {
+                Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
+                Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
+                Committed::Refused { step, standing: Standing::Key(holder) } => match self.contend(&mut entry, step, holder).await {
+                    Ok(None) => {
+                        again.push(entry);
+                        None
+                    }
+                    Ok(Some(enqueued)) => Some(Ok(enqueued)),
+                    Err(error) => Some(Err(error)),
+                },
+                Committed::Refused { step, .. } => {
+                    // The key was freed since: ask again for an absent one.
+                    if let Some((_, was)) = entry.keys.get_mut(step) {
+                        *was = Expect::Absent;
+                    }
+                    again.push(entry);
+                    None
+                }
+            };
+            answers[index] = answer;
+        }
+        again
+    }
+
+    /// What follows when key `step` of `entry` points at `holder`: the holder is the answer, it is a
+    /// clash, or (`None`) the key can be had and `entry` says so now.
+    async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId) -> Result<Option<Enqueued>, Error> {
+        let (key, was) = &mut entry.keys[step];
+        let standing = self.ports.store.get(std::slice::from_ref(&holder)).await?.pop().flatten();
+        let Some(standing) = standing else {
+            // A key without its job: pruned, or its enqueue is under way and may still insert. Where that can be,
+            // the job is inserted under the id that the key fixed; the slow first one then finds it taken.
+            if !self.ports.store.flight().is_zero() {
+                entry.job.id = holder.clone();
+            }
+            *was = Expect::Is(holder);
+            return Ok(None);
+        };
+        let ended = standing.life.ended().is_some();
+        let holds = match key {
+            Key::Idempotency(_) => {
+                return if standing.spec.request_digest == entry.job.spec.request_digest {
+                    Ok(Some(Enqueued { job: standing, new: false }))
+                } else {
+                    let message = "another request was sent with this idempotency key".to_owned();
+                    Err(Error::Conflict { code: "idempotency_key_reused", message, holder: Some(holder) })
+                };
+            }
+            Key::Correlation(..) => !ended,
+            Key::Unique(..) => {
+                let unique = standing.spec.unique.as_ref();
+                let in_period = unique
+                    .and_then(|unique| unique.period_seconds)
+                    .is_some_and(|period| entry.job.spec.created_at < standing.spec.created_at + period.duration());
+                in_period
+                    || match unique.map(|unique| unique.hold) {
+                        Some(UniqueWhile::Scheduled) => {
+                            matches!(standing.life.state, State::Scheduled { .. }) && standing.life.attempt == 0
+                        }
+                        Some(UniqueWhile::Live) | None => !ended,
+                    }
+            }
+        };
+        if !holds || holder == entry.job.id {
+            *was = Expect::Is(holder);
+            return Ok(None);
+        }
+        match key {
+            Key::Unique(..) => Ok(Some(Enqueued { job: standing, new: false })),
+            _ => {
+                let message = format!("a live job of this type has this correlation key: {holder}");
+                Err(Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) })
+            }
+        }
+    }
+
+    /// The job that `new` asks for, with everything resolved and checked, and its keys.
+    async fn entry(&self, index: usize, new: NewJob, now: Timestamp) -> Result<Entry, Error> {
+        let catalog = self.catalog().await?;
+        let (catalog, job_type) = match catalog.types.get(&new.job_type).filter(|_| !is_reserved(new.job_type.as_str())) {
+            Some(job_type) => (Arc::clone(&catalog), Arc::clone(job_type)),
+            None => self.create_unknown_type(&new).await?,
+        };
+        let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
+        let mut keys = Vec::new();
+        if let Some(key) = &new.idempotency_key {
+            keys.push((Key::Idempotency(key.clone()), Expect::Absent));
+        }
+        if let Some(key) = &new.correlation_key {
+            keys.push((Key::Correlation(new.job_type.clone(), key.clone()), Expect::Absent));
+        }
+        if let Some(unique) = &new.unique {
+            keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
+        }
+        let job = self.resolve(new, &catalog, &job_type, digest, now).await?;
+        Ok(Entry { index, job, keys })
+    }
+
+    async fn create_unknown_type(&self, new: &NewJob) -> Result<(Arc<Catalog>, Arc<TypeItem>), Error> {
+        let name = &new.job_type;
+        if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
+            return Err(Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") });
+        }
+        match self.put_type(name, crate::queue::TypeConfig::default(), Some(0)).await {
+            // Somebody else created it meanwhile: as good.
+            Ok(_) | Err(Error::Stale { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let catalog = self.catalog().await?;
+        let item = catalog.types.get(name).cloned().ok_or_else(|| Error::Internal(format!("type {name} vanished")))?;
+        Ok((catalog, item))
+    }
+
+    /// Precedence: job over type over server default, settled here once.
+    async fn resolve(&self, new: NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+        let config = &item.config;
+        if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
+            return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
+        }
+        if new.run_at.is_some() && new.delay_seconds.is_some() {
+            return Err(Error::invalid("delay_seconds", "must not be given together with run_at"));
+        }
+        if let Some(deadline) = new.deadline_seconds {
+            check::check_deadline(deadline).map_err(fault)?;
+        }
+        if let Some(delay) = new.delay_seconds {
+            check::check_span("delay_seconds", delay, Seconds::default(), check::DECADE).map_err(fault)?;
+        }
+        if new.data.bytes.len() > self.rules.max_data_bytes {
+            return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
+        }
+        let attempts = new.attempts.or(config.attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
+        new.data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+        let limits = catalog.limits(&config.queue);
+        let weight = new.weight.unwrap_or(config.weight);
+        if let Some(most) = limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical) {
+            let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
+            return Err(Error::Invalid { code: "weight_over_limit", field: "weight".into(), message });
+        }
+        let attributes = attributes(&config.attributes, &new.data, new.attributes)?;
+        let partition = partition(&limits, &attributes);
+        let windows = new.windows.unwrap_or_else(|| config.windows.clone());
+        let asked = new.run_at.or_else(|| new.delay_seconds.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
+        let run_at = window::next_opening(&windows, asked);
+        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window };
+        let deadline = new.deadline_seconds.or(config.deadline_seconds);
+        let mut headers = config.headers.clone();
+        headers.extend(new.headers);
+        let spec = Spec {
+            job_type: new.job_type,
+            queue: config.queue.clone(),
+            priority: new.priority.unwrap_or(config.priority),
+            weight,
+            critical: new.critical,
+            created_at: now,
+            expires_at: new.expires_at,
+            deadline_at: deadline.map(|deadline| now + deadline.duration()),
+            windows,
+            timeout: new.timeout_seconds.unwrap_or(config.timeout_seconds),
+            attempts,
+            retry: new.retry.unwrap_or_else(|| config.retry.clone()),
+            correlation_key: new.correlation_key,
+            unique: new.unique,
+            attributes,
+            keep_result: new.keep_result.unwrap_or(config.keep_result),
+            callback_url: new.callback_url.or_else(|| config.callback_url.clone()),
+            headers,
+            replay_of: new.replay_of,
+            retention: config.retention_seconds,
+            partition,
+            request_digest: digest,
+        };
+        check::check_job(&spec, config.delivery).map_err(fault)?;
+        let id = new.id.unwrap_or_else(|| self.draw_id(now));
+        let data = if new.data.bytes.len() > OBJECT_BYTES { self.put_object(new.data).await? } else { Body::Inline(new.data) };
+        Ok(Job { id, spec: Arc::new(spec), data, life: Life::new(run_at, waiting) })
+    }
+
+    /// Puts a large payload among the objects, before anything names it.
+    pub(super) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
+        let key = format!("bodies/{}", self.draw_id(self.now()));
+        let len = payload.bytes.len() as u32;
+        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the object store took no body: {error}"),
+        })?;
+        Ok(Body::Object { encoding: payload.encoding, key, len })
+    }
+}
+
+/// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
+pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
+    limits.queue.partition_by.as_ref().and_then(|name| attributes.get(name)).map(crate::job::Value::text).unwrap_or_default()
+}
+
+/// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
+pub(super) fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
+    given.extend(extract(pointers, data).map_err(|malformed| Error::invalid("data", malformed.to_string()))?);
+    Ok(given)
+}
+
+/// Whether a type's or queue's name is one of the server's own.
+pub(super) fn is_reserved(name: &str) -> bool {
+    name.starts_with("tidegate.")
+}
+
+/// A fault of a value as an answer.
+pub(super) fn fault(fault: check::Fault) -> Error {
+    Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
+}
+
+/// What a repeat of a request must have in common with it: everything as it was sent.
+fn digest(new: &NewJob) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    hash.update(serde_json::to_vec(new).unwrap_or_default());
+    hash.update([u8::from(new.data.encoding == crate::job::Encoding::Json)]);
+    hash.update(&new.data.bytes);
+    let mut short = [0; 16];
+    short.copy_from_slice(&hash.finalize()[..16]);
+    short
+}
+
+/// The answer where `wanted`'s id is taken by `there`.
+fn same_request(wanted: &Job, there: Job) -> Result<Enqueued, Error> {
+    if wanted.spec.request_digest == there.spec.request_digest {
+        return Ok(Enqueued { job: there, new: false });
+    }
+    let message = format!("another request made job {}", there.id);
+    Err(Error::Conflict { code: "id_taken", message, holder: Some(there.id) })
+}

@@ -1,0 +1,114 @@
+//! `explain`: why a job waits, found by deciding again without committing.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Engine, Error, View,
+    request::{Explanation, HeldBy},
+};
+use crate::{
+    job::{
+        Job, JobId, State, TypeName,
+        life::{self, Waiting},
+    },
+    port::job_store::DueQuery,
+    queue::{Admission, Candidate, Limits, Rule, Usage, Verdict, config::SCAN_BOUND, order::Order},
+    time::Timestamp,
+};
+
+impl Engine {
+    /// Why the job waits. `asked` says whether anybody takes jobs of its type at present.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`; the store's.
+    pub async fn explain(&self, id: &JobId, job_type: Option<&TypeName>, asked: impl Fn(&Job) -> bool) -> Result<Explanation, Error> {
+        let job = self.job(id, job_type).await?;
+        let now = self.now();
+        let state = life::word(&job.life.state);
+        let State::Scheduled { run_at, waiting } = job.life.state else {
+            let reason = if job.life.running().is_some() { "an attempt is under way" } else { "it has ended" };
+            return Ok(Explanation { state, held_by: None, since: job.life.started_at, reason: reason.into(), earliest_at: None });
+        };
+        let held = |kind, name, since, reason: String, earliest_at| Explanation {
+            state,
+            held_by: Some(HeldBy { kind, name }),
+            since,
+            reason,
+            earliest_at,
+        };
+        if run_at > now {
+            let (kind, reason) = match waiting {
+                Waiting::Due => ("due_time", "its due time has not come"),
+                Waiting::Window => ("window", "its windows are closed"),
+                Waiting::Retry => ("retry", "its next attempt is planned for later"),
+            };
+            let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
+            return Ok(held(kind, None, Some(since), reason.into(), Some(run_at)));
+        }
+        let catalog = self.catalog().await?;
+        let limits = catalog.limits(&job.spec.queue);
+        let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches, now));
+        let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
+        let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
+        if limits.paused {
+            return Ok(held("paused", None, since(&Rule::Paused), "the queue is paused".into(), None));
+        }
+        if !asked(&job) {
+            let push = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.push_target(&item.config).is_some());
+            let reason = if push { "every delivery slot of its queue is in use" } else { "no worker asks for jobs of its type" };
+            return Ok(held("worker", None, Some(run_at), reason.into(), None));
+        }
+        let verdict = self.decide(&job, &limits, view, now).await?;
+        Ok(match verdict {
+            Some(Verdict::Hold(hold)) => {
+                let (kind, name) = match &hold.rule {
+                    Rule::Paused => ("paused", None),
+                    Rule::Concurrency => ("concurrency", None),
+                    Rule::TypeConcurrency(name) => ("type_concurrency", Some(name.to_string())),
+                    Rule::Constraint(name, None) => ("constraint", Some(name.clone())),
+                    Rule::Constraint(name, Some(value)) => ("constraint", Some(format!("{name} ({value})"))),
+                };
+                held(kind, name, since(&hold.rule), hold.reason, hold.earliest_at)
+            }
+            Some(Verdict::Move(at)) => held("window", None, Some(run_at), "its windows are closed".into(), Some(at)),
+            Some(Verdict::Run) => {
+                held("worker", None, Some(run_at), "nothing holds it: it is about to be handed to a worker".into(), Some(now))
+            }
+            None => held("order", None, Some(run_at), "others go before it".into(), None),
+        })
+    }
+
+    /// The verdict on `job`, others being offered before it; `None` if more go before it than a tick looks at.
+    async fn decide(&self, job: &Job, limits: &Limits, view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
+        let (usage, buckets) = match view {
+            Some(mut view) => (view.usage(limits).clone(), view.head.buckets.clone()),
+            None => (Usage::default(), BTreeMap::new()),
+        };
+        let mut admission = Admission::new(limits, usage, buckets, now);
+        let order = Order::of(&limits.queue);
+        let types: Vec<TypeName> = self.catalog().await?.types_of(&job.spec.queue).map(|(name, _)| name.clone()).collect();
+        let query = DueQuery {
+            queue: job.spec.queue.clone(),
+            critical: job.spec.critical,
+            types: if types.contains(&job.spec.job_type) { types } else { vec![job.spec.job_type.clone()] },
+            partition: limits.queue.partition_by.is_some().then(|| job.spec.partition.clone()),
+            order,
+            until: now,
+            after: None,
+            limit: SCAN_BOUND,
+        };
+        let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+        for other in page.jobs {
+            let verdict = admission.offer(Candidate::of(&other.spec));
+            if other.id == job.id {
+                return Ok(Some(verdict));
+            }
+        }
+        // Beyond what a tick looks at from the front: the job is told what would hold it if its turn came.
+        Ok(match admission.offer(Candidate::of(&job.spec)) {
+            Verdict::Run => None,
+            verdict => Some(verdict),
+        })
+    }
+}

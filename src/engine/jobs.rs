@@ -1,0 +1,276 @@
+//! The verbs on one job that are not a queue's round: read, change, cancel, run again, take the result.
+//!
+//! Each is the same loop, [`Engine::alter`]: see the job, work out the new one, write it if the job is
+//! still the one that was seen, else look again.
+
+use std::sync::Arc;
+
+use object_store::{ObjectStoreExt, path::Path};
+
+use super::{
+    Engine, Error, OBJECT_BYTES,
+    enqueue::{attributes, fault, partition},
+    request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
+};
+use crate::{
+    job::{Body, Event, Job, JobId, Life, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
+    port::{Committed, job_store::Standing},
+    queue::check::check_windows,
+    time::Timestamp,
+};
+
+/// How often a change is worked out anew when the job changed meanwhile.
+const TRIES: usize = 16;
+
+/// A job's change worked out: the new job, and whether more than its life changed. None: it stays as it is.
+pub(super) type Altered = Option<(Job, bool)>;
+
+impl Engine {
+    /// The job, of the type if one is named.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`, also for a job of another type.
+    pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
+        let found = self.ports.store.get(std::slice::from_ref(id)).await?.pop().flatten();
+        found.filter(|job| job_type.is_none_or(|name| *name == job.spec.job_type)).ok_or_else(|| Error::no_job(id))
+    }
+
+    /// Changes a job: `make` is asked, again if need be, what becomes of it at `now`. Before and after come back.
+    ///
+    /// # Errors
+    ///
+    /// What `make` answers; 409 `contended` if the job keeps changing.
+    pub(super) async fn alter(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        make: impl Fn(&Job, Timestamp) -> Result<Altered, Error>,
+    ) -> Result<(Job, Job), Error> {
+        let mut before = self.job(id, job_type).await?;
+        for _ in 0..TRIES {
+            let now = self.now();
+            let Some((after, all)) = make(&before, now)? else { return Ok((before.clone(), before)) };
+            let writes = self.change(before.life.revision, &after, all, now);
+            match self.ports.store.commit(vec![writes]).await?.pop() {
+                Some(Committed::All) => {
+                    self.remember(&after);
+                    return Ok((before, after));
+                }
+                Some(Committed::Refused { standing: Standing::Job(there), .. }) => before = *there,
+                _ => return Err(Error::no_job(id)),
+            }
+        }
+        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
+    }
+
+    /// Refuses what cannot follow a job's being handed on without a claim.
+    fn not_handed_on(&self, id: &JobId) -> Result<(), Error> {
+        if self.plain.lock().contains_key(id) {
+            let message = "it was handed on without a claim, and its worker may have it".to_owned();
+            return Err(Error::Conflict { code: "handed_on", message, holder: None });
+        }
+        Ok(())
+    }
+
+    /// Changes a scheduled job. Before and after come back.
+    ///
+    /// # Errors
+    ///
+    /// 409 `not_scheduled` or `handed_on`; 412 if `if_match` is not its revision; 400 and 413 for bad values.
+    pub async fn patch(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        mut patch: JobPatch,
+        if_match: Option<u64>,
+    ) -> Result<(Job, Job), Error> {
+        if let Some(windows) = &patch.windows {
+            check_windows(windows).map_err(fault)?;
+        }
+        self.not_handed_on(id)?;
+        let mut body = None;
+        if let Some(data) = patch.data.take() {
+            data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+            if data.bytes.len() > self.rules.max_data_bytes {
+                return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
+            }
+            body = Some((data.clone(), if data.bytes.len() > OBJECT_BYTES { self.put_object(data).await? } else { Body::Inline(data) }));
+        }
+        let catalog = self.catalog().await?;
+        self.alter(id, job_type, |job, now| {
+            if if_match.is_some_and(|version| version != job.life.revision.0) {
+                return Err(Error::Stale { version: job.life.revision.0 });
+            }
+            let mut spec = (*job.spec).clone();
+            spec.priority = patch.priority.unwrap_or(spec.priority);
+            spec.expires_at = patch.expires_at.unwrap_or(spec.expires_at);
+            if let Some(windows) = &patch.windows {
+                spec.windows.clone_from(windows);
+            }
+            if let (Some((data, _)), Some(item)) = (&body, catalog.types.get(&spec.job_type)) {
+                spec.attributes = attributes(&item.config.attributes, data, spec.attributes)?;
+                spec.partition = partition(&catalog.limits(&spec.queue), &spec.attributes);
+            }
+            let run_at = patch.run_at.map(|at| at.max(now));
+            let changed =
+                Job { spec: Arc::new(spec), data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()), ..job.clone() };
+            let after = changed.apply(Event::Patch { run_at }, now).map_err(|refused| Error::refused("not_scheduled", &refused))?;
+            Ok(Some((after, true)))
+        })
+        .await
+    }
+
+    /// Cancels a job: a scheduled one ends, a running one is marked (with `force` it ends too). Before and after come back.
+    ///
+    /// # Errors
+    ///
+    /// 409 `ended` or `handed_on`.
+    pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<(Job, Cancelled), Error> {
+        self.not_handed_on(id)?;
+        let (before, job) = self
+            .alter(id, job_type, |job, now| {
+                if job.life.running().is_some_and(|run| run.cancel && !force) {
+                    return Ok(None);
+                }
+                let event = Event::Cancel { force };
+                Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("ended", &refused))?, false)))
+            })
+            .await?;
+        let ended = job.life.ended().is_some();
+        Ok((before, Cancelled { job, ended }))
+    }
+
+    /// A scheduled job ended as dropped. Before and after come back.
+    ///
+    /// # Errors
+    ///
+    /// 409 `not_scheduled`.
+    pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
+        self.alter(id, None, |job, now| {
+            let event = Event::Drop { reason: reason.to_owned() };
+            Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("not_scheduled", &refused))?, false)))
+        })
+        .await
+    }
+
+    /// A new job that does again what `id` did (or does), now.
+    ///
+    /// # Errors
+    ///
+    /// 409 `still_scheduled`: a job that waits is not replayed. As for enqueue else.
+    pub async fn replay(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        with: ReplayWith,
+        idempotency_key: Option<String>,
+    ) -> Result<Enqueued, Error> {
+        let job = self.job(id, job_type).await?;
+        if matches!(job.life.state, State::Scheduled { .. }) {
+            let message = "a scheduled job is not replayed: wait for it to start, or change it".to_owned();
+            return Err(Error::Conflict { code: "still_scheduled", message, holder: None });
+        }
+        let data = match with.data {
+            Some(data) => data,
+            None => self.data(&job).await?,
+        };
+        let spec = &job.spec;
+        let new = NewJob {
+            idempotency_key,
+            priority: Some(with.priority.unwrap_or(spec.priority)),
+            weight: Some(with.weight.unwrap_or(spec.weight)),
+            critical: spec.critical,
+            expires_at: with.expires_at.unwrap_or(spec.expires_at),
+            windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
+            attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+            replay_of: Some(job.id.clone()),
+            ..NewJob::new(spec.job_type.clone(), data)
+        };
+        self.enqueue(vec![new]).await.pop().unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+    }
+
+    /// What a job carries, wherever it is kept.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Internal`] if the body is gone.
+    pub async fn data(&self, job: &Job) -> Result<Payload, Error> {
+        match &job.data {
+            Body::Inline(payload) => Ok(payload.clone()),
+            Body::Beside(_) => {
+                let found = self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
+                found.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", job.id)))
+            }
+            Body::Object { encoding, key, .. } => {
+                let fetched = async { self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await };
+                let bytes =
+                    fetched.await.map_err(|error| Error::Internal(format!("the body of job {} cannot be read: {error}", job.id)))?;
+                Ok(Payload { encoding: *encoding, bytes })
+            }
+        }
+    }
+
+    /// The jobs with every body and result read in.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::data`].
+    pub async fn load(&self, mut jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+        let beside: Vec<usize> = (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
+        if !beside.is_empty() {
+            let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
+            for (i, body) in beside.into_iter().zip(self.ports.store.bodies(&ids).await?) {
+                let body = body.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", jobs[i].id)))?;
+                jobs[i].data = Body::Inline(body);
+            }
+        }
+        for job in &mut jobs {
+            if matches!(job.data, Body::Object { .. }) {
+                job.data = Body::Inline(self.data(job).await?);
+            }
+            if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
+                let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
+                job.life.result = ResultBody::of(&Body::Inline(payload));
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// The result of an ended job, taking it if it may be read once; `None` if there is none, or it was taken.
+    ///
+    /// # Errors
+    ///
+    /// 409 `contended` if many take it at once; as for [`Engine::data`].
+    pub async fn take_result(&self, job: &Job) -> Result<Option<Payload>, Error> {
+        let Some(result) = &job.life.result else { return Ok(None) };
+        let body = result.body();
+        if job.spec.keep_result == KeepResult::Once {
+            let (before, _) = self
+                .alter(&job.id, None, |job, now| {
+                    if job.life.result.is_none() {
+                        return Ok(None);
+                    }
+                    let after = job.apply(Event::ForgetResult, now).map_err(|refused| Error::refused("not_ended", &refused))?;
+                    Ok(Some((after, false)))
+                })
+                .await?;
+            if before.life.result.is_none() {
+                return Ok(None);
+            }
+        }
+        self.data(&Job { data: body, ..job.clone() }).await.map(Some)
+    }
+
+    /// Removes the objects that an ended and removed job left.
+    pub(super) async fn forget_objects(&self, data: &Body, life: &Life) {
+        let result = life.result.as_ref().map(ResultBody::body);
+        for body in [Some(data), result.as_ref()].into_iter().flatten() {
+            if let Body::Object { key, .. } = body
+                && let Err(error) = self.ports.objects.delete(&Path::from(key.as_str())).await
+            {
+                tracing::warn!(key, %error, "a body of a removed job stays behind");
+            }
+        }
+    }
+}

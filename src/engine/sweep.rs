@@ -1,0 +1,83 @@
+//! `sweep`: what must happen to a job although nobody asks: it expires, its deadline comes, its lease
+//! ends with no grant to watch it, its result or itself is no longer kept.
+
+use super::{Engine, Error, tick};
+use crate::{
+    job::{Event, Job, State, Version},
+    port::{Committed, Txn, Write},
+    time::Timestamp,
+};
+
+/// Most jobs that one sweep takes.
+const SWEEP: u32 = 500;
+
+/// What a sweep did.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Jobs that were scheduled or running and changed, with the version they left.
+    pub changed: Vec<(Job, Version)>,
+    /// How many ended jobs were removed.
+    pub removed: usize,
+    /// When the next sweep is due; now if there is more.
+    pub next_at: Option<Timestamp>,
+}
+
+impl Engine {
+    /// Does what is due for at most 500 jobs.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn sweep(&self) -> Result<Swept, Error> {
+        let now = self.now();
+        let catalog = self.catalog().await?;
+        let (jobs, next_at) = self.ports.store.overdue(now, SWEEP).await?;
+        let full = jobs.len() as u32 == SWEEP;
+        let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, ..Swept::default() };
+        let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let kept_until = |at: Timestamp| at + job.spec.retention.duration();
+            let after = match &job.life.state {
+                State::Ended { at, .. } if kept_until(*at) <= now => None,
+                State::Ended { .. } => job.apply(Event::ForgetResult, now).ok(),
+                State::Scheduled { .. } => tick::overdue(&job, now),
+                State::Running(_) => {
+                    let over = || job.apply(tick::lease_over(self, &catalog, &job), now).ok();
+                    job.apply(Event::Deadline, now).ok().or_else(over)
+                }
+            };
+            if after.is_some() || job.life.ended().is_some() {
+                changes.push((job, after));
+            }
+        }
+        let txns: Vec<Txn> = changes
+            .iter()
+            .map(|(job, after)| match after {
+                Some(after) => self.change(job.life.revision, after, false, now),
+                None => vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }],
+            })
+            .collect();
+        if txns.is_empty() {
+            return Ok(swept);
+        }
+        let outcomes = self.ports.store.commit(txns).await?;
+        for ((job, after), outcome) in changes.into_iter().zip(outcomes) {
+            if !matches!(outcome, Committed::All) {
+                continue;
+            }
+            match after {
+                None => {
+                    self.forget_objects(&job.data, &job.life).await;
+                    swept.removed += 1;
+                }
+                Some(after) => {
+                    self.remember(&after);
+                    if job.life.ended().is_none() {
+                        swept.changed.push((after, job.life.version));
+                    }
+                }
+            }
+        }
+        Ok(swept)
+    }
+}

@@ -1,0 +1,238 @@
+//! A queue's head with its grants, as one engine remembers it between ticks.
+//!
+//! A view is a cache: the commit compares the head's version, so an old view costs a lost race and a
+//! new read, never a wrong admission.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{
+    job::{JobId, Version},
+    queue::{
+        Grant, GrantBatch, Head, Limits, Usage,
+        head::{BatchId, BatchRef, Bits},
+    },
+    time::Timestamp,
+};
+
+/// Every grant's job is read anew at least this often, so that a lost hint never leaks a slot for longer.
+pub const AUDIT: Duration = Duration::from_mins(1);
+/// More batches than this are merged, the emptiest first, so that the head stays small.
+const MOST_BATCHES: usize = 24;
+
+/// A head, and the grants its batches hold.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The head as it was read or committed last.
+    pub head: Head,
+    batches: HashMap<BatchId, GrantBatch>,
+    places: HashMap<JobId, (BatchId, usize)>,
+    usage: Usage,
+    usage_version: u64,
+}
+
+/// What a tick does to the grants: worked out on the side, applied when it is committed.
+#[derive(Debug, Default)]
+pub(super) struct Delta {
+    /// Grants whose jobs left the granted version.
+    pub released: Vec<(JobId, Version)>,
+    /// New grants.
+    pub granted: Vec<Grant>,
+    /// When the new grants are looked at next.
+    pub check_at: Timestamp,
+    /// Whether the new grants' work needs no sending.
+    pub sent: bool,
+    /// New check times of batches that were looked at, and whether they were sent once more.
+    pub checked: Vec<(BatchId, Timestamp, bool)>,
+    /// Batches whose work went out.
+    pub sent_batches: Vec<BatchId>,
+}
+
+/// What committing a [`Delta`] takes.
+pub(super) struct Prepared {
+    /// The view after the commit.
+    pub head: Head,
+    /// Batches to write before the head.
+    pub add: Vec<GrantBatch>,
+    /// Batches to remove after it.
+    pub remove: Vec<BatchId>,
+}
+
+impl View {
+    /// The view of a head and its batches. Everything is looked at once, whoever wrote it.
+    pub fn new(mut head: Head, batches: Vec<GrantBatch>, now: Timestamp) -> Self {
+        for batch in &mut head.batches {
+            batch.check_at = batch.check_at.min(now);
+        }
+        let mut view = Self { head, batches: HashMap::new(), places: HashMap::new(), usage: Usage::default(), usage_version: u64::MAX };
+        view.batches = batches.into_iter().map(|batch| (batch.id, batch)).collect();
+        view.index();
+        view
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        for reference in &self.head.batches {
+            let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
+            for (index, grant) in grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)) {
+                self.places.insert(grant.job.clone(), (reference.id, index));
+            }
+        }
+    }
+
+    /// The grants that are not released.
+    pub fn live(&self) -> impl Iterator<Item = &Grant> {
+        self.head.batches.iter().flat_map(|reference| self.live_of(reference))
+    }
+
+    /// The live grants of one batch.
+    pub(super) fn live_of<'a>(&'a self, reference: &'a BatchRef) -> impl Iterator<Item = &'a Grant> {
+        let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
+        grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)).map(|(_, grant)| grant)
+    }
+
+    /// The version at which `job` is granted, if it is.
+    pub fn granted(&self, job: &JobId) -> Option<Version> {
+        self.grant(job).map(|grant| grant.version)
+    }
+
+    fn grant(&self, job: &JobId) -> Option<&Grant> {
+        let (batch, index) = self.places.get(job)?;
+        self.batches.get(batch)?.grants.get(*index)
+    }
+
+    /// The weight that live grants take, as it was counted last.
+    pub fn weight(&self) -> u64 {
+        self.usage.weight()
+    }
+
+    /// What live grants take of `limits`.
+    pub fn usage(&mut self, limits: &Limits) -> &Usage {
+        if self.usage_version != limits.version {
+            self.usage = Usage::of(limits, self.live().collect::<Vec<_>>());
+            self.usage_version = limits.version;
+        }
+        &self.usage
+    }
+
+    /// The batches to be looked at by `now`, with their live grants.
+    pub fn due_checks(&self, now: Timestamp) -> Vec<(BatchId, Vec<Grant>)> {
+        let due = self.head.batches.iter().filter(|reference| reference.check_at <= now);
+        due.map(|reference| (reference.id, self.live_of(reference).cloned().collect())).collect()
+    }
+
+    /// What `id` is in the head.
+    pub fn reference(&self, id: BatchId) -> Option<&BatchRef> {
+        self.head.batches.iter().find(|reference| reference.id == id)
+    }
+
+    /// The next instant at which a batch is looked at.
+    pub fn next_check(&self) -> Option<Timestamp> {
+        self.head.batches.iter().map(|reference| reference.check_at).min()
+    }
+
+    /// The head after `delta`, with what must be written around it. `head` is this view's head with
+    /// everything but its batches already changed.
+    pub(super) fn prepare(&self, mut head: Head, delta: &Delta) -> Prepared {
+        for (job, version) in &delta.released {
+            if let Some((batch, index)) = self.places.get(job).filter(|_| self.granted(job) == Some(*version))
+                && let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *batch)
+            {
+                reference.released.set(*index);
+            }
+        }
+        for (id, check_at, resent) in &delta.checked {
+            if let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *id) {
+                reference.check_at = *check_at;
+                reference.sends += u8::from(*resent);
+            }
+        }
+        for reference in head.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id)) {
+            reference.sent = true;
+        }
+        let (live, spent): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut head.batches).into_iter().partition(|reference| reference.released.count() < reference.count as usize);
+        let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
+        head.batches = live;
+        let mut add = Vec::new();
+        if !delta.granted.is_empty() {
+            let grants = delta.granted.clone();
+            let sends = u8::from(!delta.sent);
+            add.push(append(&mut head, grants, delta.check_at, delta.sent, sends));
+        }
+        self.merge(&mut head, &mut add, &mut remove);
+        Prepared { head, add, remove }
+    }
+
+    /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
+    fn merge(&self, head: &mut Head, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+        let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
+        let sparse = head.batches.iter().filter(|reference| live(reference) * 4 < reference.count as usize).count();
+        if head.batches.len() <= MOST_BATCHES && sparse < 2 {
+            return;
+        }
+        let mut order: Vec<(usize, BatchId)> =
+            head.batches.iter().filter(|reference| reference.sent).map(|reference| (live(reference), reference.id)).collect();
+        order.sort_unstable();
+        let many = order.len().saturating_sub(MOST_BATCHES / 2).max(sparse).max(2).min(order.len());
+        let chosen: Vec<BatchId> = order[..many].iter().map(|(_, id)| *id).collect();
+        if chosen.len() < 2 {
+            return;
+        }
+        let mut grants = Vec::new();
+        let (mut check_at, mut sends) = (Timestamp::MAX, u8::MAX);
+        let (merged, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut head.batches).into_iter().partition(|reference| chosen.contains(&reference.id));
+        head.batches = kept;
+        for reference in &merged {
+            check_at = check_at.min(reference.check_at);
+            sends = sends.min(reference.sends);
+            match add.iter().position(|batch| batch.id == reference.id) {
+                Some(fresh) => grants.extend(add.remove(fresh).grants),
+                None => {
+                    grants.extend(self.live_of(reference).cloned());
+                    remove.push(reference.id);
+                }
+            }
+        }
+        add.push(append(head, grants, check_at, true, sends));
+    }
+
+    /// The view after `prepared` was committed.
+    pub(super) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Limits) {
+        if self.usage_version == limits.version {
+            for (job, version) in &delta.released {
+                if let Some(grant) = self.grant(job).filter(|grant| grant.version == *version).cloned() {
+                    self.usage.remove(limits, &grant);
+                    self.places.remove(job);
+                }
+            }
+            for grant in &delta.granted {
+                self.usage.add(limits, grant);
+            }
+        } else {
+            for (job, version) in &delta.released {
+                if self.granted(job) == Some(*version) {
+                    self.places.remove(job);
+                }
+            }
+        }
+        for id in &prepared.remove {
+            self.batches.remove(id);
+        }
+        for batch in prepared.add {
+            for (index, grant) in batch.grants.iter().enumerate() {
+                self.places.insert(grant.job.clone(), (batch.id, index));
+            }
+            self.batches.insert(batch.id, batch);
+        }
+        self.head = prepared.head;
+    }
+}
+
+/// Adds a batch of `grants` to `head` under its next number.
+fn append(head: &mut Head, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) -> GrantBatch {
+    let id = BatchId(head.next_batch);
+    head.next_batch += 1;
+    head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
+    GrantBatch { id, for_head: head.version, grants }
+}

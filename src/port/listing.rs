@@ -1,0 +1,60 @@
+//! What stores share about lists: which jobs a query asks for, and where a page ended.
+
+use std::{fmt, str::FromStr};
+
+use super::job_store::{ListQuery, StateFilter};
+use crate::{
+    job::{Job, State},
+    time::Timestamp,
+};
+
+/// Where a page of a list ended: the place of its last job. Lists go from the newest to the oldest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// When that job was accepted.
+    pub created_at: Timestamp,
+    /// What tells it from others of that instant: the store's own affair.
+    pub tie: String,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.created_at.millis(), self.tie)
+    }
+}
+
+/// The text is no cursor that a page gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor that a page of this list gave")]
+pub struct BadCursor;
+
+impl FromStr for Cursor {
+    type Err = BadCursor;
+    fn from_str(text: &str) -> Result<Self, BadCursor> {
+        let (millis, tie) = text.split_once('_').ok_or(BadCursor)?;
+        Ok(Self { created_at: Timestamp::from_millis(millis.parse().map_err(|_| BadCursor)?), tie: tie.to_owned() })
+    }
+}
+
+impl From<&State> for StateFilter {
+    fn from(state: &State) -> Self {
+        match state {
+            State::Scheduled { .. } => Self::Scheduled,
+            State::Running(_) => Self::Running,
+            State::Ended { outcome, .. } => Self::Ended(*outcome),
+        }
+    }
+}
+
+impl ListQuery {
+    /// Whether it asks for `job`, wherever its page starts. Attributes are compared by their texts, so
+    /// that `attribute.size=5` finds the number 5.
+    pub fn asks_for(&self, job: &Job) -> bool {
+        self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
+            && self.queue.as_ref().is_none_or(|name| *name == job.spec.queue)
+            && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
+            && self.from.is_none_or(|from| from <= job.spec.created_at)
+            && self.to.is_none_or(|to| job.spec.created_at < to)
+            && self.attributes.iter().all(|(name, value)| job.spec.attributes.get(name).is_some_and(|has| has.text() == value.text()))
+    }
+}

@@ -1,0 +1,194 @@
+//! Bulk operations: cancel, replay or purge whatever matches, in the background, counted.
+//!
+//! An operation is an item in the store, written as it goes, so that it survives a restart: it goes on
+//! from the page it was at, and doing a job twice is harmless (an ended job refuses; a replay carries
+//! the operation's key).
+
+use serde::{Deserialize, Serialize};
+
+use super::Server;
+use crate::{
+    engine::{
+        Error,
+        request::{BulkKind, JobFilter, Operation, ReplayWith},
+    },
+    job::{Attributes, Job, QueueName, TypeName},
+    port::job_store::{ItemKind, ListQuery, StateFilter},
+    time::Timestamp,
+};
+
+/// Jobs of one page.
+const PAGE: u32 = 200;
+/// Ended operations that are kept.
+const KEPT: usize = 100;
+
+/// An operation as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    operation: Operation,
+    job_type: Option<TypeName>,
+    queue: Option<QueueName>,
+    states: Vec<String>,
+    attributes: Attributes,
+    from: Option<Timestamp>,
+    /// Jobs created later, by a replay among others, are not taken.
+    to: Timestamp,
+    cursor: Option<String>,
+}
+
+impl Server {
+    /// Starts a bulk operation and answers at once.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Unavailable`] while the server stops.
+    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter) -> Result<Operation, Error> {
+        self.ready().await?;
+        let now = self.now();
+        let id = format!("{:032x}", self.inner.engine.ports().entropy.bits());
+        let operation =
+            Operation { id, kind, state: "running".into(), matched: 0, done: 0, refused: 0, created_at: now, ended_at: None, error: None };
+        let end = now + std::time::Duration::from_millis(1);
+        let stored = Stored {
+            operation: operation.clone(),
+            job_type: filter.job_type,
+            queue: filter.queue,
+            states: filter.states.iter().map(|state| state_word(*state).to_owned()).collect(),
+            attributes: filter.attributes,
+            from: filter.from,
+            to: filter.to.unwrap_or(end).min(end),
+            cursor: None,
+        };
+        self.save(&stored).await?;
+        self.spawn_bulk(stored);
+        Ok(operation)
+    }
+
+    /// An operation.
+    ///
+    /// # Errors
+    ///
+    /// 404 `operation_not_found`.
+    pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let found = items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound { code: "operation_not_found", what: format!("operation {id}") })
+    }
+
+    async fn save(&self, stored: &Stored) -> Result<(), Error> {
+        let bytes = serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))?;
+        self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes)).await
+    }
+
+    fn spawn_bulk(&self, mut stored: Stored) {
+        let server = self.clone();
+        tokio::spawn(async move {
+            let mut stopping = server.inner.stopping.subscribe();
+            let done = tokio::select! {
+                done = server.run_bulk(&mut stored) => done,
+                // What is left goes on at the next start.
+                _ = stopping.changed() => return,
+            };
+            stored.operation.ended_at = Some(server.now());
+            stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
+            stored.operation.error = done.err().map(|error| error.to_string());
+            if let Err(error) = server.save(&stored).await {
+                tracing::warn!(operation = stored.operation.id, %error, "the end of an operation was not recorded");
+            }
+            if let Err(error) = server.prune_operations().await {
+                tracing::warn!(%error, "old operations were not removed");
+            }
+        });
+    }
+
+    async fn run_bulk(&self, stored: &mut Stored) -> Result<(), Error> {
+        loop {
+            let query = ListQuery {
+                job_type: stored.job_type.clone(),
+                queue: stored.queue.clone(),
+                states: stored.states.iter().filter_map(|word| parse_state(word)).collect(),
+                attributes: stored.attributes.clone(),
+                from: stored.from,
+                to: Some(stored.to),
+                cursor: stored.cursor.clone(),
+                limit: PAGE,
+            };
+            let page = self.inner.engine.ports().store.list(&query).await?;
+            for job in page.jobs {
+                stored.operation.matched += 1;
+                match self.take_one(stored, &job).await {
+                    Ok(()) => stored.operation.done += 1,
+                    Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => return Err(error),
+                    Err(_) => stored.operation.refused += 1,
+                }
+            }
+            stored.cursor = page.next_cursor;
+            if stored.cursor.is_none() {
+                return Ok(());
+            }
+            self.save(stored).await?;
+        }
+    }
+
+    async fn take_one(&self, stored: &Stored, job: &Job) -> Result<(), Error> {
+        match stored.operation.kind {
+            BulkKind::Cancel => self.cancel(&job.id, None, false).await.map(|_| ()),
+            BulkKind::Replay => {
+                let key = format!("{}#{}", stored.operation.id, job.id);
+                self.replay(&job.id, None, ReplayWith::default(), Some(key)).await.map(|_| ())
+            }
+            BulkKind::Purge => {
+                let (before, after) = self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
+                self.inner.left(&after.spec.queue, &after, before.life.version);
+                Ok(())
+            }
+        }
+    }
+
+    async fn prune_operations(&self) -> Result<(), Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let mut ended: Vec<(Timestamp, String)> = items
+            .iter()
+            .filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok())
+            .filter_map(|stored| Some((stored.operation.ended_at?, stored.operation.id)))
+            .collect();
+        ended.sort_unstable();
+        let spare = ended.len().saturating_sub(KEPT);
+        for (_, id) in ended.into_iter().take(spare) {
+            self.inner.engine.put_item(ItemKind::Operation, &id, None).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Goes on with the operations that a stop interrupted.
+pub(super) async fn resume(server: &Server) -> Result<(), Error> {
+    for item in server.inner.engine.ports().store.items(ItemKind::Operation).await? {
+        match serde_json::from_slice::<Stored>(&item.bytes) {
+            Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_bulk(stored),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(operation = item.name, %error, "an operation cannot be read"),
+        }
+    }
+    Ok(())
+}
+
+/// The word of a state.
+pub(super) fn state_word(state: StateFilter) -> &'static str {
+    use crate::job::Outcome as O;
+    match state {
+        StateFilter::Scheduled => "scheduled",
+        StateFilter::Running => "running",
+        StateFilter::Ended(O::Succeeded) => "succeeded",
+        StateFilter::Ended(O::Failed) => "failed",
+        StateFilter::Ended(O::Expired) => "expired",
+        StateFilter::Ended(O::Cancelled) => "cancelled",
+        StateFilter::Ended(O::Dropped) => "dropped",
+    }
+}
+
+fn parse_state(word: &str) -> Option<StateFilter> {
+    use crate::job::Outcome as O;
+    let ended = [O::Succeeded, O::Failed, O::Expired, O::Cancelled, O::Dropped].map(StateFilter::Ended);
+    [StateFilter::Scheduled, StateFilter::Running].into_iter().chain(ended).find(|state| state_word(*state) == word)
+}

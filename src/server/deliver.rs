@@ -1,0 +1,305 @@
+//! `deliver`: a claimed job is posted to its target, and what comes back becomes a report.
+//!
+//! ```text
+//!   2xx but 202 ─▶ succeeded        no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
+//!   202 ─▶ the result comes later   other 4xx, 5xx ─▶ failed (489: not retryable)
+//!   no answer in time ─▶ failed `timeout`, or with `on_no_answer: wait` still running
+//! ```
+//!
+//! The one thing to know: for `at_most_once` only a connection that was never established is tried
+//! again; anything else may have run, and ends `unknown`.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use chrono::DateTime;
+use serde_json::value::RawValue;
+
+use super::Inner;
+use crate::{
+    engine::{
+        CALLBACK_TYPE, Catalog,
+        request::{Heartbeat, Report, Verdict},
+    },
+    job::{
+        Attributes, Body, Encoding, Job, Payload, TypeName, Value,
+        life::{Failure, Reason},
+    },
+    port::target::{Request, Response, TargetError},
+    queue::{
+        check::target_url,
+        config::{Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
+    },
+    signature,
+    time::{Seconds, Timestamp},
+};
+
+/// The waits before a delivery that did not arrive is tried again, within the same attempt.
+const WAITS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// What a worker answers to say that another attempt makes no sense.
+const NOT_RETRYABLE: u16 = 489;
+/// Most bytes of an answer that go into an error message.
+const MESSAGE_BYTES: usize = 1024;
+
+/// Posts a running job to its target. The report of its attempt; none if the attempt goes on elsewhere.
+pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog) -> Option<Report> {
+    let Some(item) = catalog.types.get(&job.spec.job_type) else {
+        return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is gone"), true, Duration::ZERO));
+    };
+    let config = &item.config;
+    let Some(target) = inner.engine.push_target(config) else {
+        return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is pulled now"), true, Duration::ZERO));
+    };
+    let job = match inner.engine.load(vec![job.clone()]).await {
+        Ok(mut jobs) => jobs.pop().unwrap_or(job),
+        Err(error) => return Some(failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),
+    };
+    let deadline = inner.engine.now() + config.response_timeout_seconds.duration();
+    match exchange(inner, &job, config, target, catalog, deadline).await {
+        Outcome::Report(verdict) => Some(report(&job, verdict)),
+        Outcome::Later => accepted(inner, &job).await,
+    }
+}
+
+/// What came of a delivery.
+enum Outcome {
+    Report(Verdict),
+    /// The result comes later.
+    Later,
+}
+
+/// Calls the target until something other than "not delivered" comes back, or the time is over.
+async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &Push, catalog: &Catalog, deadline: Timestamp) -> Outcome {
+    let once = config.delivery == Delivery::AtMostOnce;
+    let mut waits = WAITS.iter();
+    loop {
+        let now = inner.engine.now();
+        let request = match request(inner, job, target, catalog, now, deadline.since(now)) {
+            Ok(request) => request,
+            Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
+        };
+        let (message, after) = match inner.target.call(request).await {
+            Ok(response) => match judge(&response, once, inner.engine.now()) {
+                Judged::Done(outcome) => return outcome,
+                Judged::NotDelivered { message, after } => (message, after),
+            },
+            Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None),
+            Err(TargetError::Forbidden(error)) => {
+                return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
+            }
+            Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
+                return match (once, config.on_no_answer, &error) {
+                    (true, ..) => fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO),
+                    (false, OnNoAnswer::Wait, _) => Outcome::Later,
+                    (false, OnNoAnswer::Fail, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
+                    (false, OnNoAnswer::Fail, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
+                };
+            }
+        };
+        let wait = waits.next().map(|wait| after.unwrap_or(*wait));
+        match wait {
+            Some(wait) if inner.engine.now() + wait < deadline => {
+                inner.engine.ports().clock.sleep_until(inner.engine.now() + wait).await;
+            }
+            _ => return fail(Reason::NotDelivered, message, true, after.unwrap_or_default()),
+        }
+    }
+}
+
+/// An answer, judged.
+enum Judged {
+    Done(Outcome),
+    /// The worker did not take it: try again, after this long if it said so.
+    NotDelivered {
+        message: String,
+        after: Option<Duration>,
+    },
+}
+
+fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {
+    let status = response.status;
+    let done = |outcome| Judged::Done(outcome);
+    match status {
+        202 => done(Outcome::Later),
+        200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
+        429 | 503 if !once => {
+            let after = response.header("retry-after").and_then(|text| retry_after(text, now));
+            Judged::NotDelivered { message: message(response), after }
+        }
+        _ => {
+            let word = response.header("tidegate-retryable").is_some_and(|value| value.eq_ignore_ascii_case("false"));
+            let retryable = status != NOT_RETRYABLE && !word;
+            let details = serde_json::from_slice::<&RawValue>(&response.body).ok().filter(|raw| raw.get().len() <= 16 << 10);
+            let details = details.map(|raw| raw.get().to_owned());
+            let failure = Failure { reason: Reason::Failed, message: Some(message(response)), details };
+            done(Outcome::Report(Verdict::Failed { failure, retryable, least_wait: Duration::ZERO }))
+        }
+    }
+}
+
+/// The wait that a `Retry-After` asks for: seconds, or an HTTP date.
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse::<u64>() {
+        return Some(Duration::from_secs(seconds.min(86_400)));
+    }
+    let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+    Some(Timestamp::from_utc(at.to_utc()).since(now).min(Duration::from_secs(86_400)))
+}
+
+fn message(response: &Response) -> String {
+    let text = String::from_utf8_lossy(&response.body[..response.body.len().min(MESSAGE_BYTES)]);
+    let text = text.trim();
+    if text.is_empty() { format!("HTTP {}", response.status) } else { format!("HTTP {}: {text}", response.status) }
+}
+
+/// The body of an answer as a result: JSON or MessagePack as it says, text as a JSON string, other bytes as binary.
+fn result(response: &Response) -> Option<Payload> {
+    if response.body.is_empty() {
+        return None;
+    }
+    let kind = response.header("content-type").unwrap_or_default();
+    let payload = |encoding| Payload { encoding, bytes: response.body.clone() };
+    if kind.contains("msgpack") && payload(Encoding::MessagePack).check(crate::job::payload::MAX_DEPTH).is_ok() {
+        return Some(payload(Encoding::MessagePack));
+    }
+    if payload(Encoding::Json).check(crate::job::payload::MAX_DEPTH).is_ok() {
+        return Some(payload(Encoding::Json));
+    }
+    let value = match std::str::from_utf8(&response.body) {
+        Ok(text) => serde_json::Value::from(text),
+        Err(_) => serde_json::json!({"$binary": BASE64_STANDARD.encode(&response.body)}),
+    };
+    Some(Payload::json(value.to_string()))
+}
+
+fn report(job: &Job, verdict: Verdict) -> Report {
+    let token = job.life.running().map(|run| run.token);
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
+}
+
+fn failed(job: &Job, failure: Failure, retryable: bool, least_wait: Duration) -> Report {
+    report(job, Verdict::Failed { failure, retryable, least_wait })
+}
+
+fn fail(reason: Reason, message: impl Into<String>, retryable: bool, least_wait: Duration) -> Outcome {
+    Outcome::Report(Verdict::Failed { failure: Failure::new(reason, message), retryable, least_wait })
+}
+
+/// The attempt goes on: its lease now lasts until its timeout.
+async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
+    let run = job.life.running()?;
+    let left = run.timeout_at.since(inner.engine.now());
+    let beat = Heartbeat {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token: Some(run.token),
+        lease_seconds: Some(Seconds::from_millis(left.as_millis() as u64)),
+        progress: None,
+    };
+    // A refusal means that the attempt is over already, such as by a callback that came before the answer.
+    if let Err(error) = inner.engine.heartbeat(beat).await {
+        tracing::debug!(job = %job.id, %error, "an accepted attempt was over already");
+    }
+    None
+}
+
+/// The request that carries `job` to `target`.
+fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Timestamp, timeout: Duration) -> Result<Request, String> {
+    let data = job.data.inline().ok_or("its body was not read")?;
+    let run = job.life.running().ok_or("it does not run")?;
+    let is_callback = job.spec.job_type.as_str() == CALLBACK_TYPE;
+    let (url, body, content_type) = if is_callback {
+        let url = job.spec.callback_url.as_ref().ok_or("it has no callback_url")?;
+        (url.to_string(), data.bytes.clone(), "application/json")
+    } else {
+        let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
+        let callback = format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id);
+        let token = format!("{:032x}", run.token.0);
+        match target.encoding {
+            PushEncoding::Json => (url, json_body(job, data, &callback, &token)?, "application/json"),
+            PushEncoding::Msgpack => (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack"),
+        }
+    };
+    let secrets = if is_callback { callback_secrets(job, catalog) } else { target.signing_secret.list().to_vec() };
+    let mut headers: Vec<(String, String)> = vec![("content-type".into(), content_type.into())];
+    headers.extend(job.spec.headers.iter().chain(&target.headers).map(|(name, value)| (name.clone(), value.clone())));
+    let message = format!("{}.{}", job.id, job.life.attempt);
+    headers.extend(signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?);
+    let basic_auth = target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
+    Ok(Request { url, headers, basic_auth, body, timeout })
+}
+
+/// A completion callback is signed with the secrets of the type whose job it tells of.
+fn callback_secrets(job: &Job, catalog: &Catalog) -> Vec<String> {
+    let Some(Value::Text(name)) = job.spec.attributes.get("type") else { return Vec::new() };
+    let item = name.parse::<TypeName>().ok().and_then(|name| catalog.types.get(&name));
+    match item.and_then(|item| item.config.target.as_ref()) {
+        Some(TargetConfig::Push(push)) => push.signing_secret.list().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+#[derive(serde::Serialize)]
+struct PushBody<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    job_type: &'a str,
+    attempt: u16,
+    attempts: u16,
+    data: &'a RawValue,
+    attributes: &'a Attributes,
+    callback: Callback<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Callback<'a> {
+    url: &'a str,
+    token: &'a str,
+}
+
+fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes, String> {
+    let json = data.to_json().map_err(|malformed| malformed.to_string())?;
+    let data: &RawValue = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    let body = PushBody {
+        id: job.id.as_str(),
+        job_type: job.spec.job_type.as_str(),
+        attempt: job.life.attempt,
+        attempts: job.spec.attempts,
+        data,
+        attributes: &job.spec.attributes,
+        callback: Callback { url, token },
+    };
+    serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())
+}
+
+/// The same map as [`json_body`], with the data's bytes as they are.
+fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes, String> {
+    use rmpv::Value as V;
+    let attributes = job.spec.attributes.iter().map(|(name, value)| {
+        let value = match value {
+            Value::Text(text) => V::from(text.as_str()),
+            Value::Number(number) => number.as_i64().map(V::from).or_else(|| number.as_f64().map(V::from)).unwrap_or(V::Nil),
+        };
+        (V::from(name.as_str()), value)
+    });
+    let callback = V::Map(vec![(V::from("url"), V::from(url)), (V::from("token"), V::from(token))]);
+    let fields = [
+        ("id", V::from(job.id.as_str())),
+        ("type", V::from(job.spec.job_type.as_str())),
+        ("attempt", V::from(job.life.attempt)),
+        ("attempts", V::from(job.spec.attempts)),
+        ("attributes", V::Map(attributes.collect())),
+        ("callback", callback),
+    ];
+    let mut body = vec![0x80 | (fields.len() as u8 + 1)];
+    let mut put = |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
+    for (name, value) in &fields {
+        put(&V::from(*name))?;
+        put(value)?;
+    }
+    put(&V::from("data"))?;
+    body.extend_from_slice(&data.to_msgpack().map_err(|malformed| malformed.to_string())?);
+    Ok(body.into())
+}

@@ -1,0 +1,167 @@
+//! `lease`: pull workers take jobs and report what became of earlier ones, in one call.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Server, Stage,
+    queue_task::{LeaseCall, Message},
+};
+use crate::{
+    engine::{
+        Error,
+        request::{LeaseRequest, Leased, Report},
+    },
+    job::{Job, QueueName, TypeName},
+    time::Timestamp,
+};
+
+/// Most jobs of one call.
+pub const MAX_LEASES: u32 = 1000;
+/// The longest wait of one call.
+pub const MAX_WAIT: Duration = Duration::from_mins(1);
+/// How often a call that may be served by several queues asks each of them.
+const ROTATE: Duration = Duration::from_millis(100);
+
+impl Server {
+    /// Leases jobs, waiting for the first if there is none; answers reports.
+    ///
+    /// # Errors
+    ///
+    /// 400 for values out of bounds; 404 for a type or queue that is not there. Reports have their own answers.
+    pub async fn lease(&self, request: LeaseRequest) -> Result<Leased, Error> {
+        if request.max > MAX_LEASES {
+            return Err(Error::invalid("max", format!("must be 0 to {MAX_LEASES}")));
+        }
+        if request.wait > MAX_WAIT {
+            return Err(Error::invalid("wait_seconds", "must be 0 to 60"));
+        }
+        if request.worker.as_ref().is_some_and(|worker| worker.is_empty() || worker.len() > 128) {
+            return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
+        }
+        if request.reports.len() > MAX_LEASES as usize {
+            return Err(Error::invalid("reports", format!("must have at most {MAX_LEASES} entries")));
+        }
+        let until = self.now() + request.wait;
+        let lanes = self.lanes(&request).await?;
+        if let Some(worker) = &request.worker {
+            self.inner.workers.seen(worker, self.now());
+        }
+        let mut lanes: Vec<(QueueName, Option<Vec<TypeName>>)> = lanes.into_iter().collect();
+        if let [(queue, types)] = &mut lanes[..] {
+            return self.lease_one(queue.clone(), types.take(), request, until).await;
+        }
+        let reports = self.report(request.reports.clone()).await;
+        let mut leased = Leased { jobs: Vec::new(), reports };
+        if request.max > 0 {
+            leased.jobs = self.lease_any(&lanes, &request, until).await?;
+        }
+        Ok(leased)
+    }
+
+    /// The queues that can serve the request, with the types to take from each.
+    async fn lanes(&self, request: &LeaseRequest) -> Result<BTreeMap<QueueName, Option<Vec<TypeName>>>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let mut lanes: BTreeMap<QueueName, Option<Vec<TypeName>>> = BTreeMap::new();
+        for name in &request.types {
+            let missing = || Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") };
+            let item = catalog.types.get(name).ok_or_else(missing)?;
+            if self.inner.engine.push_target(&item.config).is_some() {
+                return Err(Error::invalid("types", format!("{name} is pushed to its target, not pulled")));
+            }
+            if request.queue.as_ref().is_none_or(|queue| *queue == item.config.queue) {
+                lanes.entry(item.config.queue.clone()).or_insert_with(|| Some(Vec::new())).get_or_insert_default().push(name.clone());
+            }
+        }
+        if request.types.is_empty() {
+            match &request.queue {
+                Some(queue) => {
+                    self.inner.engine.queue(queue).await?;
+                    lanes.insert(queue.clone(), None);
+                }
+                None => lanes.extend(catalog.types.values().map(|item| (item.config.queue.clone(), None))),
+            }
+        }
+        Ok(lanes)
+    }
+
+    /// The usual call: one queue, which settles the reports and leases in one commit.
+    async fn lease_one(
+        &self,
+        queue: QueueName,
+        types: Option<Vec<TypeName>>,
+        request: LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Leased, Error> {
+        let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
+        let (reply, answer) = oneshot::channel();
+        let call = LeaseCall { types, max: request.max, until, worker: request.worker, lease: request.lease_seconds, reports, reply };
+        self.inner.queue(&queue).send(Message::Lease(call));
+        let mut leased = answer.await.map_err(|_| unknown())??;
+        for (index, answer) in order.into_iter().zip(leased.reports.drain(..)) {
+            answers[index] = Some(answer);
+        }
+        leased.reports = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect();
+        Ok(leased)
+    }
+
+    /// Splits off and settles the reports of jobs that are not in `queue`.
+    #[allow(clippy::type_complexity, reason = "three lists that belong together for two calls")]
+    async fn own_reports(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+    ) -> Result<(Vec<Report>, Vec<Option<Result<Job, Error>>>, Vec<usize>), Error> {
+        let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
+        let (mut own, mut order) = (Vec::new(), Vec::new());
+        let queues = self.queues_of(&reports).await?;
+        for (index, (report, at)) in reports.into_iter().zip(queues).enumerate() {
+            if at.as_ref() == Some(queue) {
+                match self.inner.engine.prepare_report(report).await {
+                    Ok(report) => {
+                        own.push(report);
+                        order.push(index);
+                    }
+                    Err(error) => answers[index] = Some(Err(error)),
+                }
+            } else {
+                answers[index] = self.report(vec![report]).await.pop();
+            }
+        }
+        Ok((own, answers, order))
+    }
+
+    /// A call that several queues can serve: they are asked in turn, so that no more than `max` are leased in all.
+    async fn lease_any(
+        &self,
+        lanes: &[(QueueName, Option<Vec<TypeName>>)],
+        request: &LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Vec<Job>, Error> {
+        let mut jobs = Vec::new();
+        loop {
+            let now = self.now();
+            for (queue, types) in lanes {
+                let (reply, answer) = oneshot::channel();
+                let max = request.max - jobs.len() as u32;
+                let (worker, lease) = (request.worker.clone(), request.lease_seconds);
+                let call = LeaseCall { types: types.clone(), max, until: now, worker, lease, reports: Vec::new(), reply };
+                self.inner.queue(queue).send(Message::Lease(call));
+                jobs.extend(answer.await.map_err(|_| unknown())??.jobs);
+                if jobs.len() as u32 >= request.max {
+                    return Ok(jobs);
+                }
+            }
+            if !jobs.is_empty() || now >= until || *self.inner.stopping.borrow() != Stage::Serving {
+                return Ok(jobs);
+            }
+            self.inner.engine.ports().clock.sleep_until(until.min(now + ROTATE)).await;
+        }
+    }
+}
+
+/// The store did not say whether what was asked happened.
+pub(super) fn unknown() -> Error {
+    Error::Unavailable { retry_after: Duration::from_secs(1), message: "the store did not answer; repeat the call".into() }
+}

@@ -1,0 +1,447 @@
+//! The task of one queue: it gathers what arrived, takes a round, and hands out what was claimed.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Home, Inner, Stage, deliver, handler, metrics};
+use crate::{
+    engine::{
+        Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
+        request::{Leased, Report, Verdict},
+    },
+    job::{Job, JobId, QueueName, TypeName, Version},
+    time::{Seconds, Timestamp},
+};
+
+/// Most messages that one round takes.
+const GATHER: usize = 2048;
+/// A queue is looked at this often even if nothing says so: another process may have written to the store.
+const SAFETY: Duration = Duration::from_secs(5);
+/// The wait after a round that the store failed.
+const RECOVER: Duration = Duration::from_millis(250);
+
+/// What a queue's task is told.
+pub(super) enum Message {
+    /// Something may be due.
+    Wake,
+    /// A job left the version it may have been granted at.
+    Left(JobId, Version),
+    /// What became of attempts.
+    Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
+    /// An attempt that this process made is over, or (no report) goes on elsewhere.
+    Done(Lane, Option<Report>),
+    /// A worker wants jobs.
+    Lease(LeaseCall),
+}
+
+/// Where this process runs an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    /// A push.
+    Push,
+    /// A handler of this type.
+    Handler(TypeName),
+}
+
+impl Lane {
+    fn handler(&self) -> Option<&TypeName> {
+        match self {
+            Self::Push => None,
+            Self::Handler(name) => Some(name),
+        }
+    }
+}
+
+/// A worker's call, waiting.
+pub(super) struct LeaseCall {
+    pub(super) types: Option<Vec<TypeName>>,
+    pub(super) max: u32,
+    pub(super) until: Timestamp,
+    pub(super) worker: Option<String>,
+    pub(super) lease: Option<Seconds>,
+    pub(super) reports: Vec<Report>,
+    pub(super) reply: oneshot::Sender<Result<Leased, Error>>,
+}
+
+/// The way to a queue's task, and what it showed last.
+#[derive(Clone)]
+pub(super) struct QueueHandle {
+    sender: mpsc::UnboundedSender<Message>,
+    pub(super) shown: Arc<Mutex<Shown>>,
+}
+
+/// What a queue's task shows of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    /// How many candidates each rule held in the latest round that looked.
+    pub(super) held: BTreeMap<String, u64>,
+    /// The granted weight.
+    pub(super) running_weight: u64,
+    /// Jobs that workers wait for, by type.
+    pub(super) wanted: HashMap<TypeName, u32>,
+    /// Free push slots, once a round has counted them.
+    pub(super) push_free: Option<u32>,
+    /// Jobs that handlers run, by type.
+    pub(super) handling: HashMap<TypeName, u32>,
+    /// How long an attempt takes, a moving mean.
+    pub(super) mean_run_seconds: f64,
+}
+
+impl QueueHandle {
+    /// Tells the task; a task that ended with its server needs no telling.
+    pub(super) fn send(&self, message: Message) {
+        let _ = self.sender.send(message);
+    }
+}
+
+/// Starts the task of `queue`.
+pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let shown = Arc::new(Mutex::new(Shown::default()));
+    let handle = QueueHandle { sender: sender.clone(), shown: Arc::clone(&shown) };
+    let task = Task {
+        home: Arc::downgrade(inner),
+        queue,
+        receiver,
+        sender,
+        shown,
+        memory: Memory::default(),
+        leases: VecDeque::new(),
+        left: Vec::new(),
+        running: HashMap::new(),
+    };
+    let stopping = inner.stopping.subscribe();
+    tokio::spawn(task.run(stopping));
+    handle
+}
+
+struct Task {
+    home: Home,
+    queue: QueueName,
+    receiver: mpsc::UnboundedReceiver<Message>,
+    sender: mpsc::UnboundedSender<Message>,
+    shown: Arc<Mutex<Shown>>,
+    memory: Memory,
+    leases: VecDeque<Waiting>,
+    /// Hints that no commit has taken yet.
+    left: Vec<(JobId, Version)>,
+    /// What this process runs, by lane.
+    running: HashMap<Lane, u32>,
+}
+
+/// A lease call whose reports may be settled already.
+struct Waiting {
+    call: LeaseCall,
+    answers: Vec<Result<Job, Error>>,
+}
+
+/// Whose a report of the round is.
+enum Source {
+    Lease(usize),
+    Caller(usize),
+    Own,
+}
+
+/// Callers that wait for the answers to their reports.
+type Callers = Vec<(oneshot::Sender<Vec<Result<Job, Error>>>, Vec<Result<Job, Error>>)>;
+
+impl Task {
+    async fn run(mut self, mut stopping: tokio::sync::watch::Receiver<Stage>) {
+        let mut next_at = None;
+        loop {
+            let Some(clock) = self.home.upgrade().map(|inner| Arc::clone(&inner.engine.ports().clock)) else { return };
+            let mut inbox = Vec::new();
+            let wake_at = next_at.unwrap_or(Timestamp::MAX).min(clock.now() + SAFETY);
+            tokio::select! {
+                biased;
+                count = self.receiver.recv_many(&mut inbox, GATHER) => if count == 0 { return },
+                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped { return },
+                () = clock.sleep_until(wake_at) => {}
+            }
+            // Whoever is about to finish or to ask goes into this round rather than the next.
+            tokio::task::yield_now().await;
+            while let Ok(message) = self.receiver.try_recv() {
+                inbox.push(message);
+                if inbox.len() >= GATHER {
+                    break;
+                }
+            }
+            let Some(inner) = self.home.upgrade() else { return };
+            let draining = *stopping.borrow() != Stage::Serving;
+            next_at = self.round(&inner, inbox, draining).await;
+        }
+    }
+
+    /// One round. When the next is due.
+    async fn round(&mut self, inner: &Arc<Inner>, inbox: Vec<Message>, draining: bool) -> Option<Timestamp> {
+        let mut reports = Vec::new();
+        let mut sources = Vec::new();
+        let mut callers: Callers = Vec::new();
+        for message in inbox {
+            match message {
+                Message::Wake => {}
+                Message::Left(job, version) => self.left.push((job, version)),
+                Message::Reports(batch, reply) => {
+                    sources.extend(batch.iter().map(|_| Source::Caller(callers.len())));
+                    reports.extend(batch);
+                    callers.push((reply, Vec::new()));
+                }
+                Message::Done(lane, report) => {
+                    if let Some(count) = self.running.get_mut(&lane) {
+                        *count = count.saturating_sub(1);
+                    }
+                    sources.extend(report.iter().map(|_| Source::Own));
+                    reports.extend(report);
+                }
+                Message::Lease(mut call) => {
+                    let batch = std::mem::take(&mut call.reports);
+                    sources.extend(batch.iter().map(|_| Source::Lease(self.leases.len())));
+                    reports.extend(batch);
+                    self.leases.push_back(Waiting { call, answers: Vec::new() });
+                }
+            }
+        }
+        let now = inner.engine.now();
+        let catalog = match inner.engine.catalog().await {
+            Ok(catalog) => catalog,
+            Err(error) => return self.failed(inner, error, callers, &sources),
+        };
+        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, now) };
+        let round = Round { reports, released: self.left.clone(), asks };
+        let ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
+            Ok(ticked) => ticked,
+            Err(error) => return self.failed(inner, error, callers, &sources),
+        };
+        self.left.clear();
+        let ended_at = inner.engine.now();
+        metrics::round(&self.queue, &ticked, now, ended_at.since(now));
+        let again = ticked.again;
+        let mut next_at = ticked.next_at;
+        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers).await;
+        self.expire_leases(now, draining);
+        self.show(inner, &catalog);
+        let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
+        next_at = next_at.into_iter().chain(lease_end).min();
+        if again { Some(now) } else { next_at }
+    }
+
+    /// Everybody who takes jobs now, and where each ask's jobs go.
+    fn asks(&self, inner: &Inner, catalog: &Catalog, now: Timestamp) -> (Vec<Ask>, Vec<Place>) {
+        let (mut asks, mut places) = (Vec::new(), Vec::new());
+        let (mut push, mut pull) = (Vec::new(), Vec::new());
+        for (name, item) in catalog.types_of(&self.queue) {
+            if let Some(handler) = inner.handlers.get(name) {
+                let lane = Lane::Handler(name.clone());
+                let room = handler.concurrency.saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
+                let lease = Some(Seconds::from_millis(u64::MAX / 4));
+                asks.push(Ask { types: vec![name.clone()], room, worker: None, lease, hand: Hand::Claim });
+                places.push(Place::Lane(lane));
+            } else if inner.engine.push_target(&item.config).is_some() {
+                push.push(name.clone());
+            } else {
+                pull.push(name.clone());
+            }
+        }
+        if !push.is_empty() {
+            let room = inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0));
+            asks.push(Ask { types: push, room, worker: None, lease: None, hand: Hand::Claim });
+            places.push(Place::Lane(Lane::Push));
+        }
+        for (index, waiting) in self.leases.iter().enumerate() {
+            let call = &waiting.call;
+            if call.reply.is_closed() || call.until < now || inner.workers.is_draining(call.worker.as_deref()) {
+                continue;
+            }
+            let types: Vec<TypeName> = match &call.types {
+                Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
+                None => pull.clone(),
+            };
+            asks.push(Ask { types, room: call.max, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
+            places.push(Place::Lease(index));
+        }
+        (asks, places)
+    }
+
+    /// Answers reports and leases, starts deliveries and handlers.
+    async fn hand_out(
+        &mut self,
+        inner: &Arc<Inner>,
+        ticked: Ticked,
+        catalog: &Arc<Catalog>,
+        places: &[Place],
+        sources: Vec<Source>,
+        mut callers: Callers,
+    ) {
+        self.count(&ticked);
+        for (source, answer) in sources.into_iter().zip(ticked.reports) {
+            if let Ok(job) = &answer
+                && job.life.ended().is_some()
+            {
+                inner.ended(job);
+            }
+            match source {
+                Source::Lease(index) => self.leases[index].answers.push(answer),
+                Source::Caller(index) => callers[index].1.push(answer),
+                Source::Own => {
+                    if let Err(error) = answer {
+                        tracing::debug!(queue = %self.queue, %error, "a result came too late");
+                    }
+                }
+            }
+        }
+        for (reply, answers) in callers {
+            let _ = reply.send(answers);
+        }
+        for job in &ticked.ended {
+            inner.ended(job);
+        }
+        let mut leased: HashMap<usize, Vec<Job>> = HashMap::new();
+        for claimed in ticked.claimed {
+            match &places[claimed.ask] {
+                Place::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
+                Place::Lane(lane) => {
+                    *self.running.entry(lane.clone()).or_default() += 1;
+                    self.start(inner, lane.clone(), claimed.job, catalog);
+                }
+            }
+        }
+        let mut waiting = VecDeque::with_capacity(self.leases.len());
+        for (index, lease) in std::mem::take(&mut self.leases).into_iter().enumerate() {
+            match leased.remove(&index) {
+                None if lease.call.max > 0 => waiting.push_back(lease),
+                jobs => answer_lease(inner, lease, jobs.unwrap_or_default()),
+            }
+        }
+        self.leases = waiting;
+    }
+
+    /// Shows what the round held and how long attempts take.
+    fn count(&self, ticked: &Ticked) {
+        let mut shown = self.shown.lock();
+        shown.held = ticked.held.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
+        for job in ticked.reports.iter().flatten() {
+            if let Some(entry) = job.life.history.last() {
+                let took = entry.ended_at.since(entry.started_at).as_secs_f64();
+                let known = shown.mean_run_seconds;
+                shown.mean_run_seconds = if known == 0.0 { took } else { known + (took - known) / 16.0 };
+            }
+        }
+    }
+
+    /// Runs a claimed job here.
+    fn start(&self, inner: &Arc<Inner>, lane: Lane, job: Job, catalog: &Arc<Catalog>) {
+        let (inner, sender, catalog, busy) = (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
+        tokio::spawn(async move {
+            let report = match &lane {
+                Lane::Push => deliver::push(&inner, job, &catalog).await,
+                Lane::Handler(name) => match inner.handlers.get(name) {
+                    Some(handler) => Some(handle(&inner, handler, job).await),
+                    None => None,
+                },
+            };
+            let _ = sender.send(Message::Done(lane, report));
+            drop(busy);
+        });
+    }
+
+    /// Answers calls whose wait is over.
+    fn expire_leases(&mut self, now: Timestamp, draining: bool) {
+        let mut index = 0;
+        while index < self.leases.len() {
+            let call = &self.leases[index].call;
+            if draining || call.until <= now || call.reply.is_closed() {
+                if let Some(Waiting { call, answers }) = self.leases.remove(index) {
+                    let _ = call.reply.send(Ok(Leased { jobs: Vec::new(), reports: answers }));
+                }
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// The store failed: everybody who can ask again is told, and the task tries again soon.
+    fn failed(&mut self, inner: &Inner, error: Error, callers: Callers, sources: &[Source]) -> Option<Timestamp> {
+        tracing::warn!(queue = %self.queue, %error, "a round failed");
+        for (reply, _) in callers {
+            // Dropping the channel tells the caller that the answer is unknown.
+            drop(reply);
+        }
+        let reported: Vec<usize> =
+            sources.iter().filter_map(|source| if let Source::Lease(index) = source { Some(*index) } else { None }).collect();
+        let mut kept = VecDeque::new();
+        for (index, waiting) in std::mem::take(&mut self.leases).into_iter().enumerate() {
+            if reported.contains(&index) {
+                let _ = waiting.call.reply.send(Err(error.clone()));
+            } else {
+                kept.push_back(waiting);
+            }
+        }
+        self.leases = kept;
+        Some(inner.engine.now() + RECOVER)
+    }
+
+    fn show(&self, inner: &Inner, catalog: &Catalog) {
+        let mut shown = self.shown.lock();
+        shown.wanted.clear();
+        for waiting in &self.leases {
+            match &waiting.call.types {
+                Some(types) => types.iter().for_each(|name| *shown.wanted.entry(name.clone()).or_default() += waiting.call.max),
+                None => {
+                    for (name, _) in catalog.types_of(&self.queue) {
+                        *shown.wanted.entry(name.clone()).or_default() += waiting.call.max;
+                    }
+                }
+            }
+        }
+        shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0)));
+        shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
+        shown.running_weight = self.memory.view().map_or(0, View::weight);
+        metrics::queue(&self.queue, shown.running_weight, &shown.held);
+    }
+}
+
+/// Where an ask's jobs go.
+enum Place {
+    Lane(Lane),
+    Lease(usize),
+}
+
+fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
+    let Waiting { call, answers } = waiting;
+    if jobs.iter().all(|job| job.data.inline().is_some()) {
+        let _ = call.reply.send(Ok(Leased { jobs, reports: answers }));
+        return;
+    }
+    let inner = Arc::clone(inner);
+    tokio::spawn(async move {
+        let leased = inner.engine.load(jobs).await.map(|jobs| Leased { jobs, reports: answers });
+        let _ = call.reply.send(leased);
+    });
+}
+
+/// Runs a handler; a panic is a failure of the attempt.
+async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
+    let (id, attempt) = (job.id.clone(), job.life.attempt);
+    let token = job.life.running().map(|run| run.token);
+    let handled = match inner.engine.load(vec![job]).await.map(|mut jobs| jobs.pop()) {
+        Ok(Some(job)) => {
+            let work = AssertUnwindSafe((handler.run)(handler::Call { job })).catch_unwind();
+            work.await.unwrap_or_else(|_| handler::Handled::failed("the handler panicked"))
+        }
+        Ok(None) => handler::Handled::failed("the job vanished"),
+        Err(error) => handler::Handled::failed(error.to_string()),
+    };
+    let verdict = match handled {
+        handler::Handled::Succeeded(result) => Verdict::Succeeded { result: result.map(crate::job::Body::Inline) },
+        handler::Handled::Failed { failure, retryable } => Verdict::Failed { failure, retryable, least_wait: Duration::ZERO },
+    };
+    Report { id, job_type: None, attempt, token, verdict }
+}

@@ -1,0 +1,450 @@
+//! The verbs as methods of the server: each asks the engine and tells the queue's task what it must know.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{Server, bulk::state_word, lease::unknown, metrics, queue_task::Message};
+use crate::{
+    engine::{
+        Error,
+        request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
+    },
+    job::{Job, JobId, Payload, QueueName, TypeName},
+    port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
+    queue::{
+        Order, QueueConfig, TypeConfig,
+        config::{QueueItem, TypeItem},
+    },
+};
+
+/// How often a wait for a result looks at the job, in case it ended where this process is not told.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Server {
+    /// Accepts a job. After `Ok` it is durable.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::enqueue_many`].
+    pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued, Error> {
+        self.enqueue_many(vec![job]).await.pop().unwrap_or_else(|| Err(unknown()))
+    }
+
+    /// Accepts jobs: one answer each, in order.
+    ///
+    /// Each may be refused: 400 for a bad value, 404 for an unknown type, 409 for a clash, 413 for too much data.
+    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let answers = self.inner.engine.enqueue(jobs).await;
+        metrics::enqueued(answers.iter().flatten());
+        let mut woken: Vec<&QueueName> = Vec::new();
+        for enqueued in answers.iter().flatten().filter(|enqueued| enqueued.new) {
+            let queue = &enqueued.job.spec.queue;
+            if !woken.contains(&queue) {
+                woken.push(queue);
+                self.inner.wake(queue);
+            }
+        }
+        answers
+    }
+
+    /// A job, of the type if one is named.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`.
+    pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
+        self.inner.engine.job(id, job_type).await
+    }
+
+    /// The jobs with every body and result read in.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+        self.inner.engine.load(jobs).await
+    }
+
+    /// A page of jobs, newest first.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a cursor that is none.
+    pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
+        Ok(self.inner.engine.ports().store.list(query).await?)
+    }
+
+    /// Changes a scheduled job.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `not_scheduled` or `handed_on`; 412; 400 and 413 for bad values.
+    pub async fn patch(&self, id: &JobId, job_type: Option<&TypeName>, patch: JobPatch, if_match: Option<u64>) -> Result<Job, Error> {
+        let (before, job) = self.inner.engine.patch(id, job_type, patch, if_match).await?;
+        self.inner.left(&job.spec.queue, &job, before.life.version);
+        Ok(job)
+    }
+
+    /// Cancels a job.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `ended` or `handed_on`.
+    pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<Cancelled, Error> {
+        let (before, cancelled) = self.inner.engine.cancel(id, job_type, force).await?;
+        if cancelled.ended {
+            self.inner.left(&cancelled.job.spec.queue, &cancelled.job, before.life.version);
+        }
+        Ok(cancelled)
+    }
+
+    /// Settles reports: one answer each, in order, the job as it stands then.
+    pub async fn report(&self, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
+        let queues = match self.queues_of(&reports).await {
+            Ok(queues) => queues,
+            Err(error) => return reports.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
+        let mut batches: BTreeMap<QueueName, (Vec<usize>, Vec<Report>)> = BTreeMap::new();
+        for (index, (report, queue)) in reports.into_iter().zip(queues).enumerate() {
+            let Some(queue) = queue else {
+                answers[index] = Some(Err(Error::no_job(&report.id)));
+                continue;
+            };
+            match self.inner.engine.prepare_report(report).await {
+                Ok(report) => {
+                    let (places, batch) = batches.entry(queue).or_default();
+                    places.push(index);
+                    batch.push(report);
+                }
+                Err(error) => answers[index] = Some(Err(error)),
+            }
+        }
+        let mut pending = Vec::with_capacity(batches.len());
+        for (queue, (places, batch)) in batches {
+            let (reply, answer) = oneshot::channel();
+            self.inner.queue(&queue).send(Message::Reports(batch, reply));
+            pending.push((places, answer));
+        }
+        for (places, answer) in pending {
+            let settled = answer.await.unwrap_or_default();
+            let mut settled = settled.into_iter();
+            for place in places {
+                answers[place] = Some(settled.next().unwrap_or_else(|| Err(unknown())));
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect()
+    }
+
+    /// The queue of each report's job.
+    pub(super) async fn queues_of(&self, reports: &[Report]) -> Result<Vec<Option<QueueName>>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
+        let jobs = self.inner.engine.recall(&ids).await?;
+        Ok(jobs.into_iter().map(|job| job.map(|job| job.spec.queue.clone())).collect())
+    }
+
+    /// Extends the lease of a running attempt.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `stale_attempt`; 403.
+    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+        self.inner.engine.heartbeat(beat).await
+    }
+
+    /// A new job that does the same again, now.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `still_scheduled`; as for enqueue.
+    pub async fn replay(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        with: ReplayWith,
+        idempotency_key: Option<String>,
+    ) -> Result<Job, Error> {
+        let enqueued = self.inner.engine.replay(id, job_type, with, idempotency_key).await?;
+        self.inner.wake(&enqueued.job.spec.queue);
+        Ok(enqueued.job)
+    }
+
+    /// The result of a job, waiting for its end for at most `wait` (0 to 60 s): `Some(None)` if it has
+    /// none (any more); `None` if the wait ended first. Without a wait, a job that has not ended has none yet.
+    ///
+    /// # Errors
+    ///
+    /// 404; 400 for a longer wait.
+    pub async fn result(&self, id: &JobId, job_type: Option<&TypeName>, wait: Duration) -> Result<Option<Option<Payload>>, Error> {
+        if wait > Duration::from_mins(1) {
+            return Err(Error::invalid("wait", "must be 0 to 60"));
+        }
+        let engine = &self.inner.engine;
+        let until = engine.now() + wait;
+        loop {
+            let notify = self.inner.waiters.of(id);
+            let told = notify.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            let job = engine.job(id, job_type).await?;
+            if job.life.ended().is_some() {
+                return engine.take_result(&job).await.map(Some);
+            }
+            let now = engine.now();
+            if now >= until {
+                return Ok(wait.is_zero().then_some(None));
+            }
+            tokio::select! {
+                () = told => {}
+                () = engine.ports().clock.sleep_until(until.min(now + LOOK)) => {}
+            }
+        }
+    }
+
+    /// Why a job waits.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn explain(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Explanation, Error> {
+        let engine = Arc::clone(&self.inner.engine);
+        let catalog = engine.catalog().await?;
+        let inner = Arc::clone(&self.inner);
+        let asked = move |job: &Job| {
+            let shown = inner.queue(&job.spec.queue).shown.lock().clone();
+            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            if let Some(handler) = inner.handlers.get(&job.spec.job_type) {
+                return handler.concurrency > shown.handling.get(&job.spec.job_type).copied().unwrap_or(0);
+            }
+            if config.is_some_and(|config| inner.engine.push_target(config).is_some()) {
+                return shown.push_free.unwrap_or(1) > 0;
+            }
+            shown.wanted.get(&job.spec.job_type).is_some_and(|wanted| *wanted > 0)
+        };
+        engine.explain(id, job_type, asked).await
+    }
+
+    /// Says how many jobs a pull worker runs at once.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad name or capacity.
+    pub async fn register_worker(&self, name: String, capacity: Option<u32>) -> Result<Worker, Error> {
+        if name.is_empty() || name.len() > 128 {
+            return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
+        }
+        if capacity == Some(0) {
+            return Err(Error::invalid("capacity", "must be at least 1"));
+        }
+        self.inner.workers.register(&name, capacity, self.now());
+        self.worker(&name).await
+    }
+
+    /// The pull workers that were heard of lately.
+    pub async fn workers(&self) -> Vec<Worker> {
+        self.inner.workers.list(&self.inner.engine.running_by_worker())
+    }
+
+    async fn worker(&self, name: &str) -> Result<Worker, Error> {
+        let missing = || Error::NotFound { code: "worker_not_found", what: format!("worker {name}") };
+        self.workers().await.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
+    }
+
+    /// Gives a worker no more jobs, or jobs again.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`.
+    pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
+        self.inner.workers.drain(name, draining);
+        self.worker(name).await
+    }
+
+    /// Takes a worker off the list; its leases go on.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`.
+    pub async fn forget_worker(&self, name: &str) -> Result<(), Error> {
+        self.worker(name).await?;
+        self.inner.workers.forget(name);
+        Ok(())
+    }
+
+    /// Sets a queue's configuration as a whole; whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400; 403; 412 if `if_match` is not its version.
+    pub async fn put_queue(&self, name: &QueueName, config: QueueConfig, if_match: Option<u64>) -> Result<(QueueItem, bool), Error> {
+        let done = self.inner.engine.put_queue(name, config, if_match).await?;
+        self.inner.wake(name);
+        Ok(done)
+    }
+
+    /// A queue's configuration.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
+        self.inner.engine.queue(name).await
+    }
+
+    /// Every configured queue, and the default one, by name.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn queues(&self) -> Result<Vec<(QueueName, QueueItem)>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let mut queues: BTreeMap<QueueName, QueueItem> = catalog.queues.iter().map(|(name, item)| (name.clone(), item.clone())).collect();
+        queues.entry(crate::engine::configure::DEFAULT_QUEUE.parse().expect("a good name")).or_default();
+        Ok(queues.into_iter().collect())
+    }
+
+    /// What a queue looks like: depth, running weight, what holds its candidates, the workers it could use.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
+        let engine = &self.inner.engine;
+        let item = engine.queue(name).await?;
+        let catalog = engine.catalog().await?;
+        let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut types: Vec<TypeName> = catalog.types_of(name).map(|(name, _)| name.clone()).collect();
+        for one in engine.ports().store.depth().await?.into_iter().filter(|one| one.queue == *name) {
+            *depth.entry(state_word(one.state)).or_default() += one.jobs;
+            if one.state == StateFilter::Scheduled && one.jobs > 0 && !types.contains(&one.job_type) {
+                types.push(one.job_type);
+            }
+        }
+        let now = engine.now();
+        let order = Order::Time { step_millis: 0 };
+        let query = DueQuery { queue: name.clone(), critical: false, types, partition: None, order, until: now, after: None, limit: 1 };
+        let oldest = engine.ports().store.due(&[query]).await?.pop().and_then(|page| page.jobs.first().and_then(|job| job.life.run_at()));
+        let shown = self.inner.queue(name).shown.lock().clone();
+        let waiting = depth.get("scheduled").copied().unwrap_or(0);
+        let running = depth.get("running").copied().unwrap_or(0);
+        let backlog = if oldest.is_some() { waiting } else { 0 };
+        let drain = DRAIN_TARGET.as_secs_f64();
+        let wanted = (backlog as f64 * shown.mean_run_seconds / drain).ceil() as u64 + running.min(u64::from(backlog > 0));
+        let desired_workers = item.config.concurrency.map_or(wanted, |most| wanted.min(most.into()));
+        Ok(QueueStatus { depth, running_weight: shown.running_weight, oldest_due_at: oldest, held: shown.held, desired_workers })
+    }
+
+    /// Removes a queue's configuration.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `queue_has_live_jobs` or `queue_has_types`; 412.
+    pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
+        self.inner.engine.delete_queue(name, if_match).await
+    }
+
+    /// Pauses a queue, or lets it go on.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn pause_queue(&self, name: &QueueName, paused: bool) -> Result<QueueItem, Error> {
+        let item = self.inner.engine.pause_queue(name, paused).await?;
+        self.inner.wake(name);
+        Ok(item)
+    }
+
+    /// Sets a type's configuration as a whole; whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412.
+    pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> {
+        let (item, new) = self.inner.engine.put_type(name, config, if_match).await?;
+        self.inner.wake(&item.config.queue);
+        Ok((item, new))
+    }
+
+    /// A type's configuration.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn job_type(&self, name: &TypeName) -> Result<TypeItem, Error> {
+        self.inner.engine.job_type(name).await.map(|item| (*item).clone())
+    }
+
+    /// Every type, by name; the server's own are left out.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn job_types(&self) -> Result<Vec<(TypeName, TypeItem)>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let types = catalog.types.iter().filter(|(name, _)| !name.as_str().starts_with("tidegate."));
+        let types: BTreeMap<TypeName, TypeItem> = types.map(|(name, item)| (name.clone(), (**item).clone())).collect();
+        Ok(types.into_iter().collect())
+    }
+
+    /// Removes a type.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `type_has_live_jobs`; 412.
+    pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> {
+        self.inner.engine.delete_type(name, if_match).await
+    }
+
+    /// Stores a token's item.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> {
+        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await?;
+        self.tell_tokens().await
+    }
+
+    /// Has `tell` told the items of all tokens after every change of one, before the change is answered.
+    pub fn watch_tokens(&self, tell: impl Fn(Vec<Vec<u8>>) + Send + Sync + 'static) {
+        *self.inner.tokens.lock() = Some(Arc::new(tell));
+    }
+
+    async fn tell_tokens(&self) -> Result<(), Error> {
+        let tell = self.inner.tokens.lock().clone();
+        if let Some(tell) = tell {
+            tell(self.tokens().await?);
+        }
+        Ok(())
+    }
+
+    /// The items of all tokens.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn tokens(&self) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(self.inner.engine.ports().store.items(ItemKind::Token).await?.into_iter().map(|item| item.bytes).collect())
+    }
+
+    /// Removes a token; whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
+        let there = self.inner.engine.ports().store.items(ItemKind::Token).await?.iter().any(|item| item.name == id);
+        if there {
+            self.inner.engine.put_item(ItemKind::Token, id, None).await?;
+            self.tell_tokens().await?;
+        }
+        Ok(there)
+    }
+}
+
+/// The time in which the desired workers would drain the backlog.
+const DRAIN_TARGET: Duration = Duration::from_mins(1);

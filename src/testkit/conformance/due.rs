@@ -1,0 +1,153 @@
+//! Due jobs, against the plainest reading: all that fit, sorted.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+use super::{add, claim, done, step};
+use crate::{
+    job::Job,
+    port::job_store::{DueQuery, JobStore, Write},
+    queue::order::{Order, Position},
+    testkit::builders::{at, job, name},
+    time::Timestamp,
+};
+
+const ORDERS: [Order; 7] = [
+    Order::Time { step_millis: 0 },
+    Order::Time { step_millis: 60 },
+    Order::Time { step_millis: 60_000 },
+    Order::Priority { ageing_millis: None },
+    Order::Priority { ageing_millis: Some(0) },
+    Order::Priority { ageing_millis: Some(7) },
+    Order::Priority { ageing_millis: Some(3_600_000) },
+];
+
+/// Jobs with many ties, of which some are not scheduled any more.
+async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
+    let mut scheduled = Vec::new();
+    let mut txns = Vec::new();
+    for n in 0..400 {
+        let id = format!("{}-{n}", ["a", "Z", "m:", "0"].choose(chance).expect("one of them"));
+        let waiting = job(&id)
+            .queue(["mail", "mail", "mail", "other"].choose(chance).expect("one of them"))
+            .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
+            .partition(["", "", "east", "west", "é"].choose(chance).expect("one of them"))
+            .priority(*[100, 100, 100, 0, -3, 7, 8, i32::MIN, i32::MAX].choose(chance).expect("one of them"))
+            .critical(chance.random_bool(0.2))
+            .due(chance.random_range(0..40) * 25 - 200)
+            .build();
+        if chance.random_bool(0.1) {
+            let (write, _) = step(&waiting, claim(&waiting, true), at(0));
+            txns.push(vec![Write::AddJob(waiting)]);
+            txns.push(vec![write]);
+        } else {
+            scheduled.push(waiting.clone());
+            txns.push(vec![Write::AddJob(waiting)]);
+        }
+    }
+    for txn in txns {
+        done(store, txn).await;
+    }
+    scheduled
+}
+
+/// What `query` should find, page by page; and the next due time.
+fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
+    let run_at = |job: &Job| job.life.run_at().expect("it is scheduled");
+    let key = |job: &Job| query.order.key(job.spec.priority, run_at(job), &job.id);
+    let asked = |job: &&Job| {
+        job.spec.queue == query.queue
+            && job.spec.critical == query.critical
+            && query.types.contains(&job.spec.job_type)
+            && query.partition.as_ref().is_none_or(|partition| *partition == job.spec.partition)
+    };
+    let mut due: Vec<Job> = scheduled.iter().filter(asked).filter(|job| run_at(job) <= query.until).cloned().collect();
+    due.sort_by_key(key);
+    let next = scheduled.iter().filter(asked).map(run_at).filter(|at| *at > query.until).min();
+    (due, next)
+}
+
+/// Every order, over several types and partitions, in pages of every size: the same as a plain sort.
+pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(7);
+    let scheduled = fill(store, chance).await;
+    for round in 0..150 {
+        let types = ["x", "y", "z", "unheard-of"].iter().filter(|_| chance.random_bool(0.7)).map(|text| name(text)).collect();
+        let mut query = DueQuery {
+            queue: name("mail"),
+            critical: chance.random_bool(0.3),
+            types,
+            partition: chance.random_bool(0.3).then(|| (*["", "east", "nowhere"].choose(chance).expect("one of them")).to_owned()),
+            order: ORDERS[round % ORDERS.len()],
+            until: at(chance.random_range(-250..850)),
+            after: None,
+            limit: *[1, 2, 3, 10, 64, 1000].choose(chance).expect("one of them"),
+        };
+        let (expected, next_due) = naive(&scheduled, &query);
+        let mut found = Vec::new();
+        loop {
+            let page = store.due(std::slice::from_ref(&query)).await.expect("the store is well").remove(0);
+            found.extend(page.jobs.clone());
+            assert!(page.jobs.len() <= query.limit as usize);
+            assert_eq!(page.next_due, next_due, "{query:?}");
+            assert_eq!(page.more, found.len() < expected.len(), "{query:?}");
+            let Some(last) = page.jobs.last() else { break };
+            let (partition, priority, id) = (last.spec.partition.clone(), last.spec.priority, last.id.clone());
+            query.after = Some(Position { partition, priority, run_at: last.life.run_at().expect("it is scheduled"), id });
+        }
+        let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(ids(&found), ids(&expected), "{query:?}");
+        assert_eq!(found, expected);
+    }
+}
+
+/// One page per question; a queue or a type that nobody heard of has nothing due.
+pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
+    let query = |queue, types: &[&str]| DueQuery {
+        queue: name(queue),
+        critical: false,
+        types: types.iter().map(|text| name(text)).collect(),
+        partition: None,
+        order: ORDERS[0],
+        until: at(10),
+        after: None,
+        limit: 10,
+    };
+    let large = job("large").queue("mail").of_type("x").data(crate::job::Encoding::Json, vec![b' '; 3000]).build();
+    add(store, [large, job("later").queue("mail").of_type("y").due(11).build()]).await;
+    let queries = [query("mail", &["x"]), query("mail", &["y"]), query("mail", &["z"]), query("mail", &[]), query("none", &["x"])];
+    let pages = store.due(&queries).await.expect("the store is well");
+    let shape: Vec<_> = pages.iter().map(|page| (page.jobs.len(), page.more, page.next_due)).collect();
+    assert_eq!(shape, [(1, false, None), (0, false, Some(at(11))), (0, false, None), (0, false, None), (0, false, None)]);
+    assert_eq!(pages[0].jobs[0].data, crate::job::Body::Beside(3000), "a large body stays beside");
+    assert!(store.due(&[]).await.expect("the store is well").is_empty());
+}
+
+/// The partitions that have scheduled jobs of some types, due or not, critical or not.
+pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(9);
+    let scheduled = fill(store, chance).await;
+    for types in [vec!["x"], vec!["x", "z"], vec!["x", "y", "z"], vec!["unheard-of"], vec![]] {
+        let types: Vec<_> = types.into_iter().map(name).collect();
+        for queue in ["mail", "other", "none"] {
+            let queue = name(queue);
+            let expected: std::collections::BTreeSet<String> = scheduled
+                .iter()
+                .filter(|job| job.spec.queue == queue && types.contains(&job.spec.job_type))
+                .map(|job| job.spec.partition.clone())
+                .collect();
+            for limit in [1, 2, 100] {
+                let mut found: Vec<String> = Vec::new();
+                loop {
+                    let after = found.last().map(String::as_str);
+                    let page = store.partitions(&queue, &types, after, limit).await.expect("the store is well");
+                    assert!(page.len() <= limit as usize);
+                    if page.is_empty() {
+                        break;
+                    }
+                    found.extend(page);
+                }
+                assert!(found.iter().eq(expected.iter()), "{found:?} {expected:?}");
+            }
+        }
+    }
+}

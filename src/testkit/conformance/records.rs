@@ -1,0 +1,192 @@
+//! The small records: keys, heads and their batches, items.
+
+use std::collections::BTreeMap;
+
+use super::{add, commit, done, refused};
+use crate::{
+    job::{Value, Version},
+    port::job_store::{Committed, Expect, ItemKind, JobStore, Key, Standing, Write},
+    queue::{
+        Grant, GrantBatch, Head, Rule,
+        head::{BatchId, BatchRef, Bits, Bucket},
+        order::Position,
+    },
+    testkit::builders::{at, job, name},
+};
+
+/// A key points at one job, and is moved only by who knows at which.
+pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
+    let text = || "the same text".to_owned();
+    let keys = [
+        Key::Correlation(name("x"), text()),
+        Key::Correlation(name("y"), text()),
+        Key::Unique(name("x"), text()),
+        Key::Idempotency(text()),
+    ];
+    for (n, key) in keys.iter().enumerate() {
+        let set = |job: &str, was| Write::SetKey { key: key.clone(), job: name(job), was };
+        let (mine, other) = (format!("job-{n}"), format!("other-{n}"));
+        assert!(matches!(refused(store, vec![set(&mine, Expect::Is(name(&other)))]).await, (0, Standing::Nothing)));
+        done(store, vec![set(&mine, Expect::Absent)]).await;
+        for was in [Expect::Absent, Expect::Is(name(&other))] {
+            let (_, standing) = refused(store, vec![set(&other, was)]).await;
+            assert!(matches!(&standing, Standing::Key(job) if job.as_str() == mine), "{standing:?}");
+        }
+        done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
+    }
+    let mut asked = keys.to_vec();
+    asked.insert(1, Key::Unique(name("unheard-of"), text()));
+    let found = store.keys(&asked).await.expect("the store is well");
+    let expected = ["other-0", "", "other-1", "other-2", "other-3"].map(|id| id.parse().ok());
+    assert_eq!(found, expected);
+}
+
+fn batch(id: u64, for_head: u64) -> GrantBatch {
+    let grant = Grant {
+        job: name("a:job"),
+        version: Version(u64::MAX),
+        job_type: name("invoice"),
+        priority: -1,
+        weight: 7,
+        critical: true,
+        attributes: BTreeMap::from([("region".into(), Value::Text("east".into())), ("size".into(), Value::Number(5.into()))]),
+    };
+    GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3] }
+}
+
+fn head(version: u64, batches: &[u64]) -> Head {
+    let mut released = Bits::default();
+    released.set(9);
+    let named = |id: &u64| BatchRef { id: BatchId(*id), count: 3, released: released.clone(), check_at: at(77), sent: true, sends: 2 };
+    Head {
+        version,
+        nonce: u64::MAX,
+        config_version: 5,
+        time: at(1_700_000_000_001),
+        settling_until: Some(at(3)),
+        look: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
+        turn: Some(String::new()),
+        next_batch: 12,
+        buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
+        batches: batches.iter().map(named).collect(),
+        held: BTreeMap::from([
+            (Rule::Paused, at(1)),
+            (Rule::TypeConcurrency(name("t")), at(2)),
+            (Rule::Constraint("c".into(), Some("v".into())), at(3)),
+        ]),
+    }
+}
+
+/// A head is read with the batches that it names and no others; unnamed ones are listed until they are removed.
+pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
+    let queue = || name("mail");
+    assert_eq!(store.head(&queue()).await.expect("the store is well"), None);
+    assert_eq!(store.batches(&queue()).await.expect("the store is well"), []);
+    let first = Write::SetHead { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
+    let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
+    done(store, added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect()).await;
+    let found = store.head(&queue()).await.expect("the store is well");
+    assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
+    let all = store.batches(&queue()).await.expect("the store is well");
+    assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
+    // A batch that was written for a commit that never came is written over by the next one.
+    done(store, vec![Write::AddBatch(queue(), batch(2, 2)), Write::RemoveBatch(queue(), BatchId(9))]).await;
+    done(store, vec![Write::RemoveBatch(queue(), BatchId(1))]).await;
+    assert_eq!(store.batches(&queue()).await.expect("the store is well"), [(BatchId(2), 2), (BatchId(3), 1)]);
+    assert_eq!(store.batches(&name("other")).await.expect("the store is well"), [(BatchId(1), 8)]);
+}
+
+/// Of two who read the same head, one commits.
+pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
+    let set = |version, was| Write::SetHead { queue: name("mail"), head: head(version, &[]), was };
+    assert!(matches!(refused(store, vec![set(2, Expect::Is(1))]).await, (0, Standing::Nothing)));
+    done(store, vec![set(1, Expect::Absent)]).await;
+    done(store, vec![set(2, Expect::Is(1))]).await;
+    for was in [Expect::Absent, Expect::Is(1), Expect::Is(3)] {
+        assert!(matches!(refused(store, vec![set(9, was)]).await, (0, Standing::Version(2))));
+    }
+    let found = store.head(&name("mail")).await.expect("the store is well");
+    assert_eq!(found, Some((head(2, &[]), vec![])));
+}
+
+/// Items are put, required and removed by version; each kind has names of its own.
+pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
+    let set = |kind, was, version, bytes: Option<&str>| {
+        let bytes = bytes.map(|text| text.as_bytes().to_vec());
+        Write::SetItem { kind, name: "mail".into(), was, version, bytes }
+    };
+    let require = |kind, version| Write::RequireItem { kind, name: "mail".into(), version };
+    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation];
+    for (n, kind) in kinds.into_iter().enumerate() {
+        done(store, vec![require(kind, 0)]).await;
+        assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, Standing::Nothing)));
+        assert!(matches!(refused(store, vec![set(kind, 1, 2, Some("{}"))]).await, (0, Standing::Nothing)));
+        done(store, vec![set(kind, 0, 4, Some("{}"))]).await;
+        for was in [0, 3, 5] {
+            assert!(matches!(refused(store, vec![set(kind, was, 6, None)]).await, (0, Standing::Version(4))));
+            assert!(matches!(refused(store, vec![require(kind, was)]).await, (0, Standing::Version(4))));
+        }
+        done(store, vec![require(kind, 4), Write::AddJob(job(&format!("under-{n}")).build())]).await;
+        done(store, vec![set(kind, 4, 5, Some("{\"é\": 1}"))]).await;
+        let item = store.items(kind).await.expect("the store is well").remove(0);
+        assert_eq!((item.name.as_str(), item.version, item.bytes.as_slice()), ("mail", 5, "{\"é\": 1}".as_bytes()));
+    }
+    done(store, vec![set(ItemKind::Token, 5, 6, None)]).await;
+    assert_eq!(store.items(ItemKind::Token).await.expect("the store is well"), []);
+    done(store, vec![require(ItemKind::Token, 0)]).await;
+    for letter in ["b", "a", "B"] {
+        let item = Write::SetItem { kind: ItemKind::Token, name: letter.into(), was: 0, version: 1, bytes: Some(b"1".to_vec()) };
+        done(store, vec![item]).await;
+    }
+    let names: Vec<_> = store.items(ItemKind::Token).await.expect("the store is well").into_iter().map(|item| item.name).collect();
+    assert_eq!(names, ["B", "a", "b"], "by name");
+    assert_eq!(store.items(ItemKind::Queue).await.expect("the store is well").len(), 1);
+}
+
+/// Whoever keeps a copy of the configuration learns from one number that it is old.
+pub async fn the_items_version_tells_of_queues_and_types(store: &dyn JobStore) {
+    let version = async || store.items_version().await.expect("the store is well");
+    let set = |kind, was, version| Write::SetItem { kind, name: "one".into(), was, version, bytes: Some(b"{}".to_vec()) };
+    let start = version().await;
+    add(store, [job("a").build()]).await;
+    done(store, vec![set(ItemKind::Operation, 0, 1)]).await;
+    assert_eq!(version().await, start, "neither a queue nor a type");
+    done(store, vec![set(ItemKind::Queue, 0, 1)]).await;
+    let queue = version().await;
+    assert_ne!(queue, start);
+    done(store, vec![set(ItemKind::Type, 0, 1)]).await;
+    let both = version().await;
+    assert!(both != queue && both != start);
+    refused(store, vec![set(ItemKind::Type, 0, 1)]).await;
+    assert_eq!(version().await, both, "a refused one changes nothing");
+    let gone = Write::SetItem { kind: ItemKind::Type, name: "one".into(), was: 1, version: 2, bytes: None };
+    done(store, vec![gone]).await;
+    assert_ne!(version().await, both);
+}
+
+/// Eight writers count up one head by compare and set; none of their steps is lost.
+pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
+    const WRITERS: u64 = 8;
+    const STEPS: u64 = 25;
+    std::thread::scope(|threads| {
+        for _ in 0..WRITERS {
+            threads.spawn(|| super::run(count_up(store, STEPS)));
+        }
+    });
+    let (head, _) = store.head(&name("mail")).await.expect("the store is well").expect("it was set");
+    assert_eq!((head.version, head.next_batch), (WRITERS * STEPS, WRITERS * STEPS));
+}
+
+async fn count_up(store: &dyn JobStore, mut steps: u64) {
+    while steps > 0 {
+        let (was, mut head) = match store.head(&name("mail")).await.expect("the store is well") {
+            Some((head, _)) => (Expect::Is(head.version), head),
+            None => (Expect::Absent, Head::default()),
+        };
+        head.version += 1;
+        head.next_batch += 1;
+        if matches!(commit(store, vec![Write::SetHead { queue: name("mail"), head, was }]).await, Committed::All) {
+            steps -= 1;
+        }
+    }
+}

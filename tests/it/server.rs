@@ -1,0 +1,79 @@
+//! The embedded server with in-process handlers, on both embedded stores.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use object_store::memory::InMemory;
+use tidegate::{
+    Server,
+    adapter::{
+        http::HttpTarget,
+        memory::{MemoryStore, MemoryWorkQueue},
+        sqlite::SqliteStore,
+        system::{SystemClock, SystemEntropy},
+    },
+    engine::{Ports, request::NewJob},
+    job::Payload,
+    port::job_store::SharedStore,
+    queue::{QueueConfig, TypeConfig},
+    server::Handled,
+    testkit::builders::name,
+};
+
+fn ports(store: SharedStore) -> Ports {
+    Ports {
+        store,
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    }
+}
+
+async fn a_limit_of_three_is_kept(store: SharedStore) {
+    let running = Arc::new(AtomicU64::new(0));
+    let most = Arc::new(AtomicU64::new(0));
+    let (running_in, most_in) = (Arc::clone(&running), Arc::clone(&most));
+    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Default::default()).unwrap()))
+        .handler(name("work"), 16, move |_| {
+            let (running, most) = (Arc::clone(&running_in), Arc::clone(&most_in));
+            Box::pin(async move {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Handled::Succeeded(None)
+            })
+        })
+        .start()
+        .await
+        .unwrap();
+    let limit = QueueConfig { concurrency: Some(3), ..QueueConfig::default() };
+    server.put_queue(&name("default"), limit, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let jobs = (0..200).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+    let enqueued = server.enqueue_many(jobs).await;
+    for job in enqueued {
+        let id = job.unwrap().job.id;
+        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+    }
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+    assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "at most three at once: {most:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_kept_in_memory() {
+    a_limit_of_three_is_kept(Arc::new(MemoryStore::new())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_kept_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    a_limit_of_three_is_kept(Arc::new(SqliteStore::open(dir.path()).unwrap())).await;
+}
