@@ -195,3 +195,36 @@ pub struct PushCallback {
     /// The attempt's token, for `Authorization: Bearer`.
     token: String,
 }
+
+/// What a `callback_url` is told.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the engine sends")]
+pub struct Ended {
+    /// The job.
+    id: JobId,
+    /// Its type.
+    r#type: TypeName,
+    /// How it ended: `succeeded`, `failed`, `expired`, `cancelled` or `dropped`.
+    state: String,
+    /// Its latest attempt.
+    attempt: u16,
+    /// What the request and a later reply can build.
+    correlation_key: Option<String>,
+    /// Its result, unless that is too large to be kept beside it.
+    #[schema(value_type = AnyValue)]
+    result: AnyValue,
+    /// When it ended.
+    ended_at: Timestamp,
+    /// What went wrong last.
+    error: Option<EndedError>,
+}
+
+/// What went wrong with a job that ended.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the engine sends")]
+pub struct EndedError {
+    /// Why, as one of a few words.
+    reason: crate::job::life::Reason,
+    /// For people.
+    message: Option<String>,
+}

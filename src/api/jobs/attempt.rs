@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         Answer, Api,
-        access::Holder,
+        access::{Holder, attempt_token},
         body::{Body, present},
         error::Problem,
         media::Accept,
@@ -58,6 +58,8 @@ pub struct ReportBody<'a> {
     job_type: Option<TypeName>,
     /// How it went.
     status: Status,
+    /// The attempt's token, among the reports of a lease call, if it is to be compared; elsewhere it is the bearer token.
+    token: Option<String>,
     /// Which attempt, as the delivery or the lease said.
     attempt: u16,
     /// With `succeeded`: the result, any value, kept byte for byte.
@@ -97,8 +99,13 @@ impl ReportBody<'_> {
     /// # Errors
     ///
     /// 400 or 413 with the field that is to blame.
-    pub fn into_report(self, body: &Body, api: &Api, token: Option<Token>) -> Result<Report, Problem> {
+    pub fn into_report(self, body: &Body, api: &Api, holder: Option<Token>) -> Result<Report, Problem> {
         let id = self.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
+        let token = match self.token.as_deref().map(attempt_token) {
+            None => holder,
+            Some(Some(token)) => Some(token),
+            Some(None) => return Err(Problem::invalid("token", "must be the 32 hexadecimal digits that came with the lease")),
+        };
         let verdict = match self.status {
             Status::Succeeded => {
                 let foreign = [("error", self.error.is_some()), ("message", self.message.is_some()), ("reason", self.reason.is_some())];
@@ -107,7 +114,7 @@ impl ReportBody<'_> {
                 }
                 let most = api.options.max_data_bytes;
                 Verdict::Succeeded {
-                    result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
+                    result: self.result.map(|raw| body.checked(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
                 }
             }
             Status::Failed => {
@@ -117,7 +124,7 @@ impl ReportBody<'_> {
                 if self.message.as_ref().is_some_and(|message| message.len() > MOST_MESSAGE) {
                     return Err(Problem::invalid("message", format!("must have at most {MOST_MESSAGE} bytes")));
                 }
-                let details = self.error.map(|raw| details(&body.payload(raw, "error", MOST_DETAILS)?)).transpose()?;
+                let details = self.error.map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?)).transpose()?;
                 let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details };
                 Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
@@ -140,7 +147,7 @@ fn details(payload: &Payload) -> Result<String, Problem> {
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_running`: the attempt is not the running one"),
+        (status = 409, description = "`stale_attempt`: the attempt is not the running one"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn report(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: ReportBody<'_> = body.read()?;
@@ -181,7 +188,7 @@ pub struct BeatView {
     responses(
         (status = 200, description = "The lease is extended", body = BeatView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_running`: the attempt is not the running one; stop"),
+        (status = 409, description = "`stale_attempt`: the attempt is not the running one; stop"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn heartbeat(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: HeartbeatBody = body.read()?;

@@ -73,7 +73,7 @@ pub async fn patch(
     body: Body,
 ) -> Answer {
     let ask: PatchBody<'_> = body.read()?;
-    let data = ask.data.map(|raw| body.payload(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
@@ -142,7 +142,7 @@ pub struct ReplayBody<'a> {
     responses(
         (status = 201, description = "The new job", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_replayable`"),
+        (status = 409, description = "`still_scheduled`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,
@@ -153,7 +153,7 @@ pub async fn replay(
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
     let ask: ReplayBody<'_> = body.read_or_default()?;
-    let data = ask.data.map(|raw| body.payload(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let with = ReplayWith {
         data,
         priority: ask.priority,

@@ -105,7 +105,7 @@ impl NewJobBody<'_> {
             job_type,
             id: self.id,
             idempotency_key: None,
-            data: text.payload(self.data, "data", api.options.max_data_bytes)?,
+            data: text.value(self.data, "data", api.options.max_data_bytes)?,
             priority: self.priority,
             weight: self.weight,
             critical,
@@ -154,7 +154,7 @@ async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "It was enqueued before", body = JobView),
         (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`id_taken`, `idempotency_key_taken`, `correlation_key_taken`; `holder` names the job"),
+        (status = 409, description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; `holder` names the job"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn enqueue(
     State(api): State<Api>,

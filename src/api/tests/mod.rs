@@ -1,7 +1,9 @@
-//! What surrounds every route, over routes that need no server; and that the document is whole.
+//! What surrounds every route ([`envelope`]), that the document is whole ([`document`]), and the routes on a real
+//! server whose store is in memory ([`live`]).
 
 mod document;
 mod envelope;
+mod live;
 
 use std::sync::Arc;
 
