@@ -3,6 +3,6 @@
 mod architecture;
 mod conformance;
 mod docs;
-mod server;
 mod faults;
+mod server;
 mod sqlite_store;

@@ -58,8 +58,6 @@ pub struct ReportBody<'a> {
     job_type: Option<TypeName>,
     /// How it went.
     status: Status,
-    /// The attempt's token, among the reports of a lease call, if it is to be compared; elsewhere it is the bearer token.
-    token: Option<String>,
     /// Which attempt, as the delivery or the lease said.
     attempt: u16,
     /// With `succeeded`: the result, any value, kept byte for byte.
@@ -77,9 +75,10 @@ pub struct ReportBody<'a> {
     /// With `failed`: whether another attempt makes sense (default true).
     retryable: Option<bool>,
     /// When the worker was done. It is read and not kept: the server's own clock is what counts.
-    #[serde(default, rename = "finished_at")]
-    #[schema(rename = "finished_at")]
-    _finished_at: Option<Timestamp>,
+    #[allow(dead_code, reason = "part of the shape that workers send")]
+    finished_at: Option<Timestamp>,
+    /// The attempt's token. Whoever may work need not show it; shown, it must be the attempt's.
+    token: Option<String>,
 }
 
 impl ReportBody<'_> {
@@ -99,13 +98,8 @@ impl ReportBody<'_> {
     /// # Errors
     ///
     /// 400 or 413 with the field that is to blame.
-    pub fn into_report(self, body: &Body, api: &Api, holder: Option<Token>) -> Result<Report, Problem> {
+    pub fn into_report(self, body: &Body, api: &Api, token: Option<Token>) -> Result<Report, Problem> {
         let id = self.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
-        let token = match self.token.as_deref().map(attempt_token) {
-            None => holder,
-            Some(Some(token)) => Some(token),
-            Some(None) => return Err(Problem::invalid("token", "must be the 32 hexadecimal digits that came with the lease")),
-        };
         let verdict = match self.status {
             Status::Succeeded => {
                 let foreign = [("error", self.error.is_some()), ("message", self.message.is_some()), ("reason", self.reason.is_some())];
@@ -129,6 +123,8 @@ impl ReportBody<'_> {
                 Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
         };
+        let shown = self.token.map(|text| attempt_token(&text).ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits")));
+        let token = shown.transpose()?.or(token);
         Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, verdict })
     }
 }
