@@ -63,7 +63,8 @@ pub struct Model {
 }
 
 impl Model {
-    fn fault(&mut self, what: String) {
+    /// Something does not hold: the first one counts.
+    pub fn fault(&mut self, what: String) {
         self.note(format!("BROKEN {what}"));
         self.broken.get_or_insert(what);
     }

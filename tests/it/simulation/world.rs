@@ -370,6 +370,9 @@ impl World {
             let round = Round { reports, released, asks };
             let again = match engine.tick(&self.queue, &mut memory, round).await {
                 Ok(ticked) => {
+                    for (report, answer) in kept.iter().zip(&ticked.reports) {
+                        self.check_answer(report, answer);
+                    }
                     for claimed in ticked.claimed {
                         self.start(claimed.job);
                     }
@@ -391,6 +394,19 @@ impl World {
                 let nap = self.scheduler.span(1.5);
                 self.scheduler.sleep(nap + Duration::from_millis(50)).await;
             }
+        }
+    }
+
+    /// A report of the running attempt is never refused, and one that was taken is recorded.
+    fn check_answer(&self, report: &Report, answer: &Result<Job, Error>) {
+        let mut model = self.model.lock();
+        let Some(job) = model.jobs.get(&report.id) else { return };
+        let running = job.life.attempt == report.attempt && job.life.running().is_some();
+        let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
+        match answer {
+            Ok(_) if !recorded => model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt)),
+            Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
+            _ => {}
         }
     }
 
