@@ -317,7 +317,8 @@ impl Engine {
                     answers[index] = Err(Error::no_job(&report.id));
                     break;
                 };
-                if answers[index].as_ref().is_ok_and(|answered| answered.life.revision == job.life.revision) {
+                // Somebody else's write may have led to the same revision: only the same life is ours.
+                if answers[index].as_ref().is_ok_and(|answered| answered.life == job.life) {
                     break;
                 }
                 match self.settle(&job, report, delivery(catalog, &job), now) {
