@@ -149,6 +149,7 @@ impl<'a> Admission<'a> {
         let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
         let weight = u64::from(candidate.weight);
         let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
+        // Reserved for a job that can never fit, a limit would be closed for good.
         if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
             return Verdict::Hold(self.full(never, candidate, &counted));
         }
