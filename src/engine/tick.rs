@@ -231,6 +231,7 @@ impl Engine {
     async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
+            self.collect(queue, &head).await?;
             return Ok(Some(View::new(head, batches, now)));
         }
         if !limits.any() {
@@ -243,6 +244,22 @@ impl Engine {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
             _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches, now))),
         }
+    }
+
+    /// Removes the batches of ticks that died between writing one and naming it. A tick that still means to name
+    /// one wrote it for a later head than this, or will be refused.
+    async fn collect(&self, queue: &QueueName, head: &Head) -> Result<(), Error> {
+        if self.ports.store.flight().is_zero() {
+            return Ok(());
+        }
+        let stored = self.ports.store.batches(queue).await?;
+        let named = |id: &BatchId| head.batches.iter().any(|reference| reference.id == *id);
+        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named(id));
+        let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        if !txns.is_empty() {
+            self.ports.store.commit(txns).await?;
+        }
+        Ok(())
     }
 
     /// A round of a queue without a head: every change on its own.
