@@ -290,11 +290,11 @@ impl Model {
             }
             self.idle.remove(key);
         }
-        let running = |key: &(JobId, Version)| self.jobs.get(&key.0).is_some_and(|job| job.life.running().is_some());
+        // Adoption may exceed a limit, as lowering one does. A job may have ended since it was seen running.
         let settled = old.settling_until.is_some() && head.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
-            .filter(|(key, _)| !before.contains_key(*key) && !(settled && running(key)))
+            .filter(|(key, _)| !before.contains_key(*key) && !(settled && self.claimed.contains(key)))
             .map(|(_, grant)| grant)
             .collect();
         self.note(format!(

@@ -44,6 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const AUDIT: Duration = Duration::from_secs(75);
 /// How long a write may be under way on a store that writes one by one.
 const FLIGHT: Duration = Duration::from_secs(5);
+/// The longest pause of a process between two steps: longer than a lease, a claim-by and the audit.
+const LONGEST_PAUSE: Duration = Duration::from_secs(90);
 const ENGINES: usize = 3;
 const TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
 
@@ -67,7 +69,7 @@ impl Plan {
     /// A plan drawn from its seed.
     pub fn of(seed: u64) -> Self {
         let late_limit = seed % 4 == 3;
-        Self { seed, slow: seed % 2 == 1, late_limit, light: seed % 5 == 4, sqlite: false, jobs: 40, bug: None }
+        Self { seed, slow: seed % 2 == 1, late_limit, light: seed % 5 == 4, sqlite: false, jobs: [30, 60, 150][(seed / 3 % 3) as usize], bug: None }
     }
 }
 
@@ -181,7 +183,7 @@ impl World {
         self.set_faults(false);
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.settle_down().await });
-        let settled = self.scheduler.now() + Duration::from_secs(20);
+        let settled = self.scheduler.now() + LONGEST_PAUSE + Duration::from_secs(10);
         self.go(settled, false)?;
         self.go(self.scheduler.now() + PATIENCE, true)?;
         self.go(self.scheduler.now() + AUDIT, false)
@@ -221,7 +223,7 @@ impl World {
     }
 
     fn set_faults(&self, on: bool) {
-        let mishaps = Mishaps { death: 0.0015, pause: 0.01, longest: Duration::from_secs(90) };
+        let mishaps = Mishaps { death: 0.002, pause: 0.01, longest: LONGEST_PAUSE };
         self.scheduler.set_mishaps(if on { mishaps } else { Mishaps::default() });
         for way in self.ways.lock().iter() {
             way.set_faults(if on { STORE_FAULTS } else { Faults::default() });
@@ -656,6 +658,8 @@ impl World {
 
     /// Sets limits that let everything through in the end.
     async fn settle_down(self: Arc<Self>) {
+        // Whoever was paused before the faults ended may still write.
+        self.scheduler.sleep(LONGEST_PAUSE).await;
         let engine = self.any_engine();
         let constraint = Constraint {
             name: "tenant".into(),
