@@ -72,7 +72,8 @@ fn store(c: &mut Criterion) {
     let mut group = c.benchmark_group("sqlite");
     group.sample_size(10).measurement_time(Duration::from_secs(5));
     let waiting: usize = std::env::var("WAITING").map_or(0, |text| text.parse().unwrap());
-    let store = SqliteStore::open_temporary().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
     for _ in 0..waiting / 1000 {
         runtime.block_on(insert(&store, 1000, i64::from(u32::MAX)));
     }
