@@ -187,9 +187,9 @@ impl Engine {
     /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
     /// answers its reports with the error (their repeat is harmless) and ticks again.
     pub async fn tick(&self, queue: &QueueName, memory: &mut Memory, round: Round) -> Result<Ticked, Error> {
-        let ids: Vec<JobId> = round.reports.iter().map(|report| report.id.clone()).collect();
-        let recalled = if ids.is_empty() { Vec::new() } else { self.recall(&ids).await? };
-        let mut known = Known { jobs: ids.into_iter().zip(recalled).collect() };
+        let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled = if attempts.is_empty() { Vec::new() } else { self.recall_attempts(&attempts).await? };
+        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
@@ -319,7 +319,8 @@ impl Engine {
                     answers[index] = Err(Error::no_job(&report.id));
                     break;
                 };
-                if answers[index].as_ref().is_ok_and(|answered| answered.life.revision == job.life.revision) {
+                // Somebody else's write may have led to the same revision: only the same life is ours.
+                if answers[index].as_ref().is_ok_and(|answered| answered.life == job.life) {
                     break;
                 }
                 match self.settle(&job, report, delivery(catalog, &job), now) {

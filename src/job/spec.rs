@@ -1,6 +1,6 @@
 //! What a job is: everything that is settled when it is accepted and changes only by PATCH.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
@@ -24,13 +24,18 @@ pub enum Value {
 impl Value {
     /// The value as the text that keys and partitions use: equal values have equal texts, 2 and 2.0 too.
     pub fn text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// [`Value::text`], borrowed where the value is a text.
+    pub fn as_text(&self) -> Cow<'_, str> {
         match self {
             Self::Number(number) => match number.as_f64() {
                 // Below 2^53 every whole number is a double.
-                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string(),
-                _ => number.to_string(),
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string().into(),
+                _ => number.to_string().into(),
             },
-            Self::Text(text) => text.clone(),
+            Self::Text(text) => text.into(),
         }
     }
 }

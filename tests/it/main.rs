@@ -3,4 +3,7 @@
 mod architecture;
 mod conformance;
 mod docs;
+mod faults;
 mod server;
+mod simulation;
+mod sqlite_store;
