@@ -8,6 +8,7 @@ mod args;
 mod client;
 mod completions;
 mod context;
+mod demo;
 mod enqueue;
 mod jobs;
 mod operation;
@@ -69,6 +70,8 @@ pub struct Global {
 /// What tidegate can be told to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it work: a server, workers, a mix of jobs, and a table of what happened.
+    Demo(demo::Args),
     /// Serve the jobs in a directory.
     Serve(serve::Args),
     /// Hand in jobs.
@@ -99,6 +102,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
+        Command::Demo(args) => demo::run(args, ctx).await,
         Command::Serve(args) => serve::run(args, ctx).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
