@@ -224,6 +224,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::queue::config::Pull;
 
     fn config(value: Value) -> TypeConfig {
         serde_json::from_value(value).unwrap()
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_patch_keeps_the_secrets_that_it_does_not_name() {
         let change = json!({"target": {"url": "http://127.0.0.1:10/"}}).as_object().cloned().unwrap();
-        let TargetConfig::Push(target) = with_change(&push(), change).unwrap().target else { panic!("a push target") };
+        let Some(TargetConfig::Push(target)) = with_change(&push(), change).unwrap().target else { panic!("a push target") };
         assert_eq!((target.url.as_str(), target.signing_secret.list().len()), ("http://127.0.0.1:10/", 2));
     }
 
@@ -255,8 +256,8 @@ mod tests {
     fn a_target_of_the_other_kind_replaces_the_old_one() {
         let pull = json!({"target": {"pull": true}}).as_object().cloned().unwrap();
         let changed = with_change(&push(), pull).unwrap();
-        assert_eq!((&changed.target, changed.concurrency), (&TargetConfig::default(), Some(4)));
+        assert_eq!((&changed.target, changed.concurrency), (&Some(TargetConfig::Pull(Pull { pull: true })), Some(4)));
         let back = json!({"target": {"url": "http://127.0.0.1:11/"}}).as_object().cloned().unwrap();
-        assert!(matches!(with_change(&changed, back).unwrap().target, TargetConfig::Push(_)));
+        assert!(matches!(with_change(&changed, back).unwrap().target, Some(TargetConfig::Push(_))));
     }
 }

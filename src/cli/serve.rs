@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use anyhow::Context as _;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tracing_subscriber::EnvFilter;
@@ -18,7 +19,7 @@ use crate::{
     auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
     dashboard::DashboardOptions,
     engine::Rules,
-    server::{Options, Server},
+    server::{Options, Server, metrics},
     settings::{LogFormat, Settings, reference_table, unknown_variables},
 };
 
@@ -73,7 +74,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     for name in unknown_variables(std::env::vars()).iter().filter(|name| !OWN_VARIABLES.contains(&name.as_str())) {
         tracing::warn!("{name} is set but is no setting of tidegate");
     }
-    let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be collected")?;
+    let metrics = install_metrics(&settings)?;
+    tokio::spawn(keep_up(metrics.clone()));
     let serving = start(&settings, Some(metrics)).await?;
     ctx.note(format_args!("tidegate serves {} on http://{}", settings.data.display(), serving.address));
     let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
@@ -177,6 +179,56 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
 /// Tokens as they are stored.
 fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
     items.iter().map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read")).collect()
+}
+
+/// Collects metrics, without those that the settings exclude.
+fn install_metrics(settings: &Settings) -> anyhow::Result<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().set_buckets(&metrics::BUCKETS)?.build_recorder();
+    let handle = recorder.handle();
+    let chosen = Chosen { recorder, settings: settings.clone() };
+    ::metrics::set_global_recorder(chosen).map_err(|error| anyhow::anyhow!("metrics cannot be collected: {error}"))?;
+    Ok(handle)
+}
+
+/// Folds what histograms were told into their buckets now and then, so that it does not pile up between two scrapes.
+async fn keep_up(handle: PrometheusHandle) {
+    let mut tick = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tick.tick().await;
+        handle.run_upkeep();
+    }
+}
+
+/// A recorder that leaves out what the settings exclude.
+struct Chosen {
+    recorder: PrometheusRecorder,
+    settings: Settings,
+}
+
+impl Recorder for Chosen {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        if self.settings.excludes_metric(key.name()) { Counter::noop() } else { self.recorder.register_counter(key, metadata) }
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        if self.settings.excludes_metric(key.name()) { Gauge::noop() } else { self.recorder.register_gauge(key, metadata) }
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        if self.settings.excludes_metric(key.name()) { Histogram::noop() } else { self.recorder.register_histogram(key, metadata) }
+    }
 }
 
 /// Starts logging to standard error.

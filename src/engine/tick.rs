@@ -116,6 +116,8 @@ pub struct Claimed {
     pub ask: usize,
     /// The job, running.
     pub job: Job,
+    /// When it was due.
+    pub run_at: Timestamp,
 }
 
 /// What a round did.
@@ -185,9 +187,9 @@ impl Engine {
     /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
     /// answers its reports with the error (their repeat is harmless) and ticks again.
     pub async fn tick(&self, queue: &QueueName, memory: &mut Memory, round: Round) -> Result<Ticked, Error> {
-        let ids: Vec<JobId> = round.reports.iter().map(|report| report.id.clone()).collect();
-        let recalled = if ids.is_empty() { Vec::new() } else { self.recall(&ids).await? };
-        let mut known = Known { jobs: ids.into_iter().zip(recalled).collect() };
+        let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled = if attempts.is_empty() { Vec::new() } else { self.recall_attempts(&attempts).await? };
+        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
@@ -229,6 +231,7 @@ impl Engine {
     async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
+            self.collect(queue, &head).await?;
             return Ok(Some(View::new(head, batches, now)));
         }
         if !limits.any() {
@@ -241,6 +244,22 @@ impl Engine {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
             _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches, now))),
         }
+    }
+
+    /// Removes the batches of ticks that died between writing one and naming it. A tick that still means to name
+    /// one wrote it for a later head than this, or will be refused.
+    async fn collect(&self, queue: &QueueName, head: &Head) -> Result<(), Error> {
+        if self.ports.store.flight().is_zero() {
+            return Ok(());
+        }
+        let stored = self.ports.store.batches(queue).await?;
+        let named = |id: &BatchId| head.batches.iter().any(|reference| reference.id == *id);
+        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named(id));
+        let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        if !txns.is_empty() {
+            self.ports.store.commit(txns).await?;
+        }
+        Ok(())
     }
 
     /// A round of a queue without a head: every change on its own.
@@ -317,7 +336,8 @@ impl Engine {
                     answers[index] = Err(Error::no_job(&report.id));
                     break;
                 };
-                if answers[index].as_ref().is_ok_and(|answered| answered.life.revision == job.life.revision) {
+                // Somebody else's write may have led to the same revision: only the same life is ours.
+                if answers[index].as_ref().is_ok_and(|answered| answered.life == job.life) {
                     break;
                 }
                 match self.settle(&job, report, delivery(catalog, &job), now) {
@@ -927,7 +947,7 @@ impl Engine {
         } else {
             plan.claims.push(change)
         }
-        plan.claimed.push(Claimed { ask, job: claimed });
+        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
         rooms.left[ask] -= 1;
     }
 }

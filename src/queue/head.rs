@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::order::Position;
+use super::{matcher::Subject, order::Position};
 use crate::{
     job::{Attributes, JobId, TypeName, Version},
     time::Timestamp,
 };
 
-/// The number of a grant batch, unique in its queue.
+/// The number of a grant batch: drawn, so that ticks that race for a head never write the same batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BatchId(pub u64);
 
@@ -35,8 +35,6 @@ pub struct Head {
     pub look: Option<Position>,
     /// The partition that was served last.
     pub turn: Option<String>,
-    /// The next batch's number.
-    pub next_batch: u64,
     /// Token buckets that are not full, by constraint and value.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.
@@ -148,6 +146,13 @@ pub struct Grant {
     pub critical: bool,
     /// The attributes that limits look at.
     pub attributes: Attributes,
+}
+
+impl Grant {
+    /// What limits look at.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }
+    }
 }
 
 /// What holds a candidate.

@@ -14,6 +14,7 @@ mod bulk;
 mod deliver;
 mod handler;
 mod lease;
+pub mod metrics;
 mod open;
 mod queue_task;
 mod sweeper;
@@ -238,6 +239,7 @@ impl Inner {
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
     fn ended(self: &Arc<Self>, job: &crate::job::Job) {
+        metrics::ended(job);
         self.waiters.tell(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
             self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Server, bulk::state_word, lease::unknown, queue_task::Message};
+use super::{Server, bulk::state_word, lease::unknown, metrics, queue_task::Message};
 use crate::{
     engine::{
         Error,
@@ -36,6 +36,7 @@ impl Server {
     /// Each may be refused: 400 for a bad value, 404 for an unknown type, 409 for a clash, 413 for too much data.
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         let answers = self.inner.engine.enqueue(jobs).await;
+        metrics::enqueued(answers.iter().flatten());
         let mut woken: Vec<&QueueName> = Vec::new();
         for enqueued in answers.iter().flatten().filter(|enqueued| enqueued.new) {
             let queue = &enqueued.job.spec.queue;

@@ -42,6 +42,10 @@ struct Stream {
     exhausted: bool,
 }
 
+/// The jobs of a stream after a place: a stretch of the index, read from its beginning.
+const STREAM: &str = "SELECT run_at, id, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
+             AND type = ?4 AND priority = ?5 AND (run_at, id) > (?6, ?7) AND run_at <= ?8 ORDER BY run_at, id LIMIT ?9";
+
 /// The answer to `query`.
 pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<DuePage, StoreError> {
     let (Some(queue), types) = (names.queue(&query.queue), names.types(&query.types)) else { return Ok(DuePage::default()) };
@@ -158,10 +162,7 @@ impl Scan<'_> {
     }
 
     fn read(&self, stream: &mut Stream) -> Result<(), StoreError> {
-        let mut find = self.db.prepare_cached(
-            "SELECT run_at, id, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
-             AND type = ?4 AND priority = ?5 AND (run_at, id) > (?6, ?7) AND run_at <= ?8 ORDER BY run_at, id LIMIT ?9",
-        )?;
+        let mut find = self.db.prepare_cached(STREAM)?;
         let mut rows = find.query(params![
             self.queue,
             self.query.critical,
@@ -263,4 +264,20 @@ pub(super) fn partitions(
         after = Some(partition);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_one_stretch_of_its_index() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(include_str!("migrations/0001_start.sql")).unwrap();
+        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {STREAM}")).unwrap();
+        let nulls = [None::<i64>; 9];
+        let steps: Vec<String> = plan.query_map(rusqlite::params_from_iter(nulls), |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        let stretch = "queue=? AND critical=? AND partition=? AND type=? AND priority=? AND (run_at,id)>(?,?) AND run_at<?";
+        assert_eq!(steps, [format!("SEARCH jobs USING COVERING INDEX jobs_due ({stretch})")], "no sort, no row read");
+    }
 }

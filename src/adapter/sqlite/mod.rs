@@ -7,7 +7,7 @@
 //!
 //! The one thing to know: an answer is given after the disk has the commit (`synchronous=FULL`), and
 //! one wait for the disk serves everybody who waited. Read in this order: `migrations/` (the tables
-//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`writer`], [`due`], [`list`].
+//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`write`], [`writer`], [`due`], [`list`].
 
 mod due;
 mod error;
@@ -16,6 +16,7 @@ mod list;
 mod names;
 mod row;
 mod txn;
+mod write;
 mod writer;
 
 use std::{
@@ -96,7 +97,7 @@ impl SqliteStore {
     /// [`OpenError`] if somebody else serves the directory or the file cannot be used. Only the head
     /// of the file is looked at: a damaged page is told by whoever reads it, as [`StoreError::Corrupt`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        Self::open_bounded(dir, None)
+        Self::start(dir, None, None)
     }
 
     /// The same, with a file that never has more than `pages` pages of 4 KiB: beyond it, writes are answered as on a full disk.
@@ -104,7 +105,23 @@ impl SqliteStore {
     /// # Errors
     ///
     /// As [`Self::open`].
-    pub fn open_bounded(dir: &Path, pages: Option<u32>) -> Result<Self, OpenError> {
+    pub fn open_bounded(dir: &Path, pages: u32) -> Result<Self, OpenError> {
+        Self::start(dir, Some(pages), None)
+    }
+
+    /// An empty store in a directory of its own that goes when the store is dropped: for tests.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_temporary() -> Result<Self, OpenError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("tidegate-{}-{number}", std::process::id()));
+        Self::start(&dir, None, Some(TemporaryDir(dir.clone())))
+    }
+
+    fn start(dir: &Path, pages: Option<u32>, temporary: Option<TemporaryDir>) -> Result<Self, OpenError> {
         let lock = file::DirLock::take(dir)?;
         let file = database(dir);
         let db = file::open_writer(&file)?;
@@ -118,21 +135,7 @@ impl SqliteStore {
         let writer = writer::Writer::start(db, names, Arc::clone(&shared))
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
         let readers = Arc::new(Readers { file, idle: Mutex::default() });
-        Ok(Self { readers, writer, shared, _temporary: None, _lock: lock })
-    }
-
-    /// An empty store in a directory of its own that goes when the store is dropped: for tests.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::open`].
-    pub fn open_temporary() -> Result<Self, OpenError> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = TemporaryDir(std::env::temp_dir().join(format!("tidegate-{}-{number}", std::process::id())));
-        let mut store = Self::open(&dir.0)?;
-        store._temporary = Some(dir);
-        Ok(store)
+        Ok(Self { readers, writer, shared, _temporary: temporary, _lock: lock })
     }
 
     fn names(&self) -> Arc<Names> {

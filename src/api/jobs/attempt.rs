@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         Answer, Api,
-        access::Holder,
+        access::{Holder, attempt_token},
         body::{Body, present},
         error::Problem,
         media::Accept,
@@ -75,7 +75,10 @@ pub struct ReportBody<'a> {
     /// With `failed`: whether another attempt makes sense (default true).
     retryable: Option<bool>,
     /// When the worker was done. It is read and not kept: the server's own clock is what counts.
+    #[allow(dead_code, reason = "part of the shape that workers send")]
     finished_at: Option<Timestamp>,
+    /// The attempt's token. Whoever may work need not show it; shown, it must be the attempt's.
+    token: Option<String>,
 }
 
 impl ReportBody<'_> {
@@ -120,6 +123,8 @@ impl ReportBody<'_> {
                 Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
         };
+        let shown = self.token.map(|text| attempt_token(&text).ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits")));
+        let token = shown.transpose()?.or(token);
         Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, verdict })
     }
 }

@@ -181,7 +181,9 @@ impl<'a> Worker<'a> {
             // It may be a report that is refused: alone, each is told what is wrong with it.
             Err(err) if !err.passes() && !riders.is_empty() => {
                 complain(format_args!("{err}; reporting {} results on their own", riders.len()));
-                riders.into_iter().for_each(|report| self.post(report));
+                for report in riders {
+                    self.post(report);
+                }
             }
             Err(err) => {
                 self.riders.splice(0..0, riders);
