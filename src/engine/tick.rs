@@ -159,6 +159,8 @@ struct Plan {
     delta: Delta,
     ended: Vec<JobId>,
     held: BTreeMap<Rule, u64>,
+    /// Whether somebody took jobs, so that what was held is known.
+    searched: bool,
     next_at: Option<Timestamp>,
     again: bool,
     look: Option<Position>,
@@ -440,8 +442,12 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
-        let since: BTreeMap<Rule, Timestamp> =
-            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect();
+        // What nobody looked at is held as before.
+        let since: BTreeMap<Rule, Timestamp> = if plan.searched {
+            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+        } else {
+            head.held.clone()
+        };
         let unsent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
@@ -472,6 +478,8 @@ impl Engine {
             writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
             writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
+        } else {
+            view.head.held = since;
         }
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
@@ -728,6 +736,10 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+        if rooms.total() == 0 {
+            return Ok(());
+        }
+        plan.searched = true;
         self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
         if search.limits.queue.partition_by.is_some() {
             return self.scan_partitions(search, admission, plan, &mut rooms).await;
