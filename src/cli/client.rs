@@ -184,9 +184,18 @@ impl Client {
         self.request(Method::DELETE, path)
     }
 
+    /// `POST` to a URL that the server gave.
+    pub fn post_to(&self, url: Url) -> Request<'_> {
+        self.request_to(Method::POST, url)
+    }
+
     fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
         let mut url = self.base.clone();
         url.path_segments_mut().expect("an http URL has a path").pop_if_empty().push("v1").extend(path);
+        self.request_to(method, url)
+    }
+
+    fn request_to(&self, method: Method, url: Url) -> Request<'_> {
         Request { client: self, method, url, token: self.token.as_deref(), body: None, wait: Duration::ZERO }
     }
 }

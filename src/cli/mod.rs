@@ -5,9 +5,11 @@
 //! wrote it.
 
 mod args;
+mod bench;
 mod client;
 mod completions;
 mod context;
+mod demo;
 mod enqueue;
 mod jobs;
 mod operation;
@@ -69,6 +71,8 @@ pub struct Global {
 /// What tidegate can be told to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See it work: a server, workers, a mix of jobs, and a table of what happened.
+    Demo(demo::Args),
     /// Serve the jobs in a directory.
     Serve(serve::Args),
     /// Hand in jobs.
@@ -87,6 +91,8 @@ pub enum Command {
     Token(token::Command),
     /// Lease jobs and run a command for each.
     Work(work::Args),
+    /// Measure what the server reaches on this machine.
+    Bench(bench::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
 }
@@ -99,6 +105,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
+        Command::Demo(args) => demo::run(args, ctx).await,
         Command::Serve(args) => serve::run(args, ctx).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
@@ -106,6 +113,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Types(command) => types::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
+        Command::Bench(args) => bench::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
     };
     outcome.unwrap_or_else(|error| {

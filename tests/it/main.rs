@@ -5,4 +5,5 @@ mod conformance;
 mod docs;
 mod faults;
 mod server;
+mod simulation;
 mod sqlite_store;
