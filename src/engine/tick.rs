@@ -48,6 +48,8 @@ use crate::{
 const PUSH_MARGIN: Duration = Duration::from_secs(5);
 /// How long handed-on work may stay unclaimed before it is sent again.
 const CLAIM_BY: Duration = Duration::from_secs(6);
+/// The wait before work is handed on again that the work queue did not take.
+const RESEND: Duration = Duration::from_secs(1);
 /// How often unclaimed work is sent before its grant is revoked.
 const SENDS: u8 = 3;
 /// How often a round is worked out anew when somebody else wrote.
@@ -99,6 +101,7 @@ pub struct Round {
 pub struct Memory {
     view: Option<View>,
     turn: Option<String>,
+    lap: Option<String>,
     look: Option<Position>,
 }
 
@@ -155,7 +158,10 @@ struct Plan {
     /// Claims that are not written until their result comes.
     plain: Vec<Change>,
     claimed: Vec<Claimed>,
+    /// Jobs that this round has dealt with. Its pages may overlap, and a job is offered once.
+    seen: HashSet<JobId>,
     send: Vec<Work>,
+    sent: usize,
     delta: Delta,
     ended: Vec<JobId>,
     held: BTreeMap<Rule, u64>,
@@ -165,6 +171,7 @@ struct Plan {
     again: bool,
     look: Option<Position>,
     turn: Option<String>,
+    lap: Option<String>,
     buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
 }
 
@@ -275,7 +282,7 @@ impl Engine {
         limits: &Limits,
     ) -> Result<Option<Ticked>, Error> {
         let now = self.now();
-        let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), ..Plan::default() };
+        let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         let free = Limits {
             queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
@@ -314,8 +321,9 @@ impl Engine {
             self.remember(&change.job);
         }
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-        memory.turn = plan.turn.clone();
-        memory.look = plan.look.clone();
+        memory.turn.clone_from(&plan.turn);
+        memory.lap.clone_from(&plan.lap);
+        memory.look.clone_from(&plan.look);
         if stale {
             return self.resettle(round, known, catalog, plan, answers).await.map(Some);
         }
@@ -384,13 +392,15 @@ impl Engine {
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
-        if limits.version < view.head.config_version {
+        // Version 0: nobody configures the queue (any more), which the commit requires to be so still.
+        if limits.version > 0 && limits.version < view.head.config_version {
             // Somebody else has seen a newer configuration: this snapshot is old.
             self.catalog.store(Arc::default());
             memory.view = None;
             return Ok(None);
         }
-        let mut plan = Plan { look: view.head.look.clone(), turn: view.head.turn.clone(), ..Plan::default() };
+        let (look, turn, lap) = (view.head.look.clone(), view.head.turn.clone(), view.head.lap.clone());
+        let mut plan = Plan { look, turn, lap, ..Plan::default() };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
@@ -448,13 +458,12 @@ impl Engine {
         } else {
             head.held.clone()
         };
-        let unsent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
             || head.settling_until != view.head.settling_until
-            || plan.look != view.head.look
-            || limits.version != view.head.config_version;
+            || (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap)
+            || limits.version > view.head.config_version;
         let mut writes: Txn = Vec::new();
         for change in &plan.before {
             writes.extend(self.change(change.was, &change.job, false, now));
@@ -465,9 +474,10 @@ impl Engine {
             head.version += 1;
             head.nonce = self.ports.entropy.bits() as u64;
             head.time = now;
-            head.config_version = limits.version;
+            head.config_version = head.config_version.max(limits.version);
             head.look.clone_from(&plan.look);
             head.turn.clone_from(&plan.turn);
+            head.lap.clone_from(&plan.lap);
             head.buckets = std::mem::take(&mut plan.buckets);
             head.held = since;
             let ready = view.prepare(head, &plan.delta);
@@ -502,8 +512,13 @@ impl Engine {
             view.committed(prepared, &plan.delta, limits);
         }
         plan.wake(view.next_check());
-        if !plan.send.is_empty() || !unsent.is_empty() {
-            self.send(queue, memory, &mut plan, unsent).await?;
+        if !plan.send.is_empty() || view.head.batches.iter().any(|batch| !batch.sent) {
+            // What was committed stands, whatever becomes of the messages: they are sent again.
+            if let Err(error) = self.send(queue, memory, &mut plan).await {
+                tracing::warn!(%queue, %error, "granted work was not handed on");
+                memory.view = None;
+                plan.wake(Some(now + RESEND));
+            }
         }
         Ok(Some(ticked(plan, answers)))
     }
@@ -630,30 +645,26 @@ impl Engine {
             let fresh = page.iter().filter(|job| view.granted(&job.id).is_none());
             plan.delta.granted.extend(fresh.map(grant));
         }
-        plan.delta.check_at = now;
+        if !plan.delta.granted.is_empty() {
+            plan.delta.check_at = now;
+        }
         Ok(())
     }
 
     /// Hands admitted work on, and then says in the head that it went out.
-    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan, unsent: Vec<BatchId>) -> Result<(), Error> {
+    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan) -> Result<(), Error> {
         let view = memory.view.as_mut().expect("only a queue with a head sends");
         let mut work = std::mem::take(&mut plan.send);
-        let mut sent: Vec<BatchId> = unsent;
-        sent.extend(view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id));
-        sent.sort_unstable();
-        sent.dedup();
-        for batch in view.head.batches.iter().filter(|batch| sent.contains(&batch.id)) {
-            for grant in view.live_of(batch) {
-                if !work.iter().any(|work| work.job == grant.job) {
-                    let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
-                    work.push(Work { queue: queue.clone(), job, version, decided_at });
-                }
-            }
+        let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
+        for grant in view.head.batches.iter().filter(|batch| !batch.sent).flat_map(|batch| view.live_of(batch)) {
+            let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
+            work.push(Work { queue: queue.clone(), job, version, decided_at });
         }
         if work.is_empty() {
             return Ok(());
         }
         self.ports.work.send(&work).await?;
+        plan.sent = work.len();
         plan.delta = Delta { sent_batches: sent, ..Delta::default() };
         let mut head = view.head.clone();
         head.version += 1;
@@ -736,10 +747,14 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+<<<<<<< HEAD
         if rooms.total() == 0 {
             return Ok(());
         }
         plan.searched = true;
+=======
+        plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
+>>>>>>> sim
         self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
         if search.limits.queue.partition_by.is_some() {
             return self.scan_partitions(search, admission, plan, &mut rooms).await;
@@ -810,6 +825,9 @@ impl Engine {
     }
 
     /// Lets partitions take turns, from the one after the last that was served.
+    ///
+    /// While nothing stops it, the search goes on with the next tick: first deeper into each partition of which there
+    /// is more (`look`), then to the partitions that one round does not visit, until it has come round (`lap`).
     async fn scan_partitions(
         &self,
         search: &Search<'_>,
@@ -819,9 +837,10 @@ impl Engine {
     ) -> Result<(), Error> {
         let types = rooms.types();
         if types.is_empty() || admission.closed(false) {
+            plan.held_if_closed(search, admission, false);
             return Ok(());
         }
-        let turn = plan.turn.clone();
+        let (turn, look) = (plan.turn.clone(), plan.look.take());
         let store = &self.ports.store;
         let mut names = store.partitions(search.queue, &types, turn.as_deref(), PARTITIONS).await?;
         if names.len() < PARTITIONS as usize && turn.is_some() {
@@ -833,7 +852,6 @@ impl Engine {
             return Ok(());
         }
         let each = (SCAN_BOUND / names.len() as u32).min(rooms.total().saturating_add(8)).max(1);
-        let look = plan.look.take();
         let question = |partition: &str, after: Option<Position>| DueQuery {
             queue: search.queue.clone(),
             critical: false,
@@ -841,19 +859,20 @@ impl Engine {
             partition: Some(partition.to_owned()),
             order: Order::of(&search.limits.queue),
             until: search.now,
+            limit: if after.is_some() { SCAN_BOUND } else { each },
             after,
-            limit: each,
         };
         let mut queries: Vec<DueQuery> = names.iter().map(|name| question(name, None)).collect();
         // One partition at a time is looked at beyond its first page, so that what waits deep in it has its turn too.
         queries.extend(look.as_ref().map(|look| question(&look.partition, Some(look.clone()))));
-        let pages = store.due(&queries).await?;
-        let mut deep = None;
-        let mut lanes: Vec<std::vec::IntoIter<Job>> = Vec::with_capacity(pages.len());
-        for (index, page) in pages.into_iter().enumerate() {
+        let mut ends = BTreeMap::new();
+        let mut deeper = None;
+        let mut lanes: Vec<std::vec::IntoIter<Job>> = Vec::with_capacity(queries.len());
+        for (index, page) in store.due(&queries).await?.into_iter().enumerate() {
             plan.wake(page.next_due);
-            if page.more && (index >= names.len() || look.is_none()) {
-                deep = deep.or_else(|| page.jobs.last().map(position));
+            match page.jobs.last().filter(|_| page.more).map(position) {
+                Some(end) if index < names.len() => drop(ends.insert(end.partition.clone(), end)),
+                end => deeper = end,
             }
             lanes.push(page.jobs.into_iter());
         }
@@ -872,27 +891,42 @@ impl Engine {
                 }
             }
         }
-        let open = !admission.closed(false) && rooms.total() > 0;
-        plan.look = deep.filter(|_| open);
-        plan.again |= plan.look.is_some();
+        if admission.closed(false) || rooms.total() == 0 {
+            (plan.look, plan.lap) = (look, None);
+            return Ok(());
+        }
+        plan.look = deeper.or_else(|| match look {
+            Some(look) => ends.into_iter().find(|(name, _)| *name > look.partition).map(|(_, end)| end),
+            None => ends.into_values().next(),
+        });
+        if plan.look.is_some() {
+            // These partitions to their end first.
+            plan.turn = turn;
+        } else {
+            let start = plan.lap.take().or_else(|| turn.clone()).unwrap_or_default();
+            let more = names.len() == PARTITIONS as usize;
+            if let Some(last) = names.pop().filter(|last| more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)) {
+                (plan.turn, plan.lap) = (Some(last), Some(start));
+            }
+        }
+        plan.again |= plan.look.is_some() || plan.lap.is_some();
         Ok(())
     }
 
     /// Offers one job; whether it was admitted.
     fn offer(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, job: Job) -> bool {
         let now = search.now;
-        if search.is_granted(&job) || plan.before.iter().any(|change| change.job.id == job.id) || self.plain.lock().contains_key(&job.id) {
+        if !plan.seen.insert(job.id.clone()) || search.is_granted(&job) || self.plain.lock().contains_key(&job.id) {
             return false;
         }
         if let Some((view, _)) = &search.granted
             && let Some(older) = view.granted(&job.id).filter(|version| *version < job.life.version)
         {
-            // This very read proves that the job left the version it was granted at.
+            // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
             let release = (job.id.clone(), older);
             if !plan.delta.released.contains(&release) {
                 plan.delta.released.push(release);
             }
-            return false;
         }
         let Some(ask) = rooms.find(&job.spec.job_type) else { return false };
         if let Some(ended) = overdue(&job, now) {
@@ -978,7 +1012,12 @@ impl Plan {
 fn ticked(plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    Ticked { reports, claimed: plan.claimed, sent: plan.send.len(), ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+    Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+}
+
+/// Whether the way round from after `from` up to `to` passes `start`.
+fn comes_round(start: &str, from: &str, to: &str) -> bool {
+    if from < to { from < start && start <= to } else { start > from || start <= to }
 }
 
 /// The earlier of two instants, of which the first may not be set yet.
