@@ -292,11 +292,8 @@ impl Model {
         }
         let running = |key: &(JobId, Version)| self.jobs.get(&key.0).is_some_and(|job| job.life.running().is_some());
         let settled = old.settling_until.is_some() && head.settling_until.is_none();
-        let added: Vec<&Grant> = after
-            .iter()
-            .filter(|(key, _)| !before.contains_key(*key) && !(settled && running(key)))
-            .map(|(_, grant)| grant)
-            .collect();
+        let added: Vec<&Grant> =
+            after.iter().filter(|(key, _)| !before.contains_key(*key) && !(settled && running(key))).map(|(_, grant)| grant).collect();
         self.note(format!(
             "{now} head {} c{} {:?} + {:?}",
             head.version,
@@ -337,10 +334,8 @@ impl Model {
         for grant in admitted.iter().filter(|grant| !grant.critical) {
             for constraint in &limits.queue.constraints {
                 let (Some(rate), Some(value)) = (constraint.rate, value(constraint, grant)) else { continue };
-                let starts = self
-                    .starts
-                    .entry((queue.clone(), constraint.name.clone(), value))
-                    .or_insert_with(|| Starts { rate, at: Vec::new() });
+                let starts =
+                    self.starts.entry((queue.clone(), constraint.name.clone(), value)).or_insert_with(|| Starts { rate, at: Vec::new() });
                 starts.at.push(now);
                 let (count, burst) = (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
                 let over = starts.at.iter().enumerate().any(|(index, from)| {
