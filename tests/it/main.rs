@@ -2,6 +2,7 @@
 
 mod architecture;
 mod conformance;
+mod demo;
 mod docs;
 mod faults;
 mod server;
