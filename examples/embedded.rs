@@ -16,17 +16,11 @@ use std::{
 };
 
 use anyhow::Context;
-use object_store::local::LocalFileSystem;
 use serde_json::{Value, json};
 use tidegate::{
     Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::MemoryWorkQueue,
-        sqlite::SqliteStore,
-        system::{SystemClock, SystemEntropy},
-    },
-    engine::{Ports, request::NewJob},
+    adapter::http::Guard,
+    engine::request::NewJob,
     job::{Payload, TypeName},
     queue::{QueueConfig, TypeConfig},
     server::Handled,
@@ -38,20 +32,12 @@ const LIMIT: u32 = 2;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
-    let ports = Ports {
-        store: Arc::new(SqliteStore::open(dir.path())?),
-        objects: Arc::new(LocalFileSystem::new_with_prefix(dir.path())?),
-        work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(SystemEntropy),
-    };
-
     // A handler is a function from a call to what came of it. It may be called again for the same job: at least once
     // is the truth, so what it does outside should be known by the job's id.
     let greet: TypeName = "greet".parse()?;
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let seen = Arc::clone(&most);
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On)?))
+    let server = Server::open(dir.path(), Guard::On)?
         .handler(greet.clone(), 8, move |call| {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
             Box::pin(async move {

@@ -51,12 +51,12 @@ impl Body {
     fn new(encoding: Encoding, bytes: Bytes) -> Result<Self, Problem> {
         if encoding == Encoding::Json || bytes.is_empty() {
             if depth_over(&bytes, MAX_DEPTH + ENVELOPE_DEPTH) {
-                return Err(too_deep(""));
+                return Err(too_deep());
             }
             return Ok(Self { json: bytes, encoding: Encoding::Json, kept: Vec::new() });
         }
         let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
-            Malformed::Deep => too_deep(""),
+            Malformed::Deep => too_deep(),
             other => Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not MessagePack: it {other}")),
         })?;
         Ok(Self { json: json.into(), encoding, kept })
@@ -85,12 +85,12 @@ impl Body {
         if self.is_empty() { Ok(T::default()) } else { self.read() }
     }
 
-    /// The value that `field` of this body holds, byte for byte as it came.
+    /// The value that `field` of this body holds, byte for byte as it came. The server checks it where it takes it.
     ///
     /// # Errors
     ///
-    /// 400 if it is nested too deeply, 413 if it has more than `most` bytes.
-    pub fn payload(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
+    /// 413 if it has more than `most` bytes.
+    pub fn value(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
         let bytes = match self.encoding {
             Encoding::Json => self.json.slice_ref(raw.get().as_bytes()),
             Encoding::MessagePack => {
@@ -102,10 +102,16 @@ impl Body {
         if bytes.len() > most {
             return Err(crate::engine::Error::TooLarge { field, limit: most }.into());
         }
-        if self.encoding == Encoding::Json && depth_over(&bytes, MAX_DEPTH) {
-            return Err(too_deep(field));
-        }
-        let payload = Payload { encoding: self.encoding, bytes };
+        Ok(Payload { encoding: self.encoding, bytes })
+    }
+
+    /// The same, checked here.
+    ///
+    /// # Errors
+    ///
+    /// 400 if it is not well formed or nested too deeply, 413 if it has more than `most` bytes.
+    pub fn checked(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
+        let payload = self.value(raw, field, most)?;
         payload.check(MAX_DEPTH).map_err(|malformed| Problem::invalid(field, malformed))?;
         Ok(payload)
     }
@@ -126,8 +132,8 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
     })
 }
 
-fn too_deep(field: &'static str) -> Problem {
-    Problem::invalid_as("too_deep", field, format!("is nested deeper than {MAX_DEPTH}"))
+fn too_deep() -> Problem {
+    Problem::invalid_as("too_deep", "", format!("is nested deeper than {MAX_DEPTH}"))
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
@@ -206,6 +212,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
+    #[expect(clippy::option_option, reason = "absent differs from null")]
     struct Ask<'a> {
         #[serde(rename = "type")]
         kind: String,
@@ -228,7 +235,7 @@ mod tests {
     fn data_is_taken_byte_for_byte_without_a_copy() {
         let body = json(r#"{"type": "a", "data": {"n":1.0e2,  "s":"\u00e9"} }"#);
         let ask: Ask<'_> = body.read().unwrap();
-        let data = body.payload(ask.data, "data", 100).unwrap();
+        let data = body.value(ask.data, "data", 100).unwrap();
         assert_eq!(data, Payload::json(r#"{"n":1.0e2,  "s":"\u00e9"}"#));
         assert!(body.json.as_ptr_range().contains(&data.bytes.as_ptr()));
     }
@@ -240,7 +247,7 @@ mod tests {
         let body = Body::new(Encoding::MessagePack, bytes.into()).unwrap();
         let ask: Ask<'_> = body.read().unwrap();
         assert_eq!(ask.kind, "a");
-        let data = body.payload(ask.data, "data", 100).unwrap();
+        let data = body.value(ask.data, "data", 100).unwrap();
         assert_eq!(data, Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcc, 7]) });
     }
 
@@ -288,7 +295,7 @@ mod tests {
         for (depth, fits) in [(64, true), (65, false)] {
             let body = json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
             let ask: Ask<'_> = body.read().unwrap();
-            assert_eq!(body.payload(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("too_deep"));
+            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("invalid_field"));
         }
         let hostile = Bytes::from("[".repeat(100_000));
         assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "too_deep");
@@ -300,8 +307,8 @@ mod tests {
     fn data_over_its_bound_is_refused() {
         let body = json(r#"{"type":"a","data":"1234"}"#);
         let ask: Ask<'_> = body.read().unwrap();
-        assert!(body.payload(ask.data, "data", 6).is_ok());
-        let problem = body.payload(ask.data, "data", 5).unwrap_err();
+        assert!(body.value(ask.data, "data", 6).is_ok());
+        let problem = body.value(ask.data, "data", 5).unwrap_err();
         assert_eq!((problem.status().as_u16(), problem.code(), problem.field()), (413, "data_too_large", Some("data")));
     }
 }

@@ -86,16 +86,19 @@ impl Problem {
     }
 
     /// The stable code.
+    #[cfg(test)]
     pub fn code(&self) -> &'static str {
         self.0.code
     }
 
     /// The field that is to blame, if one is.
+    #[cfg(test)]
     pub fn field(&self) -> Option<&str> {
         self.0.field.as_deref()
     }
 
     /// What is to be said of this case.
+    #[cfg(test)]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }

@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Answer, Api,
     access::{Admin, May, Read},
-    body::Body,
+    body::{self, Body},
     config::{Patch, patched, shown},
     error::Problem,
     media::Accept,
@@ -89,7 +89,7 @@ fn answer(accept: Accept, status: StatusCode, name: &TypeName, item: &TypeItem) 
 }
 
 /// Configure a job type; what is absent is its default.
-#[utoipa::path(put, path = "/v1/job-types/{type}", tag = "job types", request_body = TypeConfig,
+#[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
@@ -113,7 +113,7 @@ async fn put(
 }
 
 /// Change some settings of a job type, by JSON merge patch; null takes a setting back to its default.
-#[utoipa::path(patch, path = "/v1/job-types/{type}", tag = "job types", request_body = TypeConfig,
+#[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
@@ -159,16 +159,11 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
     if let Some(fields) = bare.as_object_mut() {
         fields.remove("target");
     }
-    patched_value(bare, change)
-}
-
-fn patched_value(config: Value, change: Patch) -> Result<TypeConfig, Problem> {
-    let merged = patched::<Value>(&config, change)?;
-    super::body::read(merged.to_string().as_bytes())
+    body::read(patched::<Value>(&bare, change)?.to_string().as_bytes())
 }
 
 /// A job type.
-#[utoipa::path(get, path = "/v1/job-types/{type}", tag = "job types",
+#[utoipa::path(get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
     params(("type" = String, Path, description = "The type's name")),
     responses((status = 200, description = "The type, its `ETag` the version", body = TypeView), (status = 404, description = "`job_type_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -177,7 +172,7 @@ async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): N
 }
 
 /// Job types, by name.
-#[utoipa::path(get, path = "/v1/job-types", tag = "job types",
+#[utoipa::path(get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
     params(
         ("limit" = Option<u32>, Query, description = "Most types of the page, 1 to 1000 (default 100)"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
@@ -193,7 +188,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 }
 
 /// Delete a job type without live jobs.
-#[utoipa::path(delete, path = "/v1/job-types/{type}", tag = "job types",
+#[utoipa::path(delete, path = "/v1/job-types/{type}", operation_id = "delete_job_type", tag = "job types",
     params(
         ("type" = String, Path, description = "The type's name"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),

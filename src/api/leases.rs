@@ -98,7 +98,7 @@ struct ReportedView {
 }
 
 /// Lease jobs, and report on earlier ones.
-#[utoipa::path(post, path = "/v1/leases", tag = "workers", request_body = LeaseBody,
+#[utoipa::path(post, path = "/v1/leases", operation_id = "lease", tag = "workers", request_body = LeaseBody,
     responses((status = 200, description = "Leases, perhaps none, and one answer per report", body = LeasesView)),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> Answer {

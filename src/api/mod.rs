@@ -10,22 +10,23 @@
 //! [`access`] (scopes), then a resource such as [`queues`]. Each handler says its own documentation;
 //! [`openapi`] collects it.
 
-pub mod access;
-pub mod body;
+mod access;
+mod body;
 mod config;
-pub mod envelope;
-pub mod error;
+mod envelope;
+mod error;
 mod health;
 mod job_types;
-pub mod jobs;
+mod jobs;
 mod leases;
-pub mod media;
+mod media;
 mod msgpack;
-pub mod openapi;
-pub mod params;
+mod openapi;
+mod params;
 mod queues;
-pub mod reply;
-pub mod schema;
+mod reply;
+#[allow(unused_qualifications, reason = "the derive writes whole paths")]
+mod schema;
 mod tokens;
 mod workers;
 
@@ -92,7 +93,7 @@ impl Api {
     /// `job` with its bodies, wherever they are kept.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
         let elsewhere = |body: &Body| body.inline().is_none();
-        if !elsewhere(&job.data) && !job.life.result.as_ref().is_some_and(|result| result.object.is_some()) {
+        if !elsewhere(&job.data) && job.life.result.as_ref().is_none_or(|result| result.object.is_none()) {
             return Ok(job);
         }
         let loaded = self.server.load(vec![job]).await?.pop();
@@ -136,3 +137,6 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
         .layer(DefaultBodyLimit::max(options.max_data_bytes + ENVELOPE_BYTES))
         .layer(middleware::from_fn_with_state(options, envelope::envelope))
 }
+
+#[cfg(test)]
+mod tests;

@@ -219,10 +219,10 @@ pub fn frame<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Err
 }
 
 /// An answer with its frames taken off.
-pub fn join(framed: Vec<u8>) -> Vec<u8> {
+pub fn join(framed: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(framed.len());
     let mut at = 0;
-    while let Ok(token) = token(&framed, at) {
+    while let Ok(token) = token(framed, at) {
         let from = if token.kind == Kind::Extension(FRAME) { at + token.head } else { at };
         out.extend_from_slice(&framed[from..at + token.len]);
         at += token.len;
@@ -304,7 +304,7 @@ mod tests {
             let bytes = pack(&value);
             let framed = rmp_serde::to_vec(&(1, Framed(bytes.clone()), "end")).unwrap();
             let wanted = [&[0x93, 1][..], &bytes, &[0xa3], b"end"].concat();
-            prop_assert_eq!(join(framed), wanted);
+            prop_assert_eq!(join(&framed), wanted);
         }
     }
 

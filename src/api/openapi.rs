@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+//! The `OpenAPI` document: what the handlers say of themselves, and what is true of all of them.
 //!
 //! Every operation with a body can fail in the ways that reading one can, and every one that needs
 //! a scope in the ways that asking for it can; those answers, both encodings and the shape of
@@ -28,7 +28,7 @@ use super::schema;
         (name = "tokens", description = "Who may ask what"),
         (name = "operate", description = "How the server is")
     ),
-    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback))
+    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback, schema::Ended, schema::EndedError))
 )]
 struct Base;
 
@@ -54,8 +54,8 @@ pub fn complete(document: openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(document).expect("a document has a JSON form");
     let operations = document["paths"].as_object_mut().into_iter().flatten();
     for (_, operations) in operations {
-        for (_, operation) in operations.as_object_mut().into_iter().flatten() {
-            complete_operation(operation);
+        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            complete_operation(method, operation);
         }
     }
     document["paths"]["/openapi.json"] = json!({"get": {
@@ -72,7 +72,7 @@ pub fn complete(document: openapi::OpenApi) -> Value {
 }
 
 /// Adds the ways in which any such operation fails, and the other encoding of what it takes and gives.
-fn complete_operation(operation: &mut Value) {
+fn complete_operation(method: &str, operation: &mut Value) {
     let body = operation.get("requestBody").is_some();
     let guarded = operation["security"].as_array().is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
     let parameters = operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
@@ -92,6 +92,12 @@ fn complete_operation(operation: &mut Value) {
         common.push(("503", "`unavailable`: not ready"));
     }
     let Some(responses) = operation["responses"].as_object_mut() else { return };
+    if guarded && method != "get" {
+        let conflict = responses.entry("409").or_insert_with(|| json!({"description": ""}));
+        let special = conflict["description"].as_str().unwrap_or_default().to_owned();
+        let comma = if special.is_empty() { "" } else { "; " };
+        conflict["description"] = format!("{special}{comma}`contended`: somebody else keeps changing it, try again").into();
+    }
     for (status, description) in common {
         responses.entry(status).or_insert_with(|| json!({"description": description}));
     }
@@ -148,7 +154,7 @@ fn webhooks() -> Value {
         }},
         "ended": {"post": {
             "summary": "A job with a `callback_url` has ended.",
-            "operationId": "ended", "parameters": parameters, "requestBody": body("Job"),
+            "operationId": "ended", "parameters": parameters, "requestBody": body("Ended"),
             "responses": {"2XX": {"description": "Heard"}, "default": {"description": "Told again later"}},
         }},
     })

@@ -73,7 +73,7 @@ fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem
 }
 
 /// Configure a queue; what is absent is its default.
-#[utoipa::path(put, path = "/v1/queues/{queue}", tag = "queues", request_body = QueueConfig,
+#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
@@ -96,7 +96,7 @@ async fn put(
 }
 
 /// Change some settings of a queue, by JSON merge patch; null takes a setting back to its default.
-#[utoipa::path(patch, path = "/v1/queues/{queue}", tag = "queues", request_body = QueueConfig,
+#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "patch_queue", tag = "queues", request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
@@ -127,7 +127,7 @@ async fn patch(
 }
 
 /// A queue: its settings and how it stands.
-#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues",
+#[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "get_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "The queue, its `ETag` the version", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -138,7 +138,7 @@ async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): N
 }
 
 /// Queues, by name, and how they stand.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues",
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(
         ("limit" = Option<u32>, Query, description = "Most queues of the page, 1 to 1000 (default 100)"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
@@ -163,7 +163,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 }
 
 /// Delete a queue that no type uses and no live job waits in.
-#[utoipa::path(delete, path = "/v1/queues/{queue}", tag = "queues",
+#[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
     params(
         ("queue" = String, Path, description = "The queue's name"),
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
@@ -185,7 +185,7 @@ async fn delete(
 }
 
 /// Hold every job of a queue, critical ones too. What runs goes on.
-#[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues",
+#[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Paused", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -194,7 +194,7 @@ async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name)
 }
 
 /// Let a paused queue go on.
-#[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues",
+#[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Going on", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -203,7 +203,7 @@ async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name
 }
 
 /// Drop every scheduled job of a queue. What runs goes on.
-#[utoipa::path(post, path = "/v1/queues/{queue}/purge", tag = "queues",
+#[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purge_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 202, description = "Under way", body = bulk::OperationView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

@@ -78,7 +78,7 @@ pub fn encode<T: Serialize>(value: &T, encoding: Encoding) -> Result<Vec<u8>, Pr
         Encoding::MessagePack => {
             let mut writer = rmp_serde::Serializer::new(&mut bytes).with_struct_map().with_human_readable();
             value.serialize(&mut writer).map_err(|error| Problem::internal(error.to_string()))?;
-            bytes = msgpack::join(bytes);
+            bytes = msgpack::join(&bytes);
         }
     }
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! Schemas of the OpenAPI document for values whose form is no struct's: names, instants, spans,
+//! Schemas of the `OpenAPI` document for values whose form is no struct's: names, instants, spans,
 //! anything at all. Structs and enums derive theirs where they are defined.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use utoipa::{
 
 use super::jobs::view::JobView;
 use crate::{
-    job::{JobId, QueueName, TypeName, spec},
+    job::{Attributes, JobId, QueueName, TypeName, spec},
     queue::{config::Secrets, window::Window},
     time::{Seconds, Timestamp},
 };
@@ -180,7 +180,8 @@ pub struct PushRequest {
     #[schema(value_type = AnyValue)]
     data: AnyValue,
     /// What limits look at.
-    attributes: std::collections::BTreeMap<String, AttributeValue>,
+    #[schema(value_type = BTreeMap<String, AttributeValue>)]
+    attributes: Attributes,
     /// Where the result goes if it comes later than the answer.
     callback: PushCallback,
 }
@@ -193,4 +194,37 @@ pub struct PushCallback {
     url: String,
     /// The attempt's token, for `Authorization: Bearer`.
     token: String,
+}
+
+/// What a `callback_url` is told.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the engine sends")]
+pub struct Ended {
+    /// The job.
+    id: JobId,
+    /// Its type.
+    r#type: TypeName,
+    /// How it ended: `succeeded`, `failed`, `expired`, `cancelled` or `dropped`.
+    state: String,
+    /// Its latest attempt.
+    attempt: u16,
+    /// What the request and a later reply can build.
+    correlation_key: Option<String>,
+    /// Its result, unless that is too large to be kept beside it.
+    #[schema(value_type = AnyValue)]
+    result: AnyValue,
+    /// When it ended.
+    ended_at: Timestamp,
+    /// What went wrong last.
+    error: Option<EndedError>,
+}
+
+/// What went wrong with a job that ended.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what the engine sends")]
+pub struct EndedError {
+    /// Why, as one of a few words.
+    reason: crate::job::life::Reason,
+    /// For people.
+    message: Option<String>,
 }

@@ -66,7 +66,7 @@ struct TokenPage {
 /// Make a token. Its text is shown this once.
 ///
 /// Once there is a token, nobody is let in without one; so on an open server the first must have scope `admin`.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = NewTokenBody,
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
     responses(
         (status = 201, description = "The token", body = TokenView),
         (status = 409, description = "`admin_token_first`: it would lock everybody out"),
@@ -90,7 +90,7 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
 }
 
 /// Tokens, without their secrets.
-#[utoipa::path(get, path = "/v1/tokens", tag = "tokens",
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens",
     params(
         ("limit" = Option<u32>, Query, description = "Most tokens of the page, 1 to 1000 (default 100)"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
@@ -111,7 +111,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params:
 }
 
 /// Revoke a token.
-#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tokens",
+#[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
     params(("id" = String, Path, description = "The token's id")),
     responses((status = 204, description = "Revoked"), (status = 404, description = "`token_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

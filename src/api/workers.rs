@@ -35,7 +35,7 @@ struct RegistrationBody {
 }
 
 /// Workers that were heard of lately.
-#[utoipa::path(get, path = "/v1/workers", tag = "workers",
+#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
         ("limit" = Option<u32>, Query, description = "Most workers of the page, 1 to 1000 (default 100)"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
@@ -52,7 +52,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 }
 
 /// Register a worker, or say its capacity anew.
-#[utoipa::path(put, path = "/v1/workers/{worker}", tag = "workers", request_body = Option<RegistrationBody>,
+#[utoipa::path(put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers", request_body = Option<RegistrationBody>,
     params(("worker" = String, Path, description = "How the worker names itself, at most 128 bytes")),
     responses((status = 200, description = "The worker", body = Worker)),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
@@ -65,7 +65,7 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
 }
 
 /// Give a worker no more jobs.
-#[utoipa::path(post, path = "/v1/workers/{worker}/drain", tag = "workers",
+#[utoipa::path(post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
@@ -74,7 +74,7 @@ async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name):
 }
 
 /// Give a drained worker jobs again.
-#[utoipa::path(post, path = "/v1/workers/{worker}/undrain", tag = "workers",
+#[utoipa::path(post, path = "/v1/workers/{worker}/undrain", operation_id = "undrain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
@@ -83,7 +83,7 @@ async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name
 }
 
 /// Forget a worker that is gone. Its leases end in their time.
-#[utoipa::path(delete, path = "/v1/workers/{worker}", tag = "workers",
+#[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
     responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]

@@ -5,6 +5,7 @@
 //! wrote it.
 
 mod args;
+mod bench;
 mod client;
 mod completions;
 mod context;
@@ -90,6 +91,8 @@ pub enum Command {
     Token(token::Command),
     /// Lease jobs and run a command for each.
     Work(work::Args),
+    /// Measure what the server reaches on this machine.
+    Bench(bench::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
 }
@@ -110,6 +113,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Types(command) => types::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
+        Command::Bench(args) => bench::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
     };
     outcome.unwrap_or_else(|error| {

@@ -107,7 +107,9 @@ mod tests {
     #[test]
     fn the_page_needs_nothing_from_outside() {
         let page = page(&DashboardOptions::default());
-        assert!(!page.contains("http://") && !page.contains("https://"), "{page}");
+        for outside in ["src=", "href=\"http", "@import", "url(", "import "] {
+            assert!(!page.contains(outside), "{outside}");
+        }
         assert!(!page.contains(" style=") && !page.contains(" onclick="), "inline styles and handlers are refused by the policy");
         assert!(page.contains(SCRIPT) && page.contains(STYLE) && !page.contains("{{"), "every part is in its place");
     }

@@ -21,7 +21,8 @@ impl Engine {
     /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that is not the running one; 403 for another's token.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
         let catalog = self.catalog().await?;
-        let mut job = self.recall(std::slice::from_ref(&beat.id)).await?.pop().flatten().ok_or_else(|| Error::no_job(&beat.id))?;
+        let known = self.recall_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
+        let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
         for _ in 0..TRIES {
             if beat.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
                 return Err(Error::no_job(&beat.id));

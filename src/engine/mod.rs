@@ -151,13 +151,20 @@ impl Engine {
     ///
     /// The store's.
     pub async fn recall(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
+        let any: Vec<(JobId, u16)> = ids.iter().map(|id| (id.clone(), 0)).collect();
+        self.recall_attempts(&any).await
+    }
+
+    /// The same, each at least as it was in the attempt beside it: what is remembered of an older one is no answer,
+    /// since another engine may have ended it and begun the next.
+    pub(crate) async fn recall_attempts(&self, attempts: &[(JobId, u16)]) -> Result<Vec<Option<Job>>, Error> {
         let mut found: Vec<Option<Job>> = {
             let running = self.running.lock();
-            ids.iter().map(|id| running.get(id).cloned()).collect()
+            attempts.iter().map(|(id, attempt)| running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()).collect()
         };
-        let missing: Vec<usize> = (0..ids.len()).filter(|i| found[*i].is_none()).collect();
+        let missing: Vec<usize> = (0..attempts.len()).filter(|i| found[*i].is_none()).collect();
         if !missing.is_empty() {
-            let wanted: Vec<JobId> = missing.iter().map(|i| ids[*i].clone()).collect();
+            let wanted: Vec<JobId> = missing.iter().map(|i| attempts[*i].0.clone()).collect();
             for (i, job) in missing.into_iter().zip(self.ports.store.get(&wanted).await?) {
                 found[i] = job;
             }

@@ -159,6 +159,8 @@ struct Plan {
     delta: Delta,
     ended: Vec<JobId>,
     held: BTreeMap<Rule, u64>,
+    /// Whether somebody took jobs, so that what was held is known.
+    searched: bool,
     next_at: Option<Timestamp>,
     again: bool,
     look: Option<Position>,
@@ -187,9 +189,9 @@ impl Engine {
     /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
     /// answers its reports with the error (their repeat is harmless) and ticks again.
     pub async fn tick(&self, queue: &QueueName, memory: &mut Memory, round: Round) -> Result<Ticked, Error> {
-        let ids: Vec<JobId> = round.reports.iter().map(|report| report.id.clone()).collect();
-        let recalled = if ids.is_empty() { Vec::new() } else { self.recall(&ids).await? };
-        let mut known = Known { jobs: ids.into_iter().zip(recalled).collect() };
+        let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled = if attempts.is_empty() { Vec::new() } else { self.recall_attempts(&attempts).await? };
+        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
@@ -231,6 +233,7 @@ impl Engine {
     async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
+            self.collect(queue, &head).await?;
             return Ok(Some(View::new(head, batches, now)));
         }
         if !limits.any() {
@@ -243,6 +246,22 @@ impl Engine {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
             _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches, now))),
         }
+    }
+
+    /// Removes the batches of ticks that died between writing one and naming it. A tick that still means to name
+    /// one wrote it for a later head than this, or will be refused.
+    async fn collect(&self, queue: &QueueName, head: &Head) -> Result<(), Error> {
+        if self.ports.store.flight().is_zero() {
+            return Ok(());
+        }
+        let stored = self.ports.store.batches(queue).await?;
+        let named = |id: &BatchId| head.batches.iter().any(|reference| reference.id == *id);
+        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named(id));
+        let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        if !txns.is_empty() {
+            self.ports.store.commit(txns).await?;
+        }
+        Ok(())
     }
 
     /// A round of a queue without a head: every change on its own.
@@ -319,7 +338,8 @@ impl Engine {
                     answers[index] = Err(Error::no_job(&report.id));
                     break;
                 };
-                if answers[index].as_ref().is_ok_and(|answered| answered.life.revision == job.life.revision) {
+                // Somebody else's write may have led to the same revision: only the same life is ours.
+                if answers[index].as_ref().is_ok_and(|answered| answered.life == job.life) {
                     break;
                 }
                 match self.settle(&job, report, delivery(catalog, &job), now) {
@@ -422,8 +442,12 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
-        let since: BTreeMap<Rule, Timestamp> =
-            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect();
+        // What nobody looked at is held as before.
+        let since: BTreeMap<Rule, Timestamp> = if plan.searched {
+            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+        } else {
+            head.held.clone()
+        };
         let unsent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
@@ -454,6 +478,8 @@ impl Engine {
             writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
             writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
+        } else {
+            view.head.held = since;
         }
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
@@ -710,6 +736,10 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+        if rooms.total() == 0 {
+            return Ok(());
+        }
+        plan.searched = true;
         self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
         if search.limits.queue.partition_by.is_some() {
             return self.scan_partitions(search, admission, plan, &mut rooms).await;

@@ -157,7 +157,7 @@ impl View {
         if !delta.granted.is_empty() {
             let grants = delta.granted.clone();
             let sends = u8::from(!delta.sent);
-            add.push(append(&mut head, grants, delta.check_at, delta.sent, sends));
+            add.push(append(&mut head, 0, grants, delta.check_at, delta.sent, sends));
         }
         self.merge(&mut head, &mut add, &mut remove);
         Prepared { head, add, remove }
@@ -194,7 +194,7 @@ impl View {
                 }
             }
         }
-        add.push(append(head, grants, check_at, true, sends));
+        add.push(append(head, 1, grants, check_at, true, sends));
     }
 
     /// The view after `prepared` was committed.
@@ -229,10 +229,11 @@ impl View {
     }
 }
 
-/// Adds a batch of `grants` to `head` under its next number.
-fn append(head: &mut Head, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) -> GrantBatch {
-    let id = BatchId(head.next_batch);
-    head.next_batch += 1;
+/// Adds a batch of `grants` to `head`, the first or second of its commit. Its number comes from the commit's
+/// nonce: one that counted up would be taken by two ticks at once, and the loser's late write would change what
+/// the winner's head names.
+fn append(head: &mut Head, nth: u64, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) -> GrantBatch {
+    let id = BatchId((head.nonce >> 1) ^ nth);
     head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
     GrantBatch { id, for_head: head.version, grants }
 }

@@ -1,8 +1,11 @@
 //! What a job is: everything that is settled when it is accepted and changes only by PATCH.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
 use url::Url;
 
 use super::{JobId, QueueName, TypeName, retry::Retry};
@@ -12,13 +15,54 @@ use crate::{
 };
 
 /// A value of an attribute: what limits, partitions and searches compare.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
     /// A number; whole numbers print without a fraction.
     Number(serde_json::Number),
     /// A text; booleans become `"true"` and `"false"`.
     Text(String),
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// Reads a [`Value`]; public in the crate for what may be a value or something else.
+pub(crate) struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a number")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(number).map(Value::Number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::Text(text))
+    }
 }
 
 impl Value {

@@ -69,6 +69,8 @@ pub struct Hold {
     pub rule: Rule,
     /// For people.
     pub reason: String,
+    /// Whether it would fit but for what is kept for a candidate before it.
+    pub reserved: bool,
     /// The earliest it can run, where that is known.
     pub earliest_at: Option<Timestamp>,
 }
@@ -149,6 +151,7 @@ impl<'a> Admission<'a> {
         let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
         let weight = u64::from(candidate.weight);
         let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
+        // Reserved for a job that can never fit, a limit would be closed for good.
         if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
             return Verdict::Hold(self.full(never, candidate, &counted));
         }
@@ -214,7 +217,7 @@ impl<'a> Admission<'a> {
         let (index, value, rate, first_at) = spent.next()?;
         let earliest_at = spent.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
         let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
-        Some(Hold { rule: self.constraint(index, value), reason, earliest_at })
+        Some(Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at })
     }
 
     fn bucket(&self, index: usize, value: &str) -> Option<Bucket> {
@@ -240,16 +243,17 @@ impl<'a> Admission<'a> {
             Rule::Constraint(name, Some(value)) => format!("constraint {name} for {value}"),
         };
         let (weight, most, used) = (u64::from(candidate.weight), level.most, level.used);
+        let reserved = most > 0 && used + weight <= most;
         let reason = if most == 0 {
             format!("the limit of {whose} is 0 and admits nothing")
         } else if level.never_fits(weight) {
             format!("its weight {weight} is over the limit {most} of {whose}")
-        } else if used + weight <= most {
+        } else if reserved {
             format!("{used} of {most} of {whose} is in use, and the rest is kept for a job before it")
         } else {
             format!("{used} of {most} of {whose} is in use, and it needs {weight}")
         };
-        Hold { rule, reason, earliest_at: None }
+        Hold { rule, reason, reserved, earliest_at: None }
     }
 
     /// Whether no further candidate (or none that is not critical) can be admitted in this round.
@@ -272,5 +276,5 @@ impl<'a> Admission<'a> {
 }
 
 fn hold(rule: Rule, reason: String) -> Verdict {
-    Verdict::Hold(Hold { rule, reason, earliest_at: None })
+    Verdict::Hold(Hold { rule, reason, reserved: false, earliest_at: None })
 }

@@ -229,12 +229,41 @@ pub enum OnNoAnswer {
 /// Where a type's jobs go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
-#[serde(untagged)]
+#[serde(untagged, try_from = "TargetFields")]
 pub enum TargetConfig {
     /// Pull workers lease them.
     Pull(Pull),
     /// They are posted to a URL.
     Push(Box<Push>),
+}
+
+/// Every field of every kind of target, so that an unknown one is refused by its name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename = "target")]
+struct TargetFields {
+    pull: Option<bool>,
+    url: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    basic_auth: Option<BasicAuth>,
+    signing_secret: Option<Secrets>,
+    encoding: Option<PushEncoding>,
+}
+
+impl TryFrom<TargetFields> for TargetConfig {
+    type Error = &'static str;
+    fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
+        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding } = fields;
+        match (pull, url) {
+            (None, Some(url)) => {
+                let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
+                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding: encoding.unwrap_or_default() })))
+            }
+            (Some(pull), None) if (headers, basic_auth, signing_secret, encoding) == (None, None, None, None) => {
+                Ok(Self::Pull(Pull { pull }))
+            }
+            _ => Err("a target has `url` and what goes with it, or `pull: true` alone"),
+        }
+    }
 }
 
 /// `{"pull": true}`.
@@ -294,7 +323,7 @@ impl std::fmt::Debug for BasicAuth {
 
 /// One secret, or two while one replaces the other.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected one secret, or a list of them")]
 pub enum Secrets {
     /// None.
     #[default]

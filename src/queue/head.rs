@@ -14,7 +14,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The number of a grant batch, unique in its queue.
+/// The number of a grant batch: drawn, so that ticks that race for a head never write the same batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BatchId(pub u64);
 
@@ -35,8 +35,6 @@ pub struct Head {
     pub look: Option<Position>,
     /// The partition that was served last.
     pub turn: Option<String>,
-    /// The next batch's number.
-    pub next_batch: u64,
     /// Token buckets that are not full, by constraint and value.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.

@@ -1,10 +1,16 @@
 //! Matchers: conditions on a job that say whether a constraint counts it.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{
+        self, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 
-use crate::job::{Attributes, TypeName, Value};
+use crate::job::{Attributes, TypeName, Value, spec::ValueVisitor};
 
 /// Conditions that all hold for a job that matches; an empty one matches every job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,7 +41,7 @@ pub struct Matcher {
 }
 
 /// A condition on one value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Condition {
@@ -45,6 +51,49 @@ pub enum Condition {
     In(Vec<Value>),
     /// Everything that is given here holds.
     Test(Box<Test>),
+}
+
+// By hand, because an untagged enum cannot say which comparison it does not know.
+impl<'de> Deserialize<'de> for Condition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Condition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value, a list of values, or an object of comparisons")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Condition, E> {
+                ValueVisitor.visit_bool(value).map(Condition::Equals)
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Condition, E> {
+                ValueVisitor.visit_i64(value).map(Condition::Equals)
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Condition, E> {
+                ValueVisitor.visit_u64(value).map(Condition::Equals)
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Condition, E> {
+                ValueVisitor.visit_f64(value).map(Condition::Equals)
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Condition, E> {
+                ValueVisitor.visit_str(value).map(Condition::Equals)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Condition, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Condition::In)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Condition, A::Error> {
+                Test::deserialize(MapAccessDeserializer::new(map)).map(|test| Condition::Test(Box::new(test)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
 }
 
 /// Comparisons on one value; all that are given hold. An absent value passes only `exists: false`.

@@ -1,6 +1,6 @@
 //! The documents say what is so: their links lead somewhere, and what can be taken from the code is.
 
-use std::{fs, path::Path};
+use std::{fs, net::TcpListener, path::Path, process::Command};
 
 use tidegate::settings;
 
@@ -66,4 +66,31 @@ fn the_table_of_settings_is_the_code_s() {
         return;
     }
     assert_eq!(table, wanted, "run this test with UPDATE_EXPECT=1 to write the table anew");
+}
+
+/// The README's session, run as printed but for the port and for where the program is.
+#[test]
+fn the_session_in_the_readme_runs_as_printed() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, session) = readme.split_once("\n## By hand\n").unwrap();
+    let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
+    let session = session.replace("$PWD/target/release", program.to_str().unwrap()).replace(":8080", &format!(":{port}"));
+    assert!(session.contains(program.to_str().unwrap()) && session.contains(&port.to_string()), "{session}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let ran = Command::new("bash")
+        .args(["-c", &format!("set -eu; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{session}")])
+        .env("TIDEGATE_LISTEN", format!("127.0.0.1:{port}"))
+        .env("TIDEGATE_URL", format!("http://127.0.0.1:{port}"))
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{:?}\n{out}\n{err}", ran.status);
+    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
 }

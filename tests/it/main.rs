@@ -6,4 +6,5 @@ mod demo;
 mod docs;
 mod faults;
 mod server;
+mod simulation;
 mod sqlite_store;

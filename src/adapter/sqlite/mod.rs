@@ -129,6 +129,10 @@ impl SqliteStore {
         if let Some(pages) = pages {
             db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;
         }
+        if temporary.is_some() {
+            // Nothing outlives it, so nothing waits for the disk.
+            db.pragma_update(None, "synchronous", "OFF").map_err(|error| fault(error.into()))?;
+        }
         let names = Names::read(&db).map_err(fault)?;
         let counts = read_counts(&db).map_err(fault)?;
         let shared = Arc::new(Shared { names: RwLock::new(Arc::new(names.clone())), counts: Mutex::new(counts), items: AtomicU64::new(1) });
@@ -162,8 +166,11 @@ impl Readers {
         };
         db.prepare_cached("BEGIN")?.execute([])?;
         let answer = read(&db);
-        db.prepare_cached("COMMIT")?.execute([])?;
-        self.idle.lock().push(db);
+        // Where the end fails the answer tells why, and the connection is not used again.
+        let ended = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([]));
+        if ended.is_ok() {
+            self.idle.lock().push(db);
+        }
         answer
     }
 }

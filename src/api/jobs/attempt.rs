@@ -83,7 +83,7 @@ pub struct ReportBody<'a> {
 
 impl ReportBody<'_> {
     /// The same report, about the job in the path.
-    fn about(mut self, path: JobPath) -> Result<Self, Problem> {
+    fn about(mut self, path: &JobPath) -> Result<Self, Problem> {
         if self.id.get_or_insert_with(|| path.id.clone()) != &path.id {
             return Err(Problem::invalid("id", "differs from the id in the path"));
         }
@@ -108,7 +108,7 @@ impl ReportBody<'_> {
                 }
                 let most = api.options.max_data_bytes;
                 Verdict::Succeeded {
-                    result: self.result.map(|raw| body.payload(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
+                    result: self.result.map(|raw| body.checked(raw, "result", most)).transpose()?.map(crate::job::Body::Inline),
                 }
             }
             Status::Failed => {
@@ -118,7 +118,7 @@ impl ReportBody<'_> {
                 if self.message.as_ref().is_some_and(|message| message.len() > MOST_MESSAGE) {
                     return Err(Problem::invalid("message", format!("must have at most {MOST_MESSAGE} bytes")));
                 }
-                let details = self.error.map(|raw| details(&body.payload(raw, "error", MOST_DETAILS)?)).transpose()?;
+                let details = self.error.map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?)).transpose()?;
                 let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details };
                 Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
@@ -138,16 +138,16 @@ fn details(payload: &Payload) -> Result<String, Problem> {
 /// Report the result of an attempt.
 ///
 /// The same report again is a harmless 200; one for an attempt that is not running is 409 and changes nothing.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}", tag = "workers", request_body = ReportBody,
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}", operation_id = "report", tag = "workers", request_body = ReportBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_running`: the attempt is not the running one"),
+        (status = 409, description = "`stale_attempt`: the attempt is not the running one"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn report(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: ReportBody<'_> = body.read()?;
-    let report = ask.about(path)?.into_report(&body, &api, token)?;
+    let report = ask.about(&path)?.into_report(&body, &api, token)?;
     let answer = api.server.report(vec![report]).await.pop();
     let job = answer.unwrap_or_else(|| Err(crate::engine::Error::Internal("a report has no answer".into())))?;
     Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Small)).etag(job.life.revision.0).into_response())
@@ -179,12 +179,12 @@ pub struct BeatView {
 }
 
 /// Extend an attempt's lease, say how far it is, and learn of a cancel.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", tag = "workers", request_body = HeartbeatBody,
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 200, description = "The lease is extended", body = BeatView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_running`: the attempt is not the running one; stop"),
+        (status = 409, description = "`stale_attempt`: the attempt is not the running one; stop"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn heartbeat(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: HeartbeatBody = body.read()?;

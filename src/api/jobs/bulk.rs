@@ -97,7 +97,7 @@ pub async fn start(api: &Api, accept: Accept, kind: BulkKind, filter: JobFilter)
 }
 
 /// Cancel every job that a filter matches.
-#[utoipa::path(post, path = "/v1/jobs/cancel", tag = "jobs", request_body = BulkBody,
+#[utoipa::path(post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs", request_body = BulkBody,
     responses((status = 202, description = "Under way", body = OperationView)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
@@ -105,7 +105,7 @@ pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, body:
 }
 
 /// Replay every job that a filter matches.
-#[utoipa::path(post, path = "/v1/jobs/replay", tag = "jobs", request_body = BulkBody,
+#[utoipa::path(post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs", request_body = BulkBody,
     responses((status = 202, description = "Under way", body = OperationView)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
@@ -113,7 +113,7 @@ pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, body:
 }
 
 /// How a background operation stands.
-#[utoipa::path(get, path = "/v1/operations/{id}", tag = "jobs",
+#[utoipa::path(get, path = "/v1/operations/{id}", operation_id = "get_operation", tag = "jobs",
     params(("id" = String, Path, description = "The operation's id")),
     responses((status = 200, description = "How it stands", body = OperationView), (status = 404, description = "`operation_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]

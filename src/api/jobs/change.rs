@@ -33,6 +33,7 @@ use crate::{
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JobPatch)]
+#[expect(clippy::option_option, reason = "absent differs from null")]
 pub struct PatchBody<'a> {
     /// The new due time; in the past means now.
     run_at: Option<Timestamp>,
@@ -51,7 +52,7 @@ pub struct PatchBody<'a> {
 }
 
 /// Change a scheduled job.
-#[utoipa::path(patch, path = "/v1/jobs/{type}/{id}", tag = "jobs", request_body = PatchBody,
+#[utoipa::path(patch, path = "/v1/jobs/{type}/{id}", operation_id = "patch_job", tag = "jobs", request_body = PatchBody,
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
@@ -72,7 +73,7 @@ pub async fn patch(
     body: Body,
 ) -> Answer {
     let ask: PatchBody<'_> = body.read()?;
-    let data = ask.data.map(|raw| body.payload(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
@@ -83,7 +84,7 @@ pub async fn patch(
 ///
 /// A scheduled one never runs. A running one is marked: its worker is told at the next heartbeat, and it ends
 /// `cancelled` at its result, its lease's end or its timeout, or at once with `force=true`.
-#[utoipa::path(delete, path = "/v1/jobs/{type}/{id}", tag = "jobs",
+#[utoipa::path(delete, path = "/v1/jobs/{type}/{id}", operation_id = "cancel_job", tag = "jobs",
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
@@ -108,6 +109,7 @@ pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Enqueue>, pat
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayWith)]
+#[expect(clippy::option_option, reason = "absent differs from null")]
 pub struct ReplayBody<'a> {
     /// Other data.
     #[serde(borrow, default, deserialize_with = "present")]
@@ -131,7 +133,7 @@ pub struct ReplayBody<'a> {
 /// Run a job again, as a new job with `replay_of`.
 ///
 /// A scheduled job cannot be replayed: it still will run.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/replay", tag = "jobs", request_body = Option<ReplayBody>,
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/replay", operation_id = "replay_job", tag = "jobs", request_body = Option<ReplayBody>,
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
@@ -140,7 +142,7 @@ pub struct ReplayBody<'a> {
     responses(
         (status = 201, description = "The new job", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_replayable`"),
+        (status = 409, description = "`still_scheduled`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,
@@ -151,7 +153,7 @@ pub async fn replay(
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
     let ask: ReplayBody<'_> = body.read_or_default()?;
-    let data = ask.data.map(|raw| body.payload(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let with = ReplayWith {
         data,
         priority: ask.priority,

@@ -105,7 +105,7 @@ impl NewJobBody<'_> {
             job_type,
             id: self.id,
             idempotency_key: None,
-            data: text.payload(self.data, "data", api.options.max_data_bytes)?,
+            data: text.value(self.data, "data", api.options.max_data_bytes)?,
             priority: self.priority,
             weight: self.weight,
             critical,
@@ -148,13 +148,13 @@ async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body
 /// Enqueue a job.
 ///
 /// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = NewJobBody,
+#[utoipa::path(post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key enqueues nothing; at most 255 bytes")),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "It was enqueued before", body = JobView),
         (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`id_taken`, `idempotency_key_taken`, `correlation_key_taken`; `holder` names the job"),
+        (status = 409, description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; `holder` names the job"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn enqueue(
     State(api): State<Api>,
@@ -173,7 +173,7 @@ pub async fn enqueue(
 /// Enqueue a job under an id of your own.
 ///
 /// The same request again answers 200 with the job as it is now, ended jobs too; another request under that id 409.
-#[utoipa::path(put, path = "/v1/jobs/{type}/{id}", tag = "jobs", request_body = NewJobBody,
+#[utoipa::path(put, path = "/v1/jobs/{type}/{id}", operation_id = "put_job", tag = "jobs", request_body = NewJobBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
@@ -231,7 +231,7 @@ struct BatchItem<'a> {
 ///
 /// Each job has an answer of its own, so that a wrong one does not stop the others. An
 /// `Idempotency-Key` counts per place in the list.
-#[utoipa::path(post, path = "/v1/jobs/batch", tag = "jobs", request_body = BatchBody,
+#[utoipa::path(post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs", request_body = BatchBody,
     params(("Idempotency-Key" = Option<String>, Header, description = "Job n of the list is enqueued under this key followed by #n")),
     responses((status = 200, description = "One answer per job: 201, 200, or an error", body = BatchView)),
     security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]

@@ -30,7 +30,7 @@ async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>
 }
 
 /// A job, by its id.
-#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
+#[utoipa::path(get, path = "/v1/jobs/{id}", operation_id = "get_job_by_id", tag = "jobs",
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "The job, its `ETag` the revision", body = JobView), (status = 404, description = "`job_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -39,7 +39,7 @@ pub async fn by_id(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id
 }
 
 /// A job, by its type and id.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}", tag = "jobs",
+#[utoipa::path(get, path = "/v1/jobs/{type}/{id}", operation_id = "get_job", tag = "jobs",
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
         (status = 200, description = "The job, its `ETag` the revision", body = JobView),
@@ -52,7 +52,7 @@ pub async fn by_type_and_id(State(api): State<Api>, accept: Accept, _: May<Read>
 /// Jobs, newest first by creation.
 ///
 /// A page may be short, even empty, and yet have a `next_cursor`. Bodies over 1 KiB are left out.
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs",
+#[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
         ("type" = Option<String>, Query, description = "Only this type"),
         ("queue" = Option<String>, Query, description = "Only this queue"),
@@ -74,7 +74,7 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
 /// A job's result, waited for if asked.
 ///
 /// The answer is the value itself: null if there is none, it was taken, or (without `wait`) the job has not ended.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/result", tag = "jobs",
+#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/result", operation_id = "get_result", tag = "jobs",
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
@@ -101,7 +101,7 @@ pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: 
 }
 
 /// Why a job waits.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/explain", tag = "jobs",
+#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/explain", operation_id = "explain_job", tag = "jobs",
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "What holds it", body = Explanation), (status = 404, description = "`job_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]

@@ -17,7 +17,7 @@ use super::super::{
 use crate::{
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, QueueName, TypeName,
-        life::{Entry, Failure, Progress, Reason, State, word},
+        life::{Entry, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
     },
@@ -180,7 +180,7 @@ impl<'a> JobView<'a> {
     pub fn with_data(job: &'a Job, data: &Body, encoding: Encoding, bodies: Bodies) -> Self {
         let (spec, life) = (&*job.spec, &job.life);
         let (data, data_bytes) = shown(data, encoding, bodies);
-        let kept = life.result.as_ref().filter(|_| spec.keep_result != KeepResult::Once).map(|result| result.body());
+        let kept = life.result.as_ref().filter(|_| spec.keep_result != KeepResult::Once).map(ResultBody::body);
         let (result, result_bytes) = kept.map_or((None, None), |body| shown(&body, encoding, bodies));
         Self {
             id: &job.id,

@@ -32,8 +32,8 @@ fn in_seconds(at: Timestamp) -> String {
     format!("{}s", at.since(Timestamp::EPOCH).as_secs_f64())
 }
 
-fn result() -> Option<ResultBody> {
-    Some(ResultBody { encoding: Encoding::Json, bytes: bytes::Bytes::from_static(b"1"), object: None })
+fn result() -> ResultBody {
+    ResultBody { encoding: Encoding::Json, bytes: bytes::Bytes::from_static(b"1"), object: None }
 }
 
 fn failed(attempt: u16, next: Next) -> Event {
@@ -92,7 +92,7 @@ impl Scenario {
                 Event::Claim { version, token, worker: None, lease: seconds(lease), granted: true, decided_at }
             }
             ["heartbeat", attempt, "until", until] => Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None },
-            ["succeed", attempt] => Event::Succeed { attempt: number(attempt), result: result() },
+            ["succeed", attempt] => Event::Succeed { attempt: number(attempt), result: Some(result()) },
             ["fail", attempt] => failed(number(attempt), next),
             ["fail", attempt, "for", "good"] => failed(number(attempt), Next::GiveUp),
             ["lease", "over"] => Event::LeaseOver { next, at_most_once: self.at_most_once },
@@ -229,7 +229,7 @@ fn event() -> impl Strategy<Value = Event> {
             decided_at,
         }),
         1 => (attempt(), at()).prop_map(|(attempt, until)| Event::Heartbeat { attempt, until, progress: None }),
-        1 => attempt().prop_map(|attempt| Event::Succeed { attempt, result: result() }),
+        1 => attempt().prop_map(|attempt| Event::Succeed { attempt, result: Some(result()) }),
         2 => (attempt(), next()).prop_map(|(attempt, next)| failed(attempt, next)),
         1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseOver { next, at_most_once }),
         1 => version().prop_map(|version| Event::Revoke { version }),
@@ -355,7 +355,7 @@ fn a_result_is_kept_as_its_job_says() {
             decided_at: Timestamp::EPOCH,
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
-        life = life.apply(&spec, Event::Succeed { attempt: 1, result: result() }, Timestamp::EPOCH).unwrap();
+        life = life.apply(&spec, Event::Succeed { attempt: 1, result: Some(result()) }, Timestamp::EPOCH).unwrap();
         assert_eq!(life.ended(), Some(Outcome::Succeeded));
         (life.result.is_some(), life.wake_at(&spec).unwrap().since(Timestamp::EPOCH).as_secs())
     };

@@ -160,9 +160,9 @@ proptest! {
     }
 
     #[test]
-    fn values_that_are_equal_have_one_text(whole in -1_000_000i64..1_000_000, half in -1e6f64..1e6) {
+    fn values_that_are_equal_have_one_text(whole in -1_000_000i64..1_000_000) {
         let number = |value: serde_json::Value| serde_json::from_value::<Value>(value).unwrap();
         prop_assert_eq!(number(json!(whole)).text(), number(json!(whole as f64)).text());
-        prop_assert_eq!(number(json!(half)).text() == number(json!(whole)).text(), half == whole as f64);
+        prop_assert_ne!(number(json!(whole as f64 + 0.5)).text(), number(json!(whole)).text());
     }
 }

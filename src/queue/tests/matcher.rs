@@ -8,10 +8,11 @@ use crate::{
     queue::matcher::{Matcher, Subject},
 };
 
-/// Asks of a job of type `mail`, priority 100, region `east`, size 3, share 0.5.
+/// Asks of a job of type `mail`, priority 100, region `east`, size 3, share 0.5, vip.
 fn matches(matcher: Value) -> bool {
     let matcher: Matcher = serde_json::from_value(matcher).unwrap();
-    let attributes: Attributes = serde_json::from_value(json!({"region": "east", "size": 3, "share": 0.5, "max": u64::MAX})).unwrap();
+    let attributes: Attributes =
+        serde_json::from_value(json!({"region": "east", "size": 3, "share": 0.5, "vip": true, "max": u64::MAX})).unwrap();
     matcher.matches(Subject { job_type: &"mail".parse().unwrap(), priority: 100, attributes: &attributes })
 }
 
@@ -43,6 +44,7 @@ fn matches(matcher: Value) -> bool {
 #[case::text_compares_by_bytes(json!({"attribute": {"region": {"gt": "eas", "lt": "west"}}}), true)]
 #[case::in_and_prefix(json!({"attribute": {"region": {"in": ["east", "north"], "prefix": "ea"}}}), true)]
 #[case::a_number_has_no_prefix(json!({"attribute": {"size": {"prefix": "3"}}}), false)]
+#[case::a_boolean_is_its_word(json!({"attribute": {"vip": [true], "region": {"in": ["east", false]}}}), true)]
 #[case::all(json!({"all": [{"type": "mail"}, {"priority": 1}]}), false)]
 #[case::any(json!({"any": [{"type": "mail"}, {"priority": 1}]}), true)]
 #[case::none_of_any(json!({"any": [{"priority": 2}, {"priority": 1}]}), false)]

@@ -1,5 +1,6 @@
 //! Tables and properties of who may start now.
 
+mod admission;
 mod check;
 mod matcher;
 mod order;

@@ -66,7 +66,6 @@ fn head(version: u64, batches: &[u64]) -> Head {
         settling_until: Some(at(3)),
         look: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
         turn: Some(String::new()),
-        next_batch: 12,
         buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
         batches: batches.iter().map(named).collect(),
         held: BTreeMap::from([
@@ -174,7 +173,7 @@ pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
         }
     });
     let (head, _) = store.head(&name("mail")).await.expect("the store is well").expect("it was set");
-    assert_eq!((head.version, head.next_batch), (WRITERS * STEPS, WRITERS * STEPS));
+    assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
 }
 
 async fn count_up(store: &dyn JobStore, mut steps: u64) {
@@ -184,7 +183,7 @@ async fn count_up(store: &dyn JobStore, mut steps: u64) {
             None => (Expect::Absent, Head::default()),
         };
         head.version += 1;
-        head.next_batch += 1;
+        head.nonce += 1;
         if matches!(commit(store, vec![Write::SetHead { queue: name("mail"), head, was }]).await, Committed::All) {
             steps -= 1;
         }

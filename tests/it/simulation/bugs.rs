@@ -1,0 +1,104 @@
+//! Planted bugs: ways to break the protocol from outside, to see that the simulation would notice.
+
+use std::time::Duration;
+
+use tidegate::{
+    job::State,
+    port::job_store::{Expect, Txn, Write},
+};
+
+use super::model::Model;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The head is replaced whatever its version is.
+    HeadVersionIgnored,
+    /// A job is replaced whatever its revision is.
+    RevisionIgnored,
+    /// Nobody looks whether the configuration is still the one that was decided under.
+    RequirementDropped,
+    /// A store that writes one by one says that its transactions are atomic.
+    FlightDenied,
+    /// Jobs are claimed before their grants are committed.
+    ClaimsFirst,
+    /// Nobody looks at a grant whose hint was lost.
+    AuditDropped,
+    /// Taking back a grant that nobody claimed uses up an attempt.
+    RevokeUsesAttempt,
+    /// A job is acknowledged and not written.
+    JobsForgotten,
+    /// One engine's clock is an hour ahead.
+    ClockLies,
+    /// Hints name jobs that are still at the granted version.
+    HintsLie,
+}
+
+impl Bug {
+    /// Every one of them, and whether it shows on a store that writes one by one.
+    pub const ALL: [(Self, bool); 10] = [
+        (Self::HeadVersionIgnored, false),
+        (Self::RevisionIgnored, false),
+        (Self::RequirementDropped, true),
+        (Self::FlightDenied, true),
+        (Self::ClaimsFirst, true),
+        (Self::AuditDropped, false),
+        (Self::RevokeUsesAttempt, false),
+        (Self::JobsForgotten, false),
+        (Self::ClockLies, false),
+        (Self::HintsLie, false),
+    ];
+
+    /// What the store says of its writes.
+    pub fn flight(self, flight: Duration) -> Duration {
+        if self == Self::FlightDenied { Duration::ZERO } else { flight }
+    }
+
+    /// Changes writes on their way to the store.
+    pub fn spoil(self, txns: &mut Vec<Txn>, model: &Model) {
+        for txn in txns {
+            if self == Self::ClaimsFirst {
+                let claim = |write: &Write| matches!(write, Write::SetJob { job, .. } if matches!(job.life.state, State::Running(_)));
+                txn.sort_by_key(|write| !claim(write));
+            }
+            txn.retain(|write| match write {
+                Write::RequireItem { .. } => self != Self::RequirementDropped,
+                Write::AddJob(job) => self != Self::JobsForgotten || !job.id.as_str().ends_with('7'),
+                _ => true,
+            });
+            for write in txn {
+                self.spoil_write(write, model);
+            }
+        }
+    }
+
+    fn spoil_write(self, write: &mut Write, model: &Model) {
+        match (self, write) {
+            (Self::HeadVersionIgnored, Write::SetHead { queue, head, was }) => {
+                if let Some(there) = model.heads.get(queue) {
+                    head.version = there.version + 1;
+                    *was = Expect::Is(there.version);
+                }
+            }
+            (Self::RevisionIgnored, Write::SetJob { job, was, .. }) => {
+                if let Some(there) = model.jobs.get(&job.id) {
+                    *was = there.life.revision;
+                    job.life.revision.0 = was.0 + 1;
+                }
+            }
+            (Self::AuditDropped, Write::SetHead { head, .. }) => {
+                for batch in &mut head.batches {
+                    batch.check_at = batch.check_at + Duration::from_hours(10);
+                }
+            }
+            (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {
+                let there = model.jobs.get(&job.id);
+                let waits = |job: &tidegate::job::Job| matches!(job.life.state, State::Scheduled { .. });
+                if there.is_some_and(|there| waits(there) && waits(job) && there.life.run_at() == job.life.run_at()) {
+                    job.life.attempt += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}

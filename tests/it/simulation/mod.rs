@@ -1,0 +1,80 @@
+//! The real engine in a simulated world: several engines tick at once on one store, everything that DESIGN
+//! section 6 names goes wrong, and the invariants are checked after every write.
+//!
+//! A run follows from its seed, which a failure prints. `TIDEGATE_SEEDS=1000` runs more of them, and
+//! `TIDEGATE_SEED=17` that one alone.
+//!
+//! Read [`world`] for who lives there, [`model`] for what must hold, [`scheduler`] for how turns are taken,
+//! [`bugs`] for what would be noticed.
+
+mod bugs;
+mod model;
+mod scheduler;
+mod store;
+mod world;
+
+use bugs::Bug;
+use world::{Plan, World};
+
+/// The seeds to run: as many as the environment says, from `first` on.
+#[allow(clippy::disallowed_methods, reason = "how far a test looks is the caller's affair")]
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    match number("TIDEGATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TIDEGATE_SEEDS").unwrap_or(usual),
+    }
+}
+
+/// Runs `plan`, and prints its seed whatever goes wrong.
+fn run(plan: Plan) {
+    let ran = std::panic::catch_unwind(|| World::run(plan));
+    match ran {
+        Ok(Ok(summary)) => {
+            println!("seed {}: {} steps, {:?}", plan.seed, summary.steps, summary.counts);
+            assert!(summary.counts.get("claims").is_some_and(|claims| *claims > 0), "seed {}: nothing ever ran", plan.seed);
+        }
+        Ok(Err(fault)) => panic!("{fault}"),
+        Err(_) => panic!("seed {}: the engine panicked, see above ({plan:?})", plan.seed),
+    }
+}
+
+#[test]
+fn invariants_hold_whatever_goes_wrong() {
+    for seed in seeds(24) {
+        run(Plan::of(seed));
+    }
+}
+
+#[test]
+fn invariants_hold_on_sqlite_too() {
+    for seed in seeds(6) {
+        run(Plan { sqlite: true, slow: false, ..Plan::of(seed) });
+    }
+}
+
+#[test]
+fn a_seed_fixes_the_whole_run() {
+    let story = |seed| World::run(Plan::of(seed)).unwrap_or_else(|fault| panic!("{fault}")).story;
+    for seed in 0..4 {
+        assert_eq!(story(seed), story(seed), "seed {seed}");
+    }
+}
+
+/// A simulation that finds nothing proves nothing: each of these must be found.
+#[test]
+fn planted_bugs_are_found() {
+    let mut missed = Vec::new();
+    for (bug, slow) in Bug::ALL {
+        let found = (0..40).find_map(|seed| {
+            let plan = Plan { slow, late_limit: slow, light: false, bug: Some(bug), ..Plan::of(seed) };
+            let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()));
+            fault.map(|fault| (seed, fault.lines().next().unwrap_or_default().to_owned()))
+        });
+        match found {
+            Some((seed, fault)) => println!("{bug:?}: seed {seed}, {fault}"),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,691 @@
+//! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::Duration,
+};
+
+use object_store::memory::InMemory;
+use parking_lot::Mutex;
+use tidegate::{
+    adapter::{memory::MemoryStore, sqlite::SqliteStore},
+    engine::{
+        Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+        request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
+    },
+    job::{
+        Job, JobId, Payload, QueueName, TypeName, Value, Version,
+        life::{Failure, Reason},
+        retry::{Backoff, Jitter, Retry},
+    },
+    port::{Work, WorkQueue, job_store::{SharedStore, StoreError}},
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
+        window::Window,
+    },
+    testkit::{builders::name, faults::Faults},
+    time::{Seconds, Timestamp},
+};
+
+use super::{
+    bugs::Bug,
+    model::Model,
+    scheduler::{Mishaps, Scheduler, SharedEntropy, SkewedClock},
+    store::{Watched, Way},
+};
+
+/// How long faults happen.
+const FAULTS: Duration = Duration::from_secs(180);
+/// By when, after them, every job has ended.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long after that every slot is free: the audit's minute, and the ticks around it.
+const AUDIT: Duration = Duration::from_secs(75);
+/// How long a write may be under way on a store that writes one by one.
+const FLIGHT: Duration = Duration::from_secs(5);
+/// The longest pause of a process between two steps: longer than a lease, a claim-by and the audit.
+const LONGEST_PAUSE: Duration = Duration::from_secs(90);
+const ENGINES: usize = 3;
+const TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
+
+/// What kind of world it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// Writes arrive one by one, and a process may die between two of them.
+    pub slow: bool,
+    /// The queue has no limit at first, so no head.
+    pub late_limit: bool,
+    /// Limits hold nobody back: a light load shows what a backlog hides.
+    pub light: bool,
+    /// On SQLite rather than in memory.
+    pub sqlite: bool,
+    pub jobs: usize,
+    pub bug: Option<Bug>,
+}
+
+impl Plan {
+    /// A plan drawn from its seed.
+    pub fn of(seed: u64) -> Self {
+        let late_limit = seed % 4 == 3;
+        Self { seed, slow: seed % 2 == 1, late_limit, light: seed % 5 == 4, sqlite: false, jobs: [30, 60, 150][(seed / 3 % 3) as usize], bug: None }
+    }
+}
+
+/// What is under way between processes.
+#[derive(Default)]
+struct Mail {
+    work: Vec<(Timestamp, Work)>,
+    hints: Vec<(Timestamp, (JobId, Version))>,
+    reports: Vec<(Timestamp, Report)>,
+    jobs: Vec<JobId>,
+}
+
+/// Takes what has arrived by `now`.
+fn arrived<T>(mail: &mut Vec<(Timestamp, T)>, now: Timestamp) -> Vec<T> {
+    let (here, later) = std::mem::take(mail).into_iter().partition(|(at, _)| *at <= now);
+    *mail = later;
+    let here: Vec<(Timestamp, T)> = here;
+    here.into_iter().map(|(_, item)| item).collect()
+}
+
+pub struct World {
+    plan: Plan,
+    scheduler: Arc<Scheduler>,
+    model: Arc<Mutex<Model>>,
+    watched: Arc<Watched>,
+    engines: Mutex<Vec<Arc<Engine>>>,
+    ways: Mutex<Vec<Arc<Way>>>,
+    mail: Mutex<Mail>,
+    quiet_at: Timestamp,
+    queue: QueueName,
+}
+
+/// Carries work badly.
+struct Messages(std::sync::Weak<World>);
+
+#[async_trait::async_trait]
+impl WorkQueue for Messages {
+    async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
+        let Some(world) = self.0.upgrade() else { return Ok(()) };
+        world.scheduler.step().await;
+        let fails = world.bad(0.05);
+        for piece in work {
+            if fails && world.scheduler.happens(0.5) {
+                return Err(StoreError::Unavailable("a message was not taken".into()));
+            }
+            let copies = if world.bad(0.3) { 0 } else { 1 + usize::from(world.bad(0.2)) };
+            for _ in 0..copies {
+                let late = if world.bad(0.2) { 20.0 } else { 0.3 };
+                let at = world.scheduler.now() + world.scheduler.span(late);
+                world.mail.lock().work.push((at, piece.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a run went.
+pub struct Summary {
+    pub counts: BTreeMap<&'static str, u64>,
+    pub steps: u64,
+    /// Everything that was written, in order: two runs of one seed must agree.
+    pub story: u64,
+}
+
+impl World {
+    /// Runs `plan` to its end.
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that was broken, with the end of the story.
+    pub fn run(plan: Plan) -> Result<Summary, String> {
+        let scheduler = Scheduler::new(plan.seed);
+        let model = Arc::new(Mutex::new(Model::default()));
+        let dir = tempfile::tempdir().expect("a directory");
+        let store: SharedStore =
+            if plan.sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
+        let watched =
+            Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
+        let world = Arc::new(Self {
+            plan,
+            quiet_at: scheduler.now() + FAULTS,
+            scheduler,
+            model,
+            watched,
+            engines: Mutex::default(),
+            ways: Mutex::default(),
+            mail: Mutex::default(),
+            queue: name("q"),
+        });
+        world.live()?;
+        world.verdict()
+    }
+
+    fn live(self: &Arc<Self>) -> Result<(), String> {
+        for index in 0..ENGINES {
+            let engine = self.engine(index);
+            self.engines.lock().push(engine);
+        }
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.begin().await });
+        self.scheduler.set_mishaps(Mishaps::default());
+        let start = self.scheduler.now() + Duration::from_secs(1);
+        self.go(start, false)?;
+        self.set_faults(true);
+        for index in 0..ENGINES {
+            self.start_engine(index);
+        }
+        self.start_clients();
+        self.go(self.quiet_at, false)?;
+
+        self.set_faults(false);
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.settle_down().await });
+        let settled = self.scheduler.now() + LONGEST_PAUSE + Duration::from_secs(10);
+        self.go(settled, false)?;
+        self.go(self.scheduler.now() + PATIENCE, true)?;
+        self.go(self.scheduler.now() + AUDIT, false)
+    }
+
+    /// Lets everybody go on until `end`, or until every accepted job has ended.
+    fn go(&self, end: Timestamp, until_ended: bool) -> Result<(), String> {
+        let mut looked = self.scheduler.now();
+        self.scheduler.run(end, || {
+            let now = self.scheduler.now();
+            let mut model = self.model.lock();
+            if now > looked {
+                looked = now;
+                model.look(now, self.quiet_at);
+            }
+            model.broken.is_some() || (until_ended && model.unfinished().is_empty())
+        });
+        self.broken()
+    }
+
+    fn broken(&self) -> Result<(), String> {
+        let mut model = self.model.lock();
+        let Some(fault) = model.broken.take() else { return Ok(()) };
+        let story: Vec<String> = model.trace.iter().cloned().collect();
+        Err(format!("seed {}: {fault}\n{:?}\n{}", self.plan.seed, self.plan, story.join("\n")))
+    }
+
+    fn verdict(&self) -> Result<Summary, String> {
+        self.model.lock().finish();
+        self.broken()?;
+        let model = self.model.lock();
+        let mut story = 0u64;
+        for byte in model.trace.iter().flat_map(|line| line.bytes()) {
+            story = story.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte);
+        }
+        Ok(Summary { counts: model.counts.clone(), steps: self.scheduler.steps(), story })
+    }
+
+    fn set_faults(&self, on: bool) {
+        let mishaps = Mishaps { death: 0.002, pause: 0.01, longest: LONGEST_PAUSE };
+        self.scheduler.set_mishaps(if on { mishaps } else { Mishaps::default() });
+        for way in self.ways.lock().iter() {
+            way.set_faults(if on { STORE_FAULTS } else { Faults::default() });
+        }
+    }
+
+    /// Whether faults still happen.
+    fn faulty(&self) -> bool {
+        self.scheduler.now() < self.quiet_at
+    }
+
+    /// Whether something bad of this probability happens.
+    fn bad(&self, probability: f64) -> bool {
+        self.faulty() && self.scheduler.happens(probability)
+    }
+
+    /// A new engine process at place `index`: its own way to the store, clock and caches.
+    fn engine(self: &Arc<Self>, index: usize) -> Arc<Engine> {
+        let flight = if self.plan.slow { FLIGHT } else { Duration::ZERO };
+        let flight = self.plan.bug.map_or(flight, |bug| bug.flight(flight));
+        let way = Way::new(&self.watched, self.plan.seed ^ self.scheduler.steps(), flight, self.plan.bug);
+        let faulty = self.faulty() && self.scheduler.steps() > 0;
+        way.set_faults(if faulty { STORE_FAULTS } else { Faults::default() });
+        self.ways.lock().push(Arc::clone(&way));
+        let lies = self.plan.bug == Some(Bug::ClockLies) && index == 0;
+        let skew_millis = if lies { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
+        let ports = Ports {
+            store: way,
+            objects: Arc::new(InMemory::new()),
+            work: Arc::new(Messages(Arc::downgrade(self))),
+            clock: Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis }),
+            entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
+        };
+        Arc::new(Engine::new(ports, Rules::default()))
+    }
+
+    fn any_engine(&self) -> Arc<Engine> {
+        let index = self.scheduler.draw(ENGINES);
+        Arc::clone(&self.engines.lock()[index])
+    }
+
+    /// Starts what an engine does of its own; if it dies, a fresh one takes its place.
+    fn start_engine(self: &Arc<Self>, index: usize) {
+        let (world, heir) = (Arc::clone(self), Arc::clone(self));
+        let reborn = move || {
+            heir.model.lock().count("deaths");
+            let engine = heir.engine(index);
+            heir.engines.lock()[index] = engine;
+            heir.start_engine(index);
+        };
+        self.scheduler.spawn_with_heir(async move { world.tick(index).await }, reborn);
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.sweep(index).await });
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.deliver().await });
+    }
+
+    /// The first configuration.
+    async fn begin(self: Arc<Self>) {
+        let engine = self.any_engine();
+        let config = if self.plan.late_limit { QueueConfig::default() } else { self.limits() };
+        assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
+        for job_type in TYPES {
+            assert!(self.put_type(&engine, job_type, None).await, "without faults a type can be configured");
+        }
+    }
+
+    async fn put_queue(&self, engine: &Engine, config: QueueConfig) -> bool {
+        match engine.put_queue(&self.queue, config, None).await {
+            Ok((item, _)) => {
+                self.model.lock().promise(&self.queue, item.version);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    async fn put_type(&self, engine: &Engine, job_type: &str, concurrency: Option<u32>) -> bool {
+        let once = job_type.ends_with("once");
+        let target = job_type.starts_with("push").then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+        let config = TypeConfig {
+            queue: self.queue.clone(),
+            target,
+            delivery: if once { Delivery::AtMostOnce } else { Delivery::AtLeastOnce },
+            concurrency,
+            timeout_seconds: Seconds::new(60),
+            response_timeout_seconds: Seconds::new(10),
+            lease_seconds: Seconds::new(15),
+            retry: Retry::Exponential(Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(8), jitter: Jitter::Full }),
+            ..TypeConfig::default()
+        };
+        engine.put_type(&name(job_type), config, None).await.is_ok()
+    }
+
+    /// Some limits.
+    fn limits(&self) -> QueueConfig {
+        let s = &self.scheduler;
+        if self.plan.light {
+            return QueueConfig { concurrency: Some(200), ..QueueConfig::default() };
+        }
+        let mut constraints = Vec::new();
+        if s.happens(0.5) {
+            constraints.push(Constraint {
+                name: "tenant".into(),
+                matcher: Default::default(),
+                per: Some("tenant".into()),
+                concurrency: Some(s.pick(&[1, 2, 3, 4])),
+                rate: None,
+            });
+        }
+        if s.happens(0.4) {
+            let rate = Rate { count: s.pick(&[1, 2, 5]), per_seconds: Seconds::new(s.pick(&[1, 3])), burst: s.pick(&[None, Some(3)]) };
+            constraints.push(Constraint {
+                name: "rate".into(),
+                matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": "east"}})).expect("a matcher"),
+                per: s.happens(0.5).then(|| "tenant".into()),
+                concurrency: s.happens(0.3).then_some(3),
+                rate: Some(rate),
+            });
+        }
+        let order = s.pick(&[OrderKind::Time, OrderKind::Priority]);
+        QueueConfig {
+            concurrency: s.pick(&[None, Some(0), Some(1), Some(2), Some(4), Some(4), Some(6), Some(9)]),
+            order,
+            order_step_seconds: Seconds::new(s.pick(&[0, 5, 60])),
+            ageing_seconds: (order == OrderKind::Priority && s.happens(0.5)).then(|| Seconds::new(1)),
+            partition_by: s.happens(0.5).then(|| "tenant".into()),
+            constraints,
+        }
+    }
+
+    /// Ticks until the end of the run.
+    async fn tick(self: Arc<Self>, index: usize) {
+        let mut memory = Memory::default();
+        loop {
+            let engine = Arc::clone(&self.engines.lock()[index]);
+            let now = self.scheduler.now();
+            let (reports, released) = {
+                let mut mail = self.mail.lock();
+                let reports = arrived(&mut mail.reports, now);
+                let released = arrived(&mut mail.hints, now);
+                (reports, released)
+            };
+            let asks = self.asks();
+            let kept = reports.clone();
+            let round = Round { reports, released, asks };
+            let again = match engine.tick(&self.queue, &mut memory, round).await {
+                Ok(ticked) => {
+                    for (report, answer) in kept.iter().zip(&ticked.reports) {
+                        self.check_answer(report, answer);
+                    }
+                    for claimed in ticked.claimed {
+                        self.start(claimed.job);
+                    }
+                    self.model.lock().count("ticks");
+                    ticked.again
+                }
+                Err(_) => {
+                    // The callers send their reports again, if they live.
+                    let again = kept.into_iter().filter(|_| !self.bad(0.3)).map(|report| (now + Duration::from_secs(1), report));
+                    let again: Vec<_> = again.collect();
+                    self.mail.lock().reports.extend(again);
+                    false
+                }
+            };
+            if self.bad(0.03) {
+                memory = Memory::default();
+            }
+            if !again {
+                let nap = self.scheduler.span(1.5);
+                self.scheduler.sleep(nap + Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// A report of the running attempt is never refused, and one that was taken is recorded.
+    fn check_answer(&self, report: &Report, answer: &Result<Job, Error>) {
+        let mut model = self.model.lock();
+        let Some(job) = model.jobs.get(&report.id) else { return };
+        let running = job.life.attempt == report.attempt && job.life.running().is_some();
+        let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
+        match answer {
+            Ok(_) if !recorded => model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt)),
+            Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
+            _ => {}
+        }
+    }
+
+    /// Who takes jobs at this moment.
+    fn asks(&self) -> Vec<Ask> {
+        let types = |prefix: &str| TYPES.iter().filter(|of| of.starts_with(prefix)).map(|of| name::<TypeName>(of)).collect::<Vec<_>>();
+        let ask = |types, room, hand| Ask { types, room, worker: Some("worker".into()), lease: None, hand };
+        let mut asks = Vec::new();
+        let busy = !self.faulty();
+        if busy || self.scheduler.happens(0.7) {
+            asks.push(ask(types("push"), 1 + self.scheduler.draw(4) as u32, Hand::Send));
+        }
+        if busy || self.scheduler.happens(0.4) {
+            asks.push(ask(types("pull"), 1 + self.scheduler.draw(3) as u32, Hand::Claim));
+        }
+        asks
+    }
+
+    /// Sweeps until the end of the run.
+    async fn sweep(self: Arc<Self>, index: usize) {
+        loop {
+            let nap = self.scheduler.span(4.0);
+            self.scheduler.sleep(nap + Duration::from_millis(500)).await;
+            let engine = Arc::clone(&self.engines.lock()[index]);
+            if let Ok(swept) = engine.sweep().await {
+                for (job, version) in swept.changed {
+                    self.hint(&job, version);
+                }
+            }
+        }
+    }
+
+    /// Tells the ticks that a job left a version; or that gets lost.
+    fn hint(&self, job: &Job, version: Version) {
+        let lies = self.plan.bug == Some(Bug::HintsLie);
+        if job.life.version == version && !lies {
+            return;
+        }
+        for _ in 0..=usize::from(self.bad(0.3)) {
+            if !self.bad(0.3) {
+                let late = self.scheduler.span(if self.bad(0.3) { 40.0 } else { 1.0 });
+                let version = if lies { job.life.version } else { version };
+                self.mail.lock().hints.push((self.scheduler.now() + late, (job.id.clone(), version)));
+            }
+        }
+    }
+
+    /// Takes work that was sent, and claims it, until the end of the run.
+    async fn deliver(self: Arc<Self>) {
+        loop {
+            let nap = self.scheduler.span(0.6);
+            self.scheduler.sleep(nap + Duration::from_millis(20)).await;
+            let mut work = arrived(&mut self.mail.lock().work, self.scheduler.now());
+            if work.is_empty() {
+                continue;
+            }
+            let later = work.split_off(work.len().min(4));
+            let now = self.scheduler.now();
+            self.mail.lock().work.extend(later.into_iter().map(|work| (now, work)));
+            let engine = self.any_engine();
+            match engine.claim(&work, Some("deliverer")).await {
+                Ok(claimed) => claimed.into_iter().flatten().for_each(|job| self.start(job)),
+                // The messages come again.
+                Err(_) if !self.bad(0.3) => self.mail.lock().work.extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A worker starts an attempt; or never hears of it.
+    fn start(self: &Arc<Self>, job: Job) {
+        self.model.lock().count("attempts");
+        if self.bad(0.1) {
+            return;
+        }
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.work(job).await });
+    }
+
+    async fn work(self: Arc<Self>, job: Job) {
+        let s = &self.scheduler;
+        let run = job.life.running().expect("it was claimed").clone();
+        let took = if self.faulty() { s.pick(&[0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]) } else { 0.5 };
+        let end = s.now() + Duration::from_millis((took * 1000.0) as u64);
+        let beats = s.happens(0.5);
+        while s.now() < end {
+            let next = if beats { end.min(s.now() + Duration::from_secs(4)) } else { end };
+            s.sleep_until(next).await;
+            if beats && s.now() < end {
+                let beat = Heartbeat {
+                    id: job.id.clone(),
+                    job_type: None,
+                    attempt: job.life.attempt,
+                    token: Some(run.token),
+                    lease_seconds: None,
+                    progress: None,
+                };
+                if matches!(self.any_engine().heartbeat(beat).await, Err(Error::Conflict { code: "stale_attempt", .. })) {
+                    let model = self.model.lock();
+                    let there = model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
+                    drop(model);
+                    assert_ne!(there, Some(true), "a running attempt's sign of life was refused");
+                    break;
+                }
+            }
+        }
+        if self.bad(0.15) {
+            return;
+        }
+        let verdict = if !self.faulty() || s.happens(0.7) {
+            Verdict::Succeeded { result: None }
+        } else {
+            let failure = Failure::new(Reason::Failed, "it failed");
+            Verdict::Failed { failure, retryable: s.happens(0.8), least_wait: Duration::ZERO }
+        };
+        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: Some(run.token), verdict };
+        for _ in 0..=usize::from(self.bad(0.3)) {
+            let late = if self.bad(0.2) { s.span(60.0) } else { s.span(0.1) };
+            self.mail.lock().reports.push((s.now() + late, report.clone()));
+        }
+    }
+
+    fn start_clients(self: &Arc<Self>) {
+        for index in 0..self.plan.jobs {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64() * 0.8);
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.enqueue(index).await;
+            });
+        }
+        for _ in 0..self.plan.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.meddle().await;
+            });
+        }
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.own().await });
+    }
+
+    async fn enqueue(&self, index: usize) {
+        let s = &self.scheduler;
+        let now = s.now();
+        let mut job = NewJob::new(name(TYPES[s.draw(TYPES.len())]), Payload::null());
+        job.id = Some(name(&format!("j{index}")));
+        job.priority = Some(s.pick(&[1, 5, 100]));
+        job.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
+        job.critical = s.happens(0.1);
+        job.attributes.insert("tenant".into(), Value::Text(s.pick(&["a", "b", "c"]).into()));
+        if s.happens(0.5) {
+            job.attributes.insert("region".into(), Value::Text(s.pick(&["east", "west"]).into()));
+        }
+        job.run_at = s.pick(&[None, None, Some(5), Some(20)]).map(|later| now + Duration::from_secs(later));
+        job.expires_at = s.happens(0.1).then(|| now + Duration::from_secs(10) + s.span(60.0));
+        job.deadline_seconds = s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
+        job.windows = s.happens(0.15).then(every_other_minute);
+        job.callback_url = (!self.plan.slow && s.happens(0.3)).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
+        job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
+        for _ in 0..4 {
+            let answer = self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
+            match answer {
+                Ok(enqueued) => {
+                    if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
+                        self.model.lock().accept(&enqueued.job.id);
+                        self.mail.lock().jobs.push(enqueued.job.id);
+                    }
+                    return;
+                }
+                Err(Error::Unavailable { .. }) => s.sleep(Duration::from_millis(300)).await,
+                Err(Error::Conflict { .. } | Error::Invalid { .. }) => return,
+                Err(error) => panic!("an enqueue was answered with {error:?}"),
+            }
+        }
+    }
+
+    /// A client changes, cancels or asks about some job.
+    async fn meddle(&self) {
+        let s = &self.scheduler;
+        let jobs = self.mail.lock().jobs.clone();
+        if jobs.is_empty() {
+            return;
+        }
+        let id = &jobs[s.draw(jobs.len())];
+        let engine = self.any_engine();
+        match s.draw(4) {
+            0 => {
+                let run_at = s.pick(&[None, Some(0), Some(4), Some(15)]).map(|later| s.now() + Duration::from_secs(later));
+                let patch = JobPatch { run_at, priority: s.happens(0.5).then_some(2), ..JobPatch::default() };
+                if let Ok((before, after)) = engine.patch(id, None, patch, None).await {
+                    self.hint(&after, before.life.version);
+                }
+            }
+            1 => {
+                let force = s.happens(0.4);
+                if let Ok((before, cancelled)) = engine.cancel(id, None, force).await {
+                    self.hint(&cancelled.job, before.life.version);
+                }
+            }
+            2 => {
+                if let Ok((before, after)) = engine.drop_job(id, "purged").await {
+                    self.hint(&after, before.life.version);
+                }
+            }
+            _ => {
+                if let Ok(explained) = engine.explain(id, None, |_| true).await
+                    && explained.state == "scheduled"
+                {
+                    assert!(explained.held_by.is_some(), "a waiting job has an explanation: {explained:?}");
+                }
+            }
+        }
+    }
+
+    /// The owner changes limits, live.
+    async fn own(self: Arc<Self>) {
+        let s = &self.scheduler;
+        if self.plan.late_limit {
+            s.sleep(Duration::from_secs(40) + s.span(40.0)).await;
+        }
+        loop {
+            let engine = self.any_engine();
+            match s.draw(4) {
+                0 | 1 => {
+                    let limits = self.limits();
+                    self.put_queue(&engine, limits).await;
+                }
+                2 => {
+                    let paused = s.happens(0.4);
+                    if let Ok(item) = engine.pause_queue(&self.queue, paused).await {
+                        self.model.lock().promise(&self.queue, item.version);
+                    }
+                }
+                _ => {
+                    let most = s.pick(&[None, Some(1), Some(3)]);
+                    self.put_type(&engine, s.pick(&TYPES), most).await;
+                }
+            }
+            s.sleep(Duration::from_secs(5) + s.span(40.0)).await;
+            if !self.faulty() {
+                return;
+            }
+        }
+    }
+
+    /// Sets limits that let everything through in the end.
+    async fn settle_down(self: Arc<Self>) {
+        // Whoever was paused before the faults ended may still write.
+        self.scheduler.sleep(LONGEST_PAUSE).await;
+        let engine = self.any_engine();
+        let constraint = Constraint {
+            name: "tenant".into(),
+            matcher: Default::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(5),
+            rate: None,
+        };
+        let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], ..QueueConfig::default() };
+        assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
+        engine.pause_queue(&self.queue, false).await.expect("without faults a queue can be resumed");
+        for job_type in TYPES {
+            assert!(self.put_type(&engine, job_type, Some(6)).await, "without faults a type can be configured");
+        }
+    }
+}
+
+/// How often what goes wrong with an engine's way to the store.
+const STORE_FAULTS: Faults = Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.0, reads: 0.01 };
+
+/// Open in every other minute of the first half hour of the day.
+fn every_other_minute() -> Vec<Window> {
+    (0..15)
+        .map(|n| {
+            let (from, to) = (format!("00:{:02}", 2 * n), format!("00:{:02}", 2 * n + 1));
+            serde_json::from_value(serde_json::json!({"from": from, "to": to})).expect("a window")
+        })
+        .collect()
+}
