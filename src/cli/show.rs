@@ -156,8 +156,8 @@ fn finish(mut table: Table) -> String {
 /// The words that matter most to an operator have a colour.
 fn tinted(look: Look, text: String) -> Cell {
     let color = match text.as_str() {
-        "failed" | "expired" | "dropped" => Some(Color::Red),
-        "succeeded" => Some(Color::Green),
+        "failed" | "expired" | "dropped" | "NO" => Some(Color::Red),
+        "succeeded" | "yes" => Some(Color::Green),
         "running" => Some(Color::Cyan),
         "cancelled" | "paused" => Some(Color::Yellow),
         _ => None,

@@ -3,6 +3,7 @@
 mod architecture;
 mod cases;
 mod conformance;
+mod demo;
 mod docs;
 mod faults;
 mod server;

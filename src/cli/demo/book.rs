@@ -12,11 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::plan::{Errand, Kind, RANKED, SHOP};
-use crate::{
-    adapter::system::SystemClock,
-    port::Clock as _,
-    time::Timestamp,
-};
+use crate::{adapter::system::SystemClock, port::Clock as _, time::Timestamp};
 
 /// The book of all workers.
 #[derive(Debug, Default)]

@@ -59,10 +59,14 @@ impl Live {
         ));
     }
 
-    /// Says something above the bars.
-    pub fn say(&self, line: &str) {
-        // Where nothing is drawn, nothing is lost but the news of the moment.
-        let _ = self.bars.println(line);
+    /// Says something above the bars, if there are any.
+    pub fn say(&self, line: &str, ctx: &Context) {
+        if self.bars.is_hidden() {
+            ctx.note(line);
+        } else {
+            // A terminal that cannot be written to shows no bars either.
+            let _ = self.bars.println(line);
+        }
     }
 
     /// Takes the bars away.

@@ -23,7 +23,11 @@ use std::{collections::HashMap, io::IsTerminal as _, path::PathBuf, sync::Arc, t
 
 use anyhow::Context as _;
 use serde_json::json;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::Instant,
+};
 
 use super::{
     Context, ExitCode, args,
@@ -66,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     keep: bool,
     /// The lateness of delayed jobs that is fine at the 99th percentile.
-    #[arg(long, value_name = "SPAN", default_value = "100ms", value_parser = args::span)]
+    #[arg(long, value_name = "SPAN", default_value = "250ms", value_parser = args::span)]
     lateness: Seconds,
     /// Give up waiting for the jobs' ends after this long [default: a minute, and more for more jobs].
     #[arg(long, value_name = "SPAN", value_parser = args::span)]
@@ -83,15 +87,16 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut workers = JoinSet::new();
     let played = tokio::select! {
         played = play(&args, &mut home, &mut workers, ctx) => played,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        told = stop() => told.and(Err(anyhow::anyhow!("interrupted"))),
     };
-    let (code, kept) = match &played {
-        Ok(played) => (tell(played, &home, ctx)?, args.keep || (std::io::stdin().is_terminal() && !ctx.json())),
-        Err(_) => (ExitCode::Refused, false),
-    };
-    if kept {
-        ctx.note("\nThe server and the workers go on. Ctrl-C ends them.");
-        tokio::signal::ctrl_c().await?;
+    let mut code = ExitCode::Refused;
+    if let Ok(played) = &played {
+        let goes_on = args.keep || (std::io::stdin().is_terminal() && !ctx.json());
+        code = tell(played, &home, goes_on, ctx)?;
+        if goes_on {
+            ctx.note("\nThe server and the workers go on. Ctrl-C ends them.");
+            stop().await?;
+        }
     }
     workers.shutdown().await;
     // What went wrong is in the data.
@@ -101,6 +106,16 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     home.close(keep_data).await;
     played.map(|_| code)
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        done = tokio::signal::ctrl_c() => done?,
+    }
+    Ok(())
 }
 
 /// What came of it.
@@ -122,7 +137,8 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
     let run = format!("demo-{:x}", started.millis());
     let plan: Arc<[Planned]> = plan::mix(&run, args.jobs.into()).into();
     ctx.note(format_args!(
-        "server   {} on {} ({})\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a tenant\n",
+        "server   {} on {} ({})\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
+         tenant; about {} s\n",
         home.url(),
         home.data.display(),
         if args.kill { "a process of its own, to be killed" } else { "in this process" },
@@ -133,6 +149,7 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         plan::SHOP,
         plan::LIMIT,
         plan::TENANT_LIMIT,
+        12 + plan.len() / 50,
     ));
     let accepted = Arc::default();
     let producer = Producer { client: client.clone(), accepted: Arc::clone(&accepted) };
@@ -157,14 +174,16 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         live.show(ended, &book.read(Pages::clone), shop.status.map_or(0, |status| status.running_weight));
         if producing.is_finished() {
             // A refusal is a fault of the mix, not of a job: nothing more will come.
-            if let Ok(done) = (&mut producing).await { done? }
+            if let Ok(done) = (&mut producing).await {
+                done?
+            }
             producing = tokio::spawn(async { Ok(()) });
         }
         if accepted.lock().done && ended + waits == plan.len() {
             break;
         }
         if args.kill && kills == 0 && ended * 3 > plan.len() {
-            live.say("  kill -9 of the server, and start it again");
+            live.say("  kill -9 of the server, and a new one on the same data", ctx);
             home.kill_and_restart(&client).await?;
             kills += 1;
         }
@@ -221,18 +240,23 @@ async fn until_answered<'a>(request: impl Fn() -> Request<'a>) -> Result<Answer,
 }
 
 /// Tells the table, and how to go on.
-fn tell(played: &Played, home: &Home, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let kept = played.rows.iter().all(|row| row.ok);
-    let code = if kept { ExitCode::Ok } else { ExitCode::Refused };
+fn tell(played: &Played, home: &Home, goes_on: bool, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let broken = played.rows.iter().filter(|row| !row.ok).count();
+    let code = if broken == 0 { ExitCode::Ok } else { ExitCode::Refused };
     if ctx.json() {
-        let seconds = played.took.as_secs_f64();
-        ctx.print(json!({"ok": kept, "jobs": played.jobs, "seconds": seconds, "url": home.url(), "rows": played.rows}))?;
+        let (ok, seconds) = (broken == 0, played.took.as_secs_f64());
+        ctx.print(json!({"ok": ok, "jobs": played.jobs, "seconds": seconds, "url": home.url(), "rows": played.rows}))?;
         return Ok(code);
     }
     ctx.print(rows(ctx.look, &played.rows))?;
-    let broken = played.rows.iter().filter(|row| !row.ok).count();
-    let said = if kept { format!("All {} hold.", played.rows.len()) } else { format!("{broken} of {} do not hold.", played.rows.len()) };
-    ctx.print(format_args!("\n{said} {} jobs in {}.\n\n{}", played.jobs, show::took(played.took), by_hand(played, home)))?;
+    let count = played.rows.len();
+    let said = if broken == 0 { format!("All {count} promises were kept.") } else { format!("{broken} of {count} promises were BROKEN.") };
+    ctx.print(format_args!("\n{said} {} jobs in {}.\n", played.jobs, show::took(played.took)))?;
+    if goes_on {
+        ctx.print(by_hand(played, home))?;
+    } else {
+        ctx.print("`tidegate demo --keep` goes on serving, to look around; `tidegate serve` starts with nothing in it.")?;
+    }
     Ok(code)
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     book::{Pages, Scope, Start, percentile},
-    plan::{Fate, Kind, LEASE, LIMIT, LONE, PACED, Planned, RANKED, RATE, SHOP, TENANT_LIMIT, Timing},
+    plan::{Fate, Kind, LIMIT, LONE, PACED, Planned, RANKED, RATE, SHOP, TENANT_LIMIT, Timing},
     producer::Accepted,
     web,
 };
@@ -68,6 +68,7 @@ pub struct Evidence<'a> {
 /// The table.
 pub fn table(evidence: &Evidence<'_>) -> Vec<Row> {
     let mut rows = evidence.fates();
+    rows.extend(evidence.kill());
     rows.extend(evidence.limits());
     rows.extend(evidence.times());
     rows.extend(evidence.attempts());
@@ -111,7 +112,8 @@ impl<'a> Evidence<'a> {
 
     /// Whether a kill may have cost this job an attempt, so that it may not end as planned.
     fn excused(&self, planned: &Planned, job: &Job) -> bool {
-        let lost = |entry: &Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout" | "unknown"));
+        let lost =
+            |entry: &Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout" | "unknown"));
         self.kills > 0 && job.history.iter().any(lost) && !matches!(planned.fate, Fate::Waits | Fate::Expires)
     }
 
@@ -119,44 +121,63 @@ impl<'a> Evidence<'a> {
     fn fates(&self) -> Vec<Row> {
         let waits = self.with(Fate::Waits).count();
         let accepted = self.acknowledged().count();
-        let ended = self.acknowledged().filter_map(|job| self.job(job)).filter(|job| !matches!(job.state.as_str(), "scheduled" | "running"));
+        let ended =
+            self.acknowledged().filter_map(|job| self.job(job)).filter(|job| !matches!(job.state.as_str(), "scheduled" | "running"));
         let mut states: BTreeMap<&str, usize> = BTreeMap::new();
         for job in ended {
             *states.entry(&job.state).or_default() += 1;
         }
         let said: Vec<String> = states.iter().map(|(state, jobs)| format!("{jobs} {state}")).collect();
-        let whole = states.values().sum::<usize>() == accepted - waits && accepted == self.plan.len();
-        let mut rows = vec![row("every accepted job ended", format!("{} of {accepted}, {waits} wait", self.plan.len() - waits), said.join(", "), whole)];
+        let ended: usize = states.values().sum();
+        let whole = ended == accepted - waits && accepted == self.plan.len() && self.jobs.len() == accepted;
+        let promise = format!("{}, and {waits} wait", self.plan.len() - waits);
+        let mut rows = vec![row("every accepted job ended", promise, format!("{ended}: {}", said.join(", ")), whole)];
 
-        let unlike = |planned: &&Planned| {
-            let job = self.job(planned);
-            !job.is_some_and(|job| job.state == planned.fate.state() || self.excused(planned, job))
-        };
-        rows.push(equal("jobs that ended otherwise than planned", 0, self.acknowledged().filter(unlike).count(), ""));
+        let unlike = |planned: &&Planned| self.job(planned).is_none_or(|job| job.state != planned.fate.state());
+        let unlike: Vec<&Planned> = self.acknowledged().filter(unlike).collect();
+        let excused = unlike.iter().filter(|planned| self.job(planned).is_some_and(|job| self.excused(planned, job))).count();
+        let said = if excused > 0 { format!("{}, {excused} of them by the kill", unlike.len()) } else { unlike.len().to_string() };
+        rows.push(row("jobs that ended otherwise than planned", "0", said, unlike.len() == excused));
         let (sent, known) = self.accepted.repeats;
-        let twice = format!("{known} known");
-        rows.push(row("handed in again under the same id", format!("{sent} known"), twice, sent == known));
+        rows.push(row("handed in again under the same id", format!("{sent} known"), format!("{known} known"), sent == known && sent > 0));
         let told: HashSet<&str> = self.explained.iter().filter_map(|why| Some(why.held_by.as_ref()?.kind.as_str())).collect();
         let until = self.explained.iter().filter_map(|why| why.earliest_at).min();
         let mut told: Vec<&str> = told.into_iter().collect();
         told.sort_unstable();
         let until = until.map(|at| format!(", until {}", at.to_utc().format("%H:%M UTC"))).unwrap_or_default();
         let ok = self.explained.len() == waits && told == ["window"];
-        rows.push(row("outside their window: wait, and say why", format!("{waits} held by window"), format!("{} held by {}{until}", self.explained.len(), told.join(", ")), ok));
+        rows.push(row(
+            "outside their window: wait, and say why",
+            format!("{waits} held by window"),
+            format!("{} held by {}{until}", self.explained.len(), told.join(", ")),
+            ok,
+        ));
         let open: Vec<&Planned> = self.acknowledged().filter(|job| job.timing == Timing::OpenWindow).collect();
         let ran = open.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded")).count();
         rows.push(equal("inside their window: ran", open.len(), ran, ""));
         rows
     }
 
+    /// What a kill cost.
+    fn kill(&self) -> Option<Row> {
+        let lost = |entry: &&Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout"));
+        let attempts = self.jobs.values().flat_map(|job| &job.history).filter(lost).count();
+        (self.kills > 0).then(|| row("kill -9 of the server", "no job lost", format!("{attempts} attempts to make again"), true))
+    }
+
     /// What ran at once, as the workers counted it.
     fn limits(&self) -> Vec<Row> {
         let most = |scope: &Scope| self.pages.most.get(scope).copied().unwrap_or_default();
         let shop = most(&Scope::Queue(SHOP));
-        let tenants: Vec<(&str, u64)> = self.pages.most.iter().filter_map(|(scope, most)| match scope {
-            Scope::Tenant(name) => Some((name.as_str(), *most)),
-            Scope::Queue(_) => None,
-        }).collect();
+        let tenants: Vec<(&str, u64)> = self
+            .pages
+            .most
+            .iter()
+            .filter_map(|(scope, most)| match scope {
+                Scope::Tenant(name) => Some((name.as_str(), *most)),
+                Scope::Queue(_) => None,
+            })
+            .collect();
         let said: Vec<String> = tenants.iter().map(|(name, most)| format!("{name} {most}")).collect();
         let kept = !tenants.is_empty() && tenants.iter().all(|(_, most)| *most <= TENANT_LIMIT);
         let begun = self.pages.first_starts();
@@ -174,7 +195,7 @@ impl<'a> Evidence<'a> {
             row("critical jobs, and a tenant's only job", "pass the backlog", format!("each passed {least} or more"), least > 0),
             row(
                 "by priority, one at a time",
-                "each in its place, 1 at once",
+                "in place, 1 at once",
                 format!("{misplaced} misplaced, {} at once", most(&Scope::Queue(RANKED))),
                 // One attempt at most was under way when the server was killed, and comes again later.
                 misplaced <= self.kills && most(&Scope::Queue(RANKED)) == 1,
@@ -184,7 +205,8 @@ impl<'a> Evidence<'a> {
 
     /// The priorities of the ranked jobs in the order of their first starts.
     fn ranks(&self) -> Vec<i32> {
-        let priorities: HashMap<&str, i32> = self.plan.iter().filter(|job| job.kind == Kind::Ranked).map(|job| (job.id.as_str(), job.priority)).collect();
+        let priorities: HashMap<&str, i32> =
+            self.plan.iter().filter(|job| job.kind == Kind::Ranked).map(|job| (job.id.as_str(), job.priority)).collect();
         let mut begun: Vec<(usize, i32)> =
             self.pages.first_starts().into_iter().filter_map(|(id, (place, _))| Some((place, *priorities.get(id)?))).collect();
         begun.sort_unstable();
@@ -200,13 +222,14 @@ impl<'a> Evidence<'a> {
         let fine = !late.is_empty() && late[0] >= 0 && (self.kills > 0 || at(99) <= most);
         let promise = if self.kills > 0 { "never early".to_owned() } else { format!("never early, p99 at most {most} ms") };
         let paced: Vec<&Start> = self.pages.starts.iter().filter(|start| start.kind.queue() == PACED).collect();
-        let first = self.acknowledged().filter(|job| job.kind == Kind::Paced).filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0)).min();
+        let first =
+            self.acknowledged().filter(|job| job.kind == Kind::Paced).filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0)).min();
         let took = paced.last().zip(first).map(|(last, first)| last.at.since(first)).unwrap_or_default();
         vec![
             row("delayed jobs: lateness", promise, format!("p50 {} ms, p99 {} ms, of {}", at(50), at(99), late.len()), fine),
             row(
                 "rate: attempts that started",
-                format!("at most {} at first, then {} a second", RATE.1, RATE.0),
+                format!("{} at first, then {} a second", RATE.1, RATE.0),
                 format!("{} in {:.1} s", paced.len(), took.as_secs_f64()),
                 !paced.is_empty() && first.is_some_and(|first| within_rate(&paced, first)),
             ),
@@ -220,18 +243,19 @@ impl<'a> Evidence<'a> {
         let seen = self.pages.starts.len() as u64;
         let again = self.acknowledged().filter(|job| job.runs() > 1).count();
         let lost = self.kills > 0;
-        let promise = if lost { format!("{planned}, more where the kill cost one") } else { planned.to_string() };
+        let promise = if lost { format!("{planned}, and what the kill cost") } else { planned.to_string() };
         let once: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Payment).collect();
         let most = once.iter().map(|job| runs.get(job.id.as_str()).copied().unwrap_or_default()).max().unwrap_or_default();
-        let unknown = once.iter().filter(|job| {
-            self.job(job).is_some_and(|job| job.error.as_ref().is_some_and(|error| error.reason == "unknown"))
-        }).count();
+        let unknown = once
+            .iter()
+            .filter(|job| self.job(job).is_some_and(|job| job.error.as_ref().is_some_and(|error| error.reason == "unknown")))
+            .count();
         let doubts = self.with(Fate::Doubt).count();
         vec![
             row(
                 "attempts that workers saw",
                 promise,
-                format!("{seen}, {} of them retries of {again} jobs", self.pages.retries()),
+                format!("{seen}, {} to retry {again} jobs", self.pages.retries()),
                 if lost { seen > 0 } else { seen == planned },
             ),
             row(
@@ -255,25 +279,42 @@ impl<'a> Evidence<'a> {
         let succeeded = || self.acknowledged().filter_map(|job| self.job(job)).filter(|job| job.state == "succeeded");
         let (asked, taken) = self.pages.callbacks;
         let later = self.acknowledged().filter(|job| job.kind == Kind::Later).count();
-        let matched = self.acknowledged().filter(|job| job.kind == Kind::Later && self.job(job).is_some_and(|job| job.state == "succeeded")).count();
+        let matched =
+            self.acknowledged().filter(|job| job.kind == Kind::Later && self.job(job).is_some_and(|job| job.state == "succeeded")).count();
         let busy: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Busy).collect();
         let first = busy.iter().filter(|job| self.job(job).is_some_and(|job| job.attempt == 1)).count();
         let (signed, unsigned) = self.pages.signatures;
         let long: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Render && job.fate == Fate::Succeeds).collect();
-        let kept = long.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded" && (lost || job.attempt == 1))).count();
+        let kept =
+            long.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded" && (lost || job.attempt == 1))).count();
         let cancelled = self.with(Fate::Cancelled).filter(|job| self.pages.told_to_stop.contains(&job.id)).count();
         vec![
             equal("results that are the worker's own", succeeded().count(), succeeded().filter(true_result).count(), ""),
-            row("202, answered later by callback", format!("{later} matched"), format!("{matched} matched, {taken} of {asked} taken"), matched == later && (lost || asked == taken)),
-            row("503 with Retry-After", format!("{} served, none loses an attempt", busy.len()), format!("{first} served in attempt 1"), if lost { self.pages.turned_away as usize >= busy.len() } else { first == busy.len() }),
+            row(
+                "202, answered later by callback",
+                format!("{later} matched"),
+                format!("{matched} matched, {taken} of {asked} taken"),
+                matched == later && (lost || asked == taken),
+            ),
+            row(
+                "503 with Retry-After",
+                format!("{} served in attempt 1", busy.len()),
+                format!("{first}, after {} refusals", self.pages.turned_away),
+                self.pages.turned_away as usize >= busy.len() && (lost || first == busy.len()),
+            ),
             row("pushes whose signature fits", "all", format!("{signed} of {}", signed + unsigned), unsigned == 0 && signed > 0),
             row(
                 "pull jobs longer than their lease",
                 format!("{} kept by heartbeats", long.len()),
-                format!("{kept}, with {} heartbeats for {} s leases", self.pages.heartbeats, LEASE.as_secs()),
+                format!("{kept}, by {} heartbeats", self.pages.heartbeats),
                 kept == long.len(),
             ),
-            row("cancelled while it ran", "told at a heartbeat", format!("{cancelled} told"), cancelled == self.with(Fate::Cancelled).count()),
+            row(
+                "cancelled while it ran",
+                "told at a heartbeat",
+                format!("{cancelled} told"),
+                cancelled == self.with(Fate::Cancelled).count(),
+            ),
         ]
     }
 }
@@ -287,3 +328,6 @@ fn within_rate(starts: &[&Start], first: Timestamp) -> bool {
         (before + 1) as f64 <= allowed + 0.02
     })
 }
+
+#[cfg(test)]
+mod tests;
