@@ -3,6 +3,7 @@
 mod architecture;
 mod conformance;
 mod docs;
+mod e2e;
 mod faults;
 mod server;
 mod sqlite_store;

@@ -54,7 +54,7 @@ pub struct NewJobBody<'a> {
     data: &'a RawValue,
     /// Lower goes first (default 100).
     priority: Option<i32>,
-    /// Capacity units it takes while it runs, at least 1.
+    /// Capacity units it takes while it runs; 0 takes none (default 1).
     weight: Option<u32>,
     /// Not held by limits, and takes no capacity. Needs scope `enqueue:critical`.
     critical: Option<bool>,
@@ -154,7 +154,7 @@ async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "It was enqueued before", body = JobView),
         (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`id_taken`, `idempotency_key_taken`, `correlation_key_taken`; `holder` names the job"),
+        (status = 409, description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; `holder` names the job"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn enqueue(
     State(api): State<Api>,
