@@ -299,7 +299,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 /// A fault of a value as an answer.
-pub(super) fn fault(fault: check::Fault) -> Error {
+pub(crate) fn fault(fault: check::Fault) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }
 

@@ -5,6 +5,7 @@ mod cases;
 mod conformance;
 mod demo;
 mod docs;
+mod e2e;
 mod faults;
 mod server;
 mod simulation;

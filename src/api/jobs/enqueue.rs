@@ -54,7 +54,7 @@ pub struct NewJobBody<'a> {
     data: &'a RawValue,
     /// Lower goes first (default 100).
     priority: Option<i32>,
-    /// Capacity units it takes while it runs, at least 1.
+    /// Capacity units it takes while it runs; 0 takes none (default 1).
     weight: Option<u32>,
     /// Not held by limits, and takes no capacity. Needs scope `enqueue:critical`.
     critical: Option<bool>,
