@@ -298,3 +298,21 @@ async fn addresses_that_give_out_credentials_are_not_called() {
     let (status, said) = Setup::new().env("TIDEGATE_DEFAULT_TARGET__URL", "http://169.254.169.254/").refused().await;
     assert!(!status.success() && said.contains("default_target.url"), "{said}");
 }
+
+#[tokio::test]
+async fn a_retry_starts_at_its_time_on_an_idle_server() {
+    let tide = Tidegate::start().await;
+    let target = Target::start(|call| async move { if call.number % 2 == 1 { StatusCode::BAD_GATEWAY } else { StatusCode::OK } }).await;
+    for (name, limit, wait) in
+        [("free", Value::Null, 0.0), ("limited", json!(1), 0.0), ("later", Value::Null, 0.5), ("limited-later", json!(1), 0.5)]
+    {
+        tide.queue(name, json!({"concurrency": limit})).await;
+        let retry = json!({"strategy": "exponential", "config": {"base_seconds": wait, "jitter": "none"}});
+        tide.job_type(name, json!({"queue": name, "target": {"url": target.url}, "retry": retry})).await;
+        let id = tide.enqueue_a(name).await;
+        let job = tide.job_in(&id, "succeeded").await;
+        let instant = |value: &Value| value.as_str().unwrap().parse::<tidegate::time::Timestamp>().unwrap();
+        let late = instant(&job["history"][1]["started_at"]).since(instant(&job["history"][0]["retry_at"]));
+        assert!(late < Duration::from_millis(1500), "{name} is {late:?} late");
+    }
+}
