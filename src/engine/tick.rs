@@ -336,7 +336,7 @@ impl Engine {
         round: &Round,
         known: &mut Known,
         catalog: &Catalog,
-        plan: Plan,
+        mut plan: Plan,
         mut answers: Vec<Result<Job, Error>>,
     ) -> Result<Ticked, Error> {
         for (index, report) in round.reports.iter().enumerate() {
@@ -364,6 +364,7 @@ impl Engine {
                         match self.ports.store.commit(vec![writes]).await?.pop() {
                             Some(Committed::All) => {
                                 self.remember(&settled);
+                                plan.wake(settled.life.run_at());
                                 known.jobs.insert(report.id.clone(), Some((*settled).clone()));
                                 answers[index] = Ok(*settled);
                                 break;
@@ -1006,7 +1007,10 @@ impl Plan {
     }
 }
 
-fn ticked(plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+    // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
+    let next = plan.before.iter().filter_map(|change| change.job.life.run_at()).min();
+    plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
     Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }

@@ -7,4 +7,7 @@ mod serve;
 mod target;
 
 mod input;
+mod jobs;
+mod order;
+mod push;
 mod routes;
