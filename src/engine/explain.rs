@@ -51,6 +51,10 @@ impl Engine {
         let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches, now));
         let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
+        if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
+            let reason = "it is admitted, and about to be handed to a worker";
+            return Ok(held("worker", None, Some(run_at), reason.into(), Some(now)));
+        }
         if limits.paused {
             return Ok(held("paused", None, since(&Rule::Paused), "the queue is paused".into(), None));
         }
