@@ -58,6 +58,8 @@ const TRIES: usize = 8;
 const FRONT: u32 = 100;
 /// Most partitions that one round visits.
 const PARTITIONS: u32 = 64;
+/// Of most this many rules the head remembers since when they hold somebody: a rule may have thousands of values.
+const HELD: usize = 24;
 /// Most grants that one round checks.
 const CHECKS: usize = 2000;
 
@@ -431,8 +433,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
+        let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
         let since: BTreeMap<Rule, Timestamp> =
-            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect();
+            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect();
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()

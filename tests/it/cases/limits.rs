@@ -186,12 +186,12 @@ async fn the_head_is_small_whatever_runs() {
         place.set_queue(QueueConfig { concurrency: Some(10_000), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() }).await;
         let mut running: Vec<Job> = Vec::new();
-        for (most, bytes) in [(1_000, 4 << 10), (10_000, 16 << 10)] {
+        for (most, step, bytes) in [(1_000, 37, 4 << 10), (10_000, 430, 16 << 10)] {
             let mut largest = 0;
             let mut rounds = 0;
             while running.len() < most {
-                let room = (most - running.len()).min(83);
-                place.enqueue_many((0..room).map(|n| with("tenant", &format!("t{}", (rounds * 83 + n) % 700)))).await;
+                let room = (most - running.len()).min(step);
+                place.enqueue_many((0..room).map(|n| with("tenant", &format!("t{}", (rounds * step + n) % 700)))).await;
                 running.extend(place.lease(room as u32).await);
                 // Some end in between, so that batches have holes.
                 if rounds % 3 == 0 {
