@@ -270,3 +270,17 @@ async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
         assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
     }
 }
+
+#[tokio::test]
+async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let sent = place.send(1).await;
+        for _ in 0..5 {
+            place.restart();
+            assert!(place.send(1).await.is_empty(), "it is not sent again before its time to be claimed is over");
+        }
+        assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
+    }
+}
