@@ -977,9 +977,9 @@ impl Engine {
         let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
         if plain {
-            plan.plain.push(change)
+            plan.plain.push(change);
         } else {
-            plan.claims.push(change)
+            plan.claims.push(change);
         }
         plan.claimed.push(Claimed { ask, job: claimed });
         rooms.left[ask] -= 1;

@@ -11,6 +11,7 @@ use tidegate::{
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Rate},
+        matcher::Matcher,
     },
     time::{Seconds, Timestamp},
 };
@@ -34,7 +35,7 @@ async fn held(place: &Place, job: &Job) -> (&'static str, Option<String>, Option
 async fn a_job_that_is_not_due_waits_for_its_time() {
     for place in everywhere() {
         place.with_limit(1).await;
-        let run_at = place.now() + Duration::from_secs(60);
+        let run_at = place.now() + Duration::from_mins(1);
         let job = place.enqueue(NewJob { run_at: Some(run_at), ..work() }).await;
         assert_eq!(held(&place, &job).await, ("due_time", None, Some(run_at)));
     }
@@ -46,12 +47,12 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
         place.with_limit(1).await;
         let window = |from: &str, to: &str| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap();
         let job = place.enqueue(NewJob { windows: Some(vec![window("08:00", "09:00")]), ..work() }).await;
-        let opening = place.now() + Duration::from_secs(8 * 3600);
+        let opening = place.now() + Duration::from_hours(8);
         assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
         place.clock.set(opening);
         place.engine.patch(&job.id, None, JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() }, None).await.unwrap();
         assert!(place.lease(1).await.is_empty());
-        assert_eq!(held(&place, &job).await, ("window", None, Some(opening + Duration::from_secs(2 * 3600))));
+        assert_eq!(held(&place, &job).await, ("window", None, Some(opening + Duration::from_hours(2))));
     }
 }
 
@@ -86,7 +87,7 @@ async fn a_paused_queue_holds_everything() {
 async fn limits_hold_by_name() {
     for mut place in everywhere() {
         let tenant =
-            Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
         place.set_queue(QueueConfig { concurrency: Some(2), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue(with("tenant", "a")).await;
@@ -107,7 +108,7 @@ async fn limits_hold_by_name() {
 async fn a_rate_says_when_its_next_token_comes() {
     for mut place in everywhere() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(10), burst: None };
-        let constraint = Constraint { name: "calls".into(), matcher: Default::default(), per: None, concurrency: None, rate: Some(rate) };
+        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
         place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         let jobs = place.enqueue_many([work(), work()]).await;

@@ -8,6 +8,7 @@ use tidegate::{
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Rate},
+        matcher::Matcher,
     },
     time::Seconds,
 };
@@ -81,7 +82,7 @@ async fn a_limit_of_zero_and_a_pause_admit_nothing_and_none_is_unlimited() {
 async fn the_limit_of_a_type_and_of_each_tenant_hold_beside_the_queues_own() {
     for mut place in everywhere() {
         let tenant =
-            Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(2), rate: None };
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(2), rate: None };
         place.set_queue(QueueConfig { concurrency: Some(6), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig { concurrency: Some(5), ..TypeConfig::default() }).await;
         for tenant in ["a", "b", "c", "d"] {
@@ -108,7 +109,7 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
     for mut place in everywhere() {
         let rate = Rate { count: 5, per_seconds: Seconds::new(1), burst: Some(10) };
         let constraint =
-            Constraint { name: "calls".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: None, rate: Some(rate) };
+            Constraint { name: "calls".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: None, rate: Some(rate) };
         place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
@@ -139,7 +140,7 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
 async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
     for mut place in everywhere() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
-        let constraint = Constraint { name: "calls".into(), matcher: Default::default(), per: None, concurrency: None, rate: Some(rate) };
+        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
         place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue_many([work(), work()]).await;
@@ -172,7 +173,7 @@ async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
     }
 }
 
-/// As the SQLite store writes it: MessagePack.
+/// As `SqliteStore` writes it.
 async fn head_bytes(place: &Place) -> usize {
     let (head, _) = place.store.head(&queue()).await.unwrap().unwrap();
     rmp_serde::to_vec(&head).unwrap().len()
@@ -182,7 +183,7 @@ async fn head_bytes(place: &Place) -> usize {
 async fn the_head_is_small_whatever_runs() {
     for mut place in everywhere() {
         let tenant =
-            Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(1000), rate: None };
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1000), rate: None };
         place.set_queue(QueueConfig { concurrency: Some(10_000), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() }).await;
         let mut running: Vec<Job> = Vec::new();
@@ -212,7 +213,7 @@ async fn the_head_is_small_whatever_runs() {
 async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
     for mut place in everywhere() {
         let tenant =
-            Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
         place.set_queue(QueueConfig { concurrency: Some(2000), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         for _ in 0..2 {

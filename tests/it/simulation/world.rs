@@ -23,6 +23,7 @@ use tidegate::{
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
+        matcher::Matcher,
         window::Window,
     },
     testkit::{builders::name, faults::Faults},
@@ -37,9 +38,9 @@ use super::{
 };
 
 /// How long faults happen.
-const FAULTS: Duration = Duration::from_secs(180);
+const FAULTS: Duration = Duration::from_mins(3);
 /// By when, after them, every job has ended.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// How long after that every slot is free: the audit's minute, and the ticks around it.
 const AUDIT: Duration = Duration::from_secs(75);
 /// How long a write may be under way on a store that writes one by one.
@@ -328,7 +329,7 @@ impl World {
         if s.happens(0.5) {
             constraints.push(Constraint {
                 name: "tenant".into(),
-                matcher: Default::default(),
+                matcher: Matcher::default(),
                 per: Some("tenant".into()),
                 concurrency: Some(s.pick(&[1, 2, 3, 4])),
                 rate: None,
@@ -663,7 +664,7 @@ impl World {
         let engine = self.any_engine();
         let constraint = Constraint {
             name: "tenant".into(),
-            matcher: Default::default(),
+            matcher: Matcher::default(),
             per: Some("tenant".into()),
             concurrency: Some(5),
             rate: None,
