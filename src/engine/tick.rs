@@ -58,6 +58,8 @@ const TRIES: usize = 8;
 const FRONT: u32 = 100;
 /// Most partitions that one round visits.
 const PARTITIONS: u32 = 64;
+/// Of most this many rules the head remembers since when they hold somebody: a rule may have thousands of values.
+const HELD: usize = 24;
 /// Most grants that one round checks.
 const CHECKS: usize = 2000;
 
@@ -241,7 +243,7 @@ impl Engine {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
             self.collect(queue, &head).await?;
-            return Ok(Some(View::new(head, batches, now)));
+            return Ok(Some(View::new(head, batches)));
         }
         if !limits.any() {
             return Ok(None);
@@ -250,8 +252,8 @@ impl Engine {
         let head = Head { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Head::default() };
         let write = Write::SetHead { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
-            Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
-            _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches, now))),
+            Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
+            _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches))),
         }
     }
 
@@ -455,7 +457,8 @@ impl Engine {
         let view = memory.view.as_mut().expect("the caller read it");
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
-            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+            let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
+            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
         } else {
             head.held.clone()
         };
@@ -469,7 +472,7 @@ impl Engine {
         for change in &plan.before {
             writes.extend(self.change(change.was, &change.job, false, now));
         }
-        let before = writes.len();
+        let mut claims_from = usize::MAX;
         let mut prepared = None;
         if changes_head {
             head.version += 1;
@@ -486,6 +489,7 @@ impl Engine {
             writes.push(require);
             writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
             writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
+            claims_from = writes.len();
             writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
             writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
@@ -495,12 +499,19 @@ impl Engine {
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
                 Some(Committed::All) => {}
+                Some(Committed::Refused { step, .. }) if step >= claims_from && !self.ports.store.flight().is_zero() => {
+                    // Without atomic transactions all that comes before is written: the round stands, but for the claims
+                    // from here on. Their grants are taken back when their time to be claimed is over.
+                    let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
+                    plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+                    memory.view = None;
+                    plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
+                    plan.again = true;
+                    return Ok(Some(ticked(plan, answers)));
+                }
                 Some(Committed::Refused { step, standing }) => {
                     self.refused(&writes[step], standing, known, memory, prepared.as_ref());
-                    if step >= before {
-                        // Without atomic transactions the jobs before the head are written by now.
-                        self.reread(&plan, known).await?;
-                    }
+                    self.reread(&plan, known).await?;
                     return Ok(None);
                 }
                 None => return Err(Error::Internal("the store did not answer a transaction".into())),
@@ -509,6 +520,7 @@ impl Engine {
         for change in plan.before.iter().chain(&plan.claims) {
             self.remember(&change.job);
         }
+        view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
             view.committed(prepared, &plan.delta, limits);
         }
@@ -542,6 +554,7 @@ impl Engine {
         }
     }
 
+    /// Reads the settled jobs anew: without atomic transactions some of them are written by now.
     async fn reread(&self, plan: &Plan, known: &mut Known) -> Result<(), Error> {
         if self.ports.store.flight().is_zero() {
             return Ok(());
@@ -583,17 +596,19 @@ impl Engine {
     /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
     async fn check(&self, view: &View, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
         let mut looked = 0;
-        for (batch, grants) in view.due_checks(now) {
+        for reference in view.due_checks(now) {
             if looked >= CHECKS {
                 plan.again = true;
                 break;
             }
-            looked += grants.len();
+            // Until their time has come, grants are left to whoever was sent them, or is about to claim them.
+            let due = reference.check_at <= now;
+            let resend = reference.sends > 0 && reference.sends < SENDS;
+            let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
-            let reference = view.reference(batch);
-            let resend = reference.is_some_and(|reference| reference.sends > 0 && reference.sends < SENDS);
+            looked += grants.len();
             let (mut next, mut resent) = (now + AUDIT, false);
-            for (grant, job) in grants.iter().zip(self.ports.store.get(&ids).await?) {
+            for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
                 let release = (grant.job.clone(), grant.version);
                 if plan.delta.released.contains(&release) {
                     continue;
@@ -610,6 +625,7 @@ impl Engine {
                         next = next.min(run.lease_until);
                         continue;
                     }
+                    State::Scheduled { .. } if !due => continue,
                     State::Scheduled { .. } if resend => {
                         resent = true;
                         plan.send.push(work(&job, now));
@@ -630,8 +646,11 @@ impl Engine {
             if resent {
                 next = next.min(now + CLAIM_BY);
             }
-            plan.delta.checked.push((batch, next, resent));
-            plan.wake(Some(next));
+            plan.delta.read.push(reference.id);
+            if due {
+                plan.delta.checked.push((reference.id, next, resent));
+                plan.wake(Some(next));
+            }
         }
         Ok(())
     }
@@ -981,15 +1000,18 @@ impl Engine {
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
             plan.delta.granted.push(grant(&job));
+            let flight = self.ports.store.flight();
+            // Without atomic transactions the grant may be written and the claim not.
+            let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
-            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + AUDIT));
+            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + claim_by));
         }
         let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
         if plain {
-            plan.plain.push(change)
+            plan.plain.push(change);
         } else {
-            plan.claims.push(change)
+            plan.claims.push(change);
         }
         plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
         rooms.left[ask] -= 1;

@@ -6,12 +6,7 @@ use url::{Host, Url};
 
 use super::{Finding, Level, Report, config, finding};
 use crate::{
-    cli::{
-        Context,
-        client::Error,
-        pages,
-        wire::Token,
-    },
+    cli::{Context, client::Error, pages, wire::Token},
     time::Timestamp,
 };
 

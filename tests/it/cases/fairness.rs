@@ -7,6 +7,7 @@ use tidegate::{
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, OrderKind},
+        matcher::Matcher,
     },
     time::Seconds,
 };
@@ -14,7 +15,13 @@ use tidegate::{
 use super::place::{Place, ask, everywhere, of_type, with, work};
 
 fn per_tenant(concurrency: u32) -> Constraint {
-    Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(concurrency), rate: None }
+    Constraint {
+        name: "tenant".into(),
+        matcher: Matcher::default(),
+        per: Some("tenant".into()),
+        concurrency: Some(concurrency),
+        rate: None,
+    }
 }
 
 async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constraint>) {
@@ -85,7 +92,7 @@ async fn a_tenant_behind_more_held_tenants_than_one_round_visits_is_served() {
 async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
     for mut place in everywhere() {
         taking_turns(&place, 10, Vec::new()).await;
-        let later = Some(place.engine.now() + std::time::Duration::from_secs(3600));
+        let later = Some(place.engine.now() + std::time::Duration::from_hours(1));
         let planned = (0..150).map(|n| tidegate::engine::request::NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
         place.enqueue_many(planned).await;
         let due = place.enqueue(with("tenant", "z-due")).await;

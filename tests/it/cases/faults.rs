@@ -10,7 +10,10 @@ use std::{
 
 use tidegate::{
     adapter::sqlite::SqliteStore,
-    engine::{Hand, Memory, Round, request::{JobPatch, Verdict}},
+    engine::{
+        Hand, Memory, Round,
+        request::{JobPatch, Verdict},
+    },
     job::{Outcome, State, life::Reason},
     queue::{QueueConfig, TypeConfig, config::Delivery},
 };
@@ -96,7 +99,12 @@ async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
             assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
             assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
             let work = place.send(1).await;
-            let work = if work.is_empty() { place.wait(7); place.send(1).await } else { work };
+            let work = if work.is_empty() {
+                place.wait(7);
+                place.send(1).await
+            } else {
+                work
+            };
             let claimed = place.engine.claim(&work, None).await.unwrap();
             assert_eq!(claimed[0].as_ref().expect("the grant stands").life.attempt, 1);
         }
@@ -268,5 +276,19 @@ async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
         let ticked = place.tick(Round { reports: vec![report(&slow, Verdict::Succeeded { result: None })], ..Round::default() }).await;
         assert!(ticked.reports[0].is_err());
         assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
+    }
+}
+
+#[tokio::test]
+async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let sent = place.send(1).await;
+        for _ in 0..5 {
+            place.restart();
+            assert!(place.send(1).await.is_empty(), "it is not sent again before its time to be claimed is over");
+        }
+        assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
     }
 }

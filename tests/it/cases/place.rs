@@ -121,7 +121,7 @@ impl Place {
     /// How much weight is granted, as the store knows it.
     pub async fn granted(&self) -> u64 {
         let Some((head, batches)) = self.store.head(&queue()).await.unwrap() else { return 0 };
-        tidegate::engine::View::new(head, batches, self.now()).live().map(|grant| u64::from(grant.weight)).sum()
+        tidegate::engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
     }
 }
 

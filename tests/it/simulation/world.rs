@@ -22,6 +22,7 @@ use tidegate::{
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
+        matcher::Matcher,
         window::Window,
     },
     testkit::{builders::name, faults::Faults},
@@ -36,9 +37,9 @@ use super::{
 };
 
 /// How long faults happen.
-const FAULTS: Duration = Duration::from_secs(180);
+const FAULTS: Duration = Duration::from_mins(3);
 /// By when, after them, every job has ended.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// How long after that every slot is free: the audit's minute, and the ticks around it.
 const AUDIT: Duration = Duration::from_secs(75);
 /// How long a write may be under way on a store that writes one by one.
@@ -68,7 +69,15 @@ impl Plan {
     /// A plan drawn from its seed.
     pub fn of(seed: u64) -> Self {
         let late_limit = seed % 4 == 3;
-        Self { seed, slow: seed % 2 == 1, late_limit, light: seed % 5 == 4, sqlite: false, jobs: [30, 60, 150][(seed / 3 % 3) as usize], bug: None }
+        Self {
+            seed,
+            slow: seed % 2 == 1,
+            late_limit,
+            light: seed % 5 == 4,
+            sqlite: false,
+            jobs: [30, 60, 150][(seed / 3 % 3) as usize],
+            bug: None,
+        }
     }
 }
 
@@ -326,7 +335,7 @@ impl World {
         if s.happens(0.5) {
             constraints.push(Constraint {
                 name: "tenant".into(),
-                matcher: Default::default(),
+                matcher: Matcher::default(),
                 per: Some("tenant".into()),
                 concurrency: Some(s.pick(&[1, 2, 3, 4])),
                 rate: None,
@@ -663,7 +672,7 @@ impl World {
         self.scheduler.sleep(LONGEST_PAUSE).await;
         let engine = self.any_engine();
         let constraint =
-            Constraint { name: "tenant".into(), matcher: Default::default(), per: Some("tenant".into()), concurrency: Some(5), rate: None };
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(5), rate: None };
         let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], ..QueueConfig::default() };
         assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
         engine.pause_queue(&self.queue, false).await.expect("without faults a queue can be resumed");
