@@ -1,6 +1,7 @@
 //! The library from outside, as one binary: each file is a subject.
 
 mod architecture;
+mod bench;
 mod conformance;
 mod docs;
 mod faults;
