@@ -102,6 +102,8 @@ pub struct Round {
 #[derive(Debug, Default)]
 pub struct Memory {
     view: Option<View>,
+    /// The catalog under which the queue was seen to have no head: without a change of it none appears.
+    headless: Option<u64>,
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
@@ -204,8 +206,9 @@ impl Engine {
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if memory.view.is_none() {
+            if memory.view.is_none() && memory.headless != Some(catalog.version) {
                 memory.view = self.view(queue, &limits).await?;
+                memory.headless = memory.view.is_none().then_some(catalog.version);
             }
             let done = if memory.view.is_some() {
                 self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod backup;
+mod bench;
 mod cases;
 mod conformance;
 mod demo;
