@@ -6,6 +6,7 @@
 mod serve;
 mod target;
 
+mod crash;
 mod input;
 mod jobs;
 mod order;
