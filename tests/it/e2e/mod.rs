@@ -9,6 +9,8 @@ mod target;
 mod crash;
 mod input;
 mod jobs;
+mod live;
 mod order;
+mod pull;
 mod push;
 mod routes;
