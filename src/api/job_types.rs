@@ -54,8 +54,7 @@ impl<'a> TypeView<'a> {
 /// A configuration without its secrets.
 fn without_secrets(config: &TypeConfig) -> Result<Value, Problem> {
     let mut value = shown(config)?;
-    let target = &mut value["target"];
-    if let Some(target) = target.as_object_mut() {
+    if let Some(target) = value.get_mut("target").and_then(Value::as_object_mut) {
         target.remove("signing_secret");
         if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
             basic.remove("password");
@@ -238,6 +237,11 @@ mod tests {
         assert!(!value.to_string().contains("hidden"), "{value}");
         assert_eq!(value["target"]["basic_auth"]["username"], "ann");
         assert_eq!(value["target"]["headers"], json!({"x-team": "blue"}));
+    }
+
+    #[test]
+    fn a_type_without_a_target_shows_none() {
+        assert_eq!(without_secrets(&TypeConfig::default()).unwrap().get("target"), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::schema;
         (name = "tokens", description = "Who may ask what"),
         (name = "operate", description = "How the server is")
     ),
-    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback, schema::Ended, schema::EndedError))
+    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback, schema::EndNotice, schema::EndError))
 )]
 struct Base;
 

@@ -10,7 +10,10 @@ use axum::{
 use super::error::Problem;
 use crate::{
     job::{JobId, TypeName, Value},
-    port::job_store::{ListQuery, StateFilter},
+    port::{
+        job_store::{ListQuery, StateFilter},
+        listing::Cursor,
+    },
 };
 
 /// How many items a page has unless its request says otherwise, and at most.
@@ -133,7 +136,7 @@ impl Params {
             attributes,
             from: self.one("from")?,
             to: self.one("to")?,
-            cursor: self.one("cursor")?,
+            cursor: self.one::<Cursor>("cursor")?.map(|cursor| cursor.to_string()),
             limit: self.limit()?,
         };
         self.done()?;
@@ -237,11 +240,11 @@ mod tests {
     #[test]
     fn a_list_query_is_read_whole() {
         let query =
-            Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=x");
+            Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=9_x");
         let query = query.jobs().unwrap();
         assert_eq!(query.states, [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]);
         assert_eq!(query.attributes["region"], Value::Text("east".into()));
-        assert_eq!((query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()), (7, Some("x"), "a"));
+        assert_eq!((query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()), (7, Some("9_x"), "a"));
         assert_eq!(Params::default().jobs().unwrap().limit, 100);
         assert_eq!(states_of("ended").unwrap().len(), 5);
     }
@@ -258,6 +261,7 @@ mod tests {
             ("queue=a%20b", "queue"),
             ("attribute.x=1&attribute.x=2", "attribute.x"),
             ("stat=failed", "stat"),
+            ("cursor=zzz", "cursor"),
         ] {
             assert_eq!(blamed(query).as_deref(), Some(field), "{query}");
         }

@@ -199,7 +199,8 @@ pub struct PushCallback {
 /// What a `callback_url` is told.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes what the engine sends")]
-pub struct Ended {
+#[schema(as = Ended)]
+pub struct EndNotice {
     /// The job.
     id: JobId,
     /// Its type.
@@ -216,13 +217,14 @@ pub struct Ended {
     /// When it ended.
     ended_at: Timestamp,
     /// What went wrong last.
-    error: Option<EndedError>,
+    error: Option<EndError>,
 }
 
 /// What went wrong with a job that ended.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes what the engine sends")]
-pub struct EndedError {
+#[schema(as = EndError)]
+pub struct EndError {
     /// Why, as one of a few words.
     reason: crate::job::life::Reason,
     /// For people.

@@ -98,7 +98,7 @@ fn render(look: Look, types: &[JobType]) -> String {
         [
             job_type.name.clone(),
             job_type.queue.clone(),
-            job_type.target.url.clone().unwrap_or_else(|| "pull".to_owned()),
+            job_type.target.as_ref().and_then(|target| target.url.clone()).unwrap_or_else(|| "pull".to_owned()),
             job_type.delivery.clone(),
             number(job_type.attempts.map(u64::from)),
             number(job_type.concurrency),
@@ -123,6 +123,7 @@ mod tests {
             {"name": "mail", "queue": "default", "target": {"pull": true}, "delivery": "at_least_once", "attempts": 3, "timeout_seconds": 86400},
             {"name": "hook", "queue": "slow", "target": {"url": "http://127.0.0.1:9000/w"}, "delivery": "at_most_once", "concurrency": 5,
              "timeout_seconds": 90.5},
+            {"name": "none", "queue": "default", "target": null, "delivery": "at_least_once"},
         ]);
         let server = FakeServer::answering(move |_| (200, json!({ "job_types": types }))).await;
         insta::assert_snapshot!(server.run(&["types", "list"]).await.1);

@@ -103,7 +103,7 @@ pub struct QueueStatus {
 pub struct JobType {
     pub name: String,
     pub queue: String,
-    pub target: Target,
+    pub target: Option<Target>,
     pub delivery: String,
     pub attempts: Option<u16>,
     pub concurrency: Option<u64>,

@@ -76,9 +76,14 @@ fn policy(options: &DashboardOptions) -> String {
     )
 }
 
-/// Text as HTML shows it, in an attribute too.
+/// Text as HTML shows it, in an attribute too. Braces are escaped so that it is never taken for a place of the page.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+        .replace('{', "&#123;")
 }
 
 #[cfg(test)]
@@ -90,7 +95,7 @@ mod tests {
         let title = "<script>alert(1)</script>{{script}}".to_owned();
         let embed = Some("https://example.com/a?b='\"><script>".parse().unwrap());
         let page = page(&DashboardOptions { title, embed });
-        assert_eq!(page.matches("<script").count(), 1);
+        assert_eq!((page.matches("<script").count(), page.matches(SCRIPT).count()), (1, 1));
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     }
 

@@ -39,8 +39,10 @@ impl Catalog {
     fn of(version: u64, queues: HashMap<QueueName, QueueItem>, mut types: HashMap<TypeName, Arc<TypeItem>>) -> Self {
         let callback = TypeItem { config: change::callback_type(), version: 0 };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
-        let limits = queues
-            .iter()
+        let missing = QueueItem::default();
+        let implicit = types.values().map(|item| (&item.config.queue, &missing));
+        let limits = implicit
+            .chain(&queues)
             .map(|(name, item)| {
                 let types = types
                     .iter()

@@ -65,13 +65,19 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             let mut item = change(standing.cloned().unwrap_or_default());
-            item.version = was + 1;
+            item.version = self.next_version(name, was).await?;
             if self.write_items(vec![queue_write(name, was, &item)?]).await? {
                 self.move_head(name, item.version).await?;
                 return Ok((item, standing.is_none()));
             }
         }
         Err(contended(name.as_str()))
+    }
+
+    /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
+    async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
+        let seen = if was == 0 { self.ports.store.head(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
+        Ok(seen + 1)
     }
 
     /// A queue's configuration; that of the default queue even if nobody set it.
@@ -186,7 +192,7 @@ impl Engine {
         for queue in &moved {
             let was = catalog.queues.get(queue).map_or(0, |item| item.version);
             let mut item = catalog.queues.get(queue).cloned().unwrap_or_default();
-            item.version = was + 1;
+            item.version = self.next_version(queue, was).await?;
             writes.push(queue_write(queue, was, &item)?);
             versions.push(item.version);
         }

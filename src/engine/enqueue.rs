@@ -240,6 +240,9 @@ impl Engine {
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers);
+        for (name, value) in new.trace {
+            headers.entry(name).or_insert(value);
+        }
         let spec = Spec {
             job_type: new.job_type,
             queue: config.queue.clone(),
@@ -299,7 +302,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 /// A fault of a value as an answer.
-pub(super) fn fault(fault: check::Fault) -> Error {
+pub(crate) fn fault(fault: check::Fault) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }
 

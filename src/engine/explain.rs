@@ -48,9 +48,13 @@ impl Engine {
         }
         let catalog = self.catalog().await?;
         let limits = catalog.limits(&job.spec.queue);
-        let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches, now));
+        let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches));
         let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
+        if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
+            let reason = "it is admitted, and about to be handed to a worker";
+            return Ok(held("worker", None, Some(run_at), reason.into(), Some(now)));
+        }
         if limits.paused {
             return Ok(held("paused", None, since(&Rule::Paused), "the queue is paused".into(), None));
         }

@@ -48,6 +48,8 @@ use crate::{
 const PUSH_MARGIN: Duration = Duration::from_secs(5);
 /// How long handed-on work may stay unclaimed before it is sent again.
 const CLAIM_BY: Duration = Duration::from_secs(6);
+/// The wait before work is handed on again that the work queue did not take.
+const RESEND: Duration = Duration::from_secs(1);
 /// How often unclaimed work is sent before its grant is revoked.
 const SENDS: u8 = 3;
 /// How often a round is worked out anew when somebody else wrote.
@@ -56,6 +58,8 @@ const TRIES: usize = 8;
 const FRONT: u32 = 100;
 /// Most partitions that one round visits.
 const PARTITIONS: u32 = 64;
+/// Of most this many rules the head remembers since when they hold somebody: a rule may have thousands of values.
+const HELD: usize = 24;
 /// Most grants that one round checks.
 const CHECKS: usize = 2000;
 
@@ -98,7 +102,10 @@ pub struct Round {
 #[derive(Debug, Default)]
 pub struct Memory {
     view: Option<View>,
+    /// The catalog under which the queue was seen to have no head: without a change of it none appears.
+    headless: Option<u64>,
     turn: Option<String>,
+    lap: Option<String>,
     look: Option<Position>,
 }
 
@@ -155,7 +162,10 @@ struct Plan {
     /// Claims that are not written until their result comes.
     plain: Vec<Change>,
     claimed: Vec<Claimed>,
+    /// Jobs that this round has dealt with. Its pages may overlap, and a job is offered once.
+    seen: HashSet<JobId>,
     send: Vec<Work>,
+    sent: usize,
     delta: Delta,
     ended: Vec<JobId>,
     held: BTreeMap<Rule, u64>,
@@ -165,6 +175,7 @@ struct Plan {
     again: bool,
     look: Option<Position>,
     turn: Option<String>,
+    lap: Option<String>,
     buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
 }
 
@@ -195,8 +206,9 @@ impl Engine {
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if memory.view.is_none() {
+            if memory.view.is_none() && memory.headless != Some(catalog.version) {
                 memory.view = self.view(queue, &limits).await?;
+                memory.headless = memory.view.is_none().then_some(catalog.version);
             }
             let done = if memory.view.is_some() {
                 self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await
@@ -234,7 +246,7 @@ impl Engine {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
             self.collect(queue, &head).await?;
-            return Ok(Some(View::new(head, batches, now)));
+            return Ok(Some(View::new(head, batches)));
         }
         if !limits.any() {
             return Ok(None);
@@ -243,8 +255,8 @@ impl Engine {
         let head = Head { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Head::default() };
         let write = Write::SetHead { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
-            Some(Committed::All) => Ok(Some(View::new(head, Vec::new(), now))),
-            _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches, now))),
+            Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
+            _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches))),
         }
     }
 
@@ -275,7 +287,7 @@ impl Engine {
         limits: &Limits,
     ) -> Result<Option<Ticked>, Error> {
         let now = self.now();
-        let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), ..Plan::default() };
+        let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         let free = Limits {
             queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
@@ -314,8 +326,9 @@ impl Engine {
             self.remember(&change.job);
         }
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-        memory.turn = plan.turn.clone();
-        memory.look = plan.look.clone();
+        memory.turn.clone_from(&plan.turn);
+        memory.lap.clone_from(&plan.lap);
+        memory.look.clone_from(&plan.look);
         if stale {
             return self.resettle(round, known, catalog, plan, answers).await.map(Some);
         }
@@ -328,7 +341,7 @@ impl Engine {
         round: &Round,
         known: &mut Known,
         catalog: &Catalog,
-        plan: Plan,
+        mut plan: Plan,
         mut answers: Vec<Result<Job, Error>>,
     ) -> Result<Ticked, Error> {
         for (index, report) in round.reports.iter().enumerate() {
@@ -356,6 +369,7 @@ impl Engine {
                         match self.ports.store.commit(vec![writes]).await?.pop() {
                             Some(Committed::All) => {
                                 self.remember(&settled);
+                                plan.wake(settled.life.run_at());
                                 known.jobs.insert(report.id.clone(), Some((*settled).clone()));
                                 answers[index] = Ok(*settled);
                                 break;
@@ -384,13 +398,15 @@ impl Engine {
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
-        if limits.version < view.head.config_version {
+        // Version 0: nobody configures the queue (any more), which the commit requires to be so still.
+        if limits.version > 0 && limits.version < view.head.config_version {
             // Somebody else has seen a newer configuration: this snapshot is old.
             self.catalog.store(Arc::default());
             memory.view = None;
             return Ok(None);
         }
-        let mut plan = Plan { look: view.head.look.clone(), turn: view.head.turn.clone(), ..Plan::default() };
+        let (look, turn, lap) = (view.head.look.clone(), view.head.turn.clone(), view.head.lap.clone());
+        let mut plan = Plan { look, turn, lap, ..Plan::default() };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
@@ -444,30 +460,31 @@ impl Engine {
         let view = memory.view.as_mut().expect("the caller read it");
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
-            plan.held.keys().map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+            let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
+            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
         } else {
             head.held.clone()
         };
-        let unsent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
             || head.settling_until != view.head.settling_until
-            || plan.look != view.head.look
-            || limits.version != view.head.config_version;
+            || (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap)
+            || limits.version > view.head.config_version;
         let mut writes: Txn = Vec::new();
         for change in &plan.before {
             writes.extend(self.change(change.was, &change.job, false, now));
         }
-        let before = writes.len();
+        let mut claims_from = usize::MAX;
         let mut prepared = None;
         if changes_head {
             head.version += 1;
             head.nonce = self.ports.entropy.bits() as u64;
             head.time = now;
-            head.config_version = limits.version;
+            head.config_version = head.config_version.max(limits.version);
             head.look.clone_from(&plan.look);
             head.turn.clone_from(&plan.turn);
+            head.lap.clone_from(&plan.lap);
             head.buckets = std::mem::take(&mut plan.buckets);
             head.held = since;
             let ready = view.prepare(head, &plan.delta);
@@ -475,6 +492,7 @@ impl Engine {
             writes.push(require);
             writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
             writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
+            claims_from = writes.len();
             writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
             writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
@@ -484,12 +502,19 @@ impl Engine {
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
                 Some(Committed::All) => {}
+                Some(Committed::Refused { step, .. }) if step >= claims_from && !self.ports.store.flight().is_zero() => {
+                    // Without atomic transactions all that comes before is written: the round stands, but for the claims
+                    // from here on. Their grants are taken back when their time to be claimed is over.
+                    let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
+                    plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+                    memory.view = None;
+                    plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
+                    plan.again = true;
+                    return Ok(Some(ticked(plan, answers)));
+                }
                 Some(Committed::Refused { step, standing }) => {
                     self.refused(&writes[step], standing, known, memory, prepared.as_ref());
-                    if step >= before {
-                        // Without atomic transactions the jobs before the head are written by now.
-                        self.reread(&plan, known).await?;
-                    }
+                    self.reread(&plan, known).await?;
                     return Ok(None);
                 }
                 None => return Err(Error::Internal("the store did not answer a transaction".into())),
@@ -498,12 +523,18 @@ impl Engine {
         for change in plan.before.iter().chain(&plan.claims) {
             self.remember(&change.job);
         }
+        view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
             view.committed(prepared, &plan.delta, limits);
         }
         plan.wake(view.next_check());
-        if !plan.send.is_empty() || !unsent.is_empty() {
-            self.send(queue, memory, &mut plan, unsent).await?;
+        if !plan.send.is_empty() || view.head.batches.iter().any(|batch| !batch.sent) {
+            // What was committed stands, whatever becomes of the messages: they are sent again.
+            if let Err(error) = self.send(queue, memory, &mut plan).await {
+                tracing::warn!(%queue, %error, "granted work was not handed on");
+                memory.view = None;
+                plan.wake(Some(now + RESEND));
+            }
         }
         Ok(Some(ticked(plan, answers)))
     }
@@ -526,6 +557,7 @@ impl Engine {
         }
     }
 
+    /// Reads the settled jobs anew: without atomic transactions some of them are written by now.
     async fn reread(&self, plan: &Plan, known: &mut Known) -> Result<(), Error> {
         if self.ports.store.flight().is_zero() {
             return Ok(());
@@ -567,17 +599,19 @@ impl Engine {
     /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
     async fn check(&self, view: &View, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
         let mut looked = 0;
-        for (batch, grants) in view.due_checks(now) {
+        for reference in view.due_checks(now) {
             if looked >= CHECKS {
                 plan.again = true;
                 break;
             }
-            looked += grants.len();
+            // Until their time has come, grants are left to whoever was sent them, or is about to claim them.
+            let due = reference.check_at <= now;
+            let resend = reference.sends > 0 && reference.sends < SENDS;
+            let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
-            let reference = view.reference(batch);
-            let resend = reference.is_some_and(|reference| reference.sends > 0 && reference.sends < SENDS);
+            looked += grants.len();
             let (mut next, mut resent) = (now + AUDIT, false);
-            for (grant, job) in grants.iter().zip(self.ports.store.get(&ids).await?) {
+            for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
                 let release = (grant.job.clone(), grant.version);
                 if plan.delta.released.contains(&release) {
                     continue;
@@ -594,6 +628,7 @@ impl Engine {
                         next = next.min(run.lease_until);
                         continue;
                     }
+                    State::Scheduled { .. } if !due => continue,
                     State::Scheduled { .. } if resend => {
                         resent = true;
                         plan.send.push(work(&job, now));
@@ -614,8 +649,11 @@ impl Engine {
             if resent {
                 next = next.min(now + CLAIM_BY);
             }
-            plan.delta.checked.push((batch, next, resent));
-            plan.wake(Some(next));
+            plan.delta.read.push(reference.id);
+            if due {
+                plan.delta.checked.push((reference.id, next, resent));
+                plan.wake(Some(next));
+            }
         }
         Ok(())
     }
@@ -630,30 +668,26 @@ impl Engine {
             let fresh = page.iter().filter(|job| view.granted(&job.id).is_none());
             plan.delta.granted.extend(fresh.map(grant));
         }
-        plan.delta.check_at = now;
+        if !plan.delta.granted.is_empty() {
+            plan.delta.check_at = now;
+        }
         Ok(())
     }
 
     /// Hands admitted work on, and then says in the head that it went out.
-    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan, unsent: Vec<BatchId>) -> Result<(), Error> {
+    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan) -> Result<(), Error> {
         let view = memory.view.as_mut().expect("only a queue with a head sends");
         let mut work = std::mem::take(&mut plan.send);
-        let mut sent: Vec<BatchId> = unsent;
-        sent.extend(view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id));
-        sent.sort_unstable();
-        sent.dedup();
-        for batch in view.head.batches.iter().filter(|batch| sent.contains(&batch.id)) {
-            for grant in view.live_of(batch) {
-                if !work.iter().any(|work| work.job == grant.job) {
-                    let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
-                    work.push(Work { queue: queue.clone(), job, version, decided_at });
-                }
-            }
+        let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
+        for grant in view.head.batches.iter().filter(|batch| !batch.sent).flat_map(|batch| view.live_of(batch)) {
+            let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
+            work.push(Work { queue: queue.clone(), job, version, decided_at });
         }
         if work.is_empty() {
             return Ok(());
         }
         self.ports.work.send(&work).await?;
+        plan.sent = work.len();
         plan.delta = Delta { sent_batches: sent, ..Delta::default() };
         let mut head = view.head.clone();
         head.version += 1;
@@ -740,6 +774,7 @@ impl Engine {
             return Ok(());
         }
         plan.searched = true;
+        plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
         self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
         if search.limits.queue.partition_by.is_some() {
             return self.scan_partitions(search, admission, plan, &mut rooms).await;
@@ -810,6 +845,9 @@ impl Engine {
     }
 
     /// Lets partitions take turns, from the one after the last that was served.
+    ///
+    /// While nothing stops it, the search goes on with the next tick: first deeper into each partition of which there
+    /// is more (`look`), then to the partitions that one round does not visit, until it has come round (`lap`).
     async fn scan_partitions(
         &self,
         search: &Search<'_>,
@@ -819,9 +857,10 @@ impl Engine {
     ) -> Result<(), Error> {
         let types = rooms.types();
         if types.is_empty() || admission.closed(false) {
+            plan.held_if_closed(search, admission, false);
             return Ok(());
         }
-        let turn = plan.turn.clone();
+        let (turn, look) = (plan.turn.clone(), plan.look.take());
         let store = &self.ports.store;
         let mut names = store.partitions(search.queue, &types, turn.as_deref(), PARTITIONS).await?;
         if names.len() < PARTITIONS as usize && turn.is_some() {
@@ -833,7 +872,6 @@ impl Engine {
             return Ok(());
         }
         let each = (SCAN_BOUND / names.len() as u32).min(rooms.total().saturating_add(8)).max(1);
-        let look = plan.look.take();
         let question = |partition: &str, after: Option<Position>| DueQuery {
             queue: search.queue.clone(),
             critical: false,
@@ -841,19 +879,20 @@ impl Engine {
             partition: Some(partition.to_owned()),
             order: Order::of(&search.limits.queue),
             until: search.now,
+            limit: if after.is_some() { SCAN_BOUND } else { each },
             after,
-            limit: each,
         };
         let mut queries: Vec<DueQuery> = names.iter().map(|name| question(name, None)).collect();
         // One partition at a time is looked at beyond its first page, so that what waits deep in it has its turn too.
         queries.extend(look.as_ref().map(|look| question(&look.partition, Some(look.clone()))));
-        let pages = store.due(&queries).await?;
-        let mut deep = None;
-        let mut lanes: Vec<std::vec::IntoIter<Job>> = Vec::with_capacity(pages.len());
-        for (index, page) in pages.into_iter().enumerate() {
+        let mut ends = BTreeMap::new();
+        let mut deeper = None;
+        let mut lanes: Vec<std::vec::IntoIter<Job>> = Vec::with_capacity(queries.len());
+        for (index, page) in store.due(&queries).await?.into_iter().enumerate() {
             plan.wake(page.next_due);
-            if page.more && (index >= names.len() || look.is_none()) {
-                deep = deep.or_else(|| page.jobs.last().map(position));
+            match page.jobs.last().filter(|_| page.more).map(position) {
+                Some(end) if index < names.len() => drop(ends.insert(end.partition.clone(), end)),
+                end => deeper = end,
             }
             lanes.push(page.jobs.into_iter());
         }
@@ -872,27 +911,42 @@ impl Engine {
                 }
             }
         }
-        let open = !admission.closed(false) && rooms.total() > 0;
-        plan.look = deep.filter(|_| open);
-        plan.again |= plan.look.is_some();
+        if admission.closed(false) || rooms.total() == 0 {
+            (plan.look, plan.lap) = (look, None);
+            return Ok(());
+        }
+        plan.look = deeper.or_else(|| match look {
+            Some(look) => ends.into_iter().find(|(name, _)| *name > look.partition).map(|(_, end)| end),
+            None => ends.into_values().next(),
+        });
+        if plan.look.is_some() {
+            // These partitions to their end first.
+            plan.turn = turn;
+        } else {
+            let start = plan.lap.take().or_else(|| turn.clone()).unwrap_or_default();
+            let more = names.len() == PARTITIONS as usize;
+            if let Some(last) = names.pop().filter(|last| more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)) {
+                (plan.turn, plan.lap) = (Some(last), Some(start));
+            }
+        }
+        plan.again |= plan.look.is_some() || plan.lap.is_some();
         Ok(())
     }
 
     /// Offers one job; whether it was admitted.
     fn offer(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, job: Job) -> bool {
         let now = search.now;
-        if search.is_granted(&job) || plan.before.iter().any(|change| change.job.id == job.id) || self.plain.lock().contains_key(&job.id) {
+        if !plan.seen.insert(job.id.clone()) || search.is_granted(&job) || self.plain.lock().contains_key(&job.id) {
             return false;
         }
         if let Some((view, _)) = &search.granted
             && let Some(older) = view.granted(&job.id).filter(|version| *version < job.life.version)
         {
-            // This very read proves that the job left the version it was granted at.
+            // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
             let release = (job.id.clone(), older);
             if !plan.delta.released.contains(&release) {
                 plan.delta.released.push(release);
             }
-            return false;
         }
         let Some(ask) = rooms.find(&job.spec.job_type) else { return false };
         if let Some(ended) = overdue(&job, now) {
@@ -949,15 +1003,18 @@ impl Engine {
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
             plan.delta.granted.push(grant(&job));
+            let flight = self.ports.store.flight();
+            // Without atomic transactions the grant may be written and the claim not.
+            let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
-            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + AUDIT));
+            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + claim_by));
         }
         let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
         if plain {
-            plan.plain.push(change)
+            plan.plain.push(change);
         } else {
-            plan.claims.push(change)
+            plan.claims.push(change);
         }
         plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
         rooms.left[ask] -= 1;
@@ -975,10 +1032,18 @@ impl Plan {
     }
 }
 
-fn ticked(plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+    // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
+    let next = plan.before.iter().filter_map(|change| change.job.life.run_at()).min();
+    plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    Ticked { reports, claimed: plan.claimed, sent: plan.send.len(), ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+    Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+}
+
+/// Whether the way round from after `from` up to `to` passes `start`.
+fn comes_round(start: &str, from: &str, to: &str) -> bool {
+    if from < to { from < start && start <= to } else { start > from || start <= to }
 }
 
 /// The earlier of two instants, of which the first may not be set yet.

@@ -3,7 +3,10 @@
 //! A view is a cache: the commit compares the head's version, so an old view costs a lost race and a
 //! new read, never a wrong admission.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use crate::{
     job::{JobId, Version},
@@ -26,6 +29,8 @@ pub struct View {
     pub head: Head,
     batches: HashMap<BatchId, GrantBatch>,
     places: HashMap<JobId, (BatchId, usize)>,
+    /// Batches whose jobs were not read since the head was: hints about them may have been lost.
+    unread: HashSet<BatchId>,
     usage: Usage,
     usage_version: u64,
 }
@@ -41,7 +46,9 @@ pub(super) struct Delta {
     pub check_at: Timestamp,
     /// Whether the new grants' work needs no sending.
     pub sent: bool,
-    /// New check times of batches that were looked at, and whether they were sent once more.
+    /// Batches whose jobs were read.
+    pub read: Vec<BatchId>,
+    /// New check times of batches whose time had come, and whether they were sent once more.
     pub checked: Vec<(BatchId, Timestamp, bool)>,
     /// Batches whose work went out.
     pub sent_batches: Vec<BatchId>,
@@ -58,13 +65,11 @@ pub(super) struct Prepared {
 }
 
 impl View {
-    /// The view of a head and its batches. Everything is looked at once, whoever wrote it.
-    pub fn new(mut head: Head, batches: Vec<GrantBatch>, now: Timestamp) -> Self {
-        for batch in &mut head.batches {
-            batch.check_at = batch.check_at.min(now);
-        }
-        let mut view = Self { head, batches: HashMap::new(), places: HashMap::new(), usage: Usage::default(), usage_version: u64::MAX };
-        view.batches = batches.into_iter().map(|batch| (batch.id, batch)).collect();
+    /// The view of a head and its batches. Every grant's job is read once, whoever wrote it.
+    pub fn new(head: Head, batches: Vec<GrantBatch>) -> Self {
+        let unread = head.batches.iter().map(|reference| reference.id).collect();
+        let batches = batches.into_iter().map(|batch| (batch.id, batch)).collect();
+        let mut view = Self { head, batches, places: HashMap::new(), unread, usage: Usage::default(), usage_version: u64::MAX };
         view.index();
         view
     }
@@ -114,15 +119,16 @@ impl View {
         &self.usage
     }
 
-    /// The batches to be looked at by `now`, with their live grants.
-    pub fn due_checks(&self, now: Timestamp) -> Vec<(BatchId, Vec<Grant>)> {
-        let due = self.head.batches.iter().filter(|reference| reference.check_at <= now);
-        due.map(|reference| (reference.id, self.live_of(reference).cloned().collect())).collect()
+    /// The batches to be looked at by `now`, and those that were not yet.
+    pub(super) fn due_checks(&self, now: Timestamp) -> impl Iterator<Item = &BatchRef> {
+        self.head.batches.iter().filter(move |reference| reference.check_at <= now || self.unread.contains(&reference.id))
     }
 
-    /// What `id` is in the head.
-    pub fn reference(&self, id: BatchId) -> Option<&BatchRef> {
-        self.head.batches.iter().find(|reference| reference.id == id)
+    /// Takes note of the batches whose jobs were read.
+    pub(super) fn note_read(&mut self, delta: &Delta) {
+        for id in &delta.read {
+            self.unread.remove(id);
+        }
     }
 
     /// The next instant at which a batch is looked at.
@@ -179,13 +185,15 @@ impl View {
             return;
         }
         let mut grants = Vec::new();
-        let (mut check_at, mut sends) = (Timestamp::MAX, u8::MAX);
+        let mut check_at = Timestamp::MAX;
+        // Those that are claimed where they are admitted were never sent; the others go on counting.
+        let sends = head.batches.iter().filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
+        let sends = sends.map(|reference| reference.sends).min().unwrap_or(0);
         let (merged, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut head.batches).into_iter().partition(|reference| chosen.contains(&reference.id));
         head.batches = kept;
         for reference in &merged {
             check_at = check_at.min(reference.check_at);
-            sends = sends.min(reference.sends);
             match add.iter().position(|batch| batch.id == reference.id) {
                 Some(fresh) => grants.extend(add.remove(fresh).grants),
                 None => {

@@ -11,10 +11,31 @@ use crate::time::Seconds;
 /// How a job's next attempt is planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
-#[serde(tag = "strategy", content = "config", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "strategy", content = "config", rename_all = "lowercase", from = "Written")]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
-    Exponential(#[serde(default)] Backoff),
+    Exponential(Backoff),
+}
+
+/// [`Retry`] as it is read: field by field, so that a wrong one is told by its whole path.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    strategy: Strategy,
+    #[serde(default)]
+    config: Backoff,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Strategy {
+    Exponential,
+}
+
+impl From<Written> for Retry {
+    fn from(Written { strategy: Strategy::Exponential, config }: Written) -> Self {
+        Self::Exponential(config)
+    }
 }
 
 impl Default for Retry {

@@ -35,6 +35,8 @@ pub struct Head {
     pub look: Option<Position>,
     /// The partition that was served last.
     pub turn: Option<String>,
+    /// Where the way through more partitions than one round visits began.
+    pub lap: Option<String>,
     /// Token buckets that are not full, by constraint and value.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.

@@ -163,7 +163,11 @@ impl Task {
             tokio::select! {
                 biased;
                 count = self.receiver.recv_many(&mut inbox, GATHER) => if count == 0 { return },
-                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped { return },
+                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped {
+                    // Whoever waits has an answer coming: what its reports became, and no jobs.
+                    self.expire_leases(clock.now(), true);
+                    return;
+                },
                 () = clock.sleep_until(wake_at) => {}
             }
             // Whoever is about to finish or to ask goes into this round rather than the next.

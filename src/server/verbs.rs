@@ -7,13 +7,14 @@ use tokio::sync::oneshot;
 use super::{Server, bulk::state_word, lease::unknown, metrics, queue_task::Message};
 use crate::{
     engine::{
-        Error,
+        Error, fault,
         request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
     },
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
     queue::{
         Order, QueueConfig, TypeConfig,
+        check::check_lease,
         config::{QueueItem, TypeItem},
     },
 };
@@ -151,8 +152,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `stale_attempt`; 403.
+    /// 400 for a lease out of bounds; 404; 409 `stale_attempt`; 403.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+        beat.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         self.inner.engine.heartbeat(beat).await
     }
 

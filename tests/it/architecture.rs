@@ -320,7 +320,12 @@ fn no_test_sleeps() {
             Some((_, tests)) => tests,
             None => continue,
         };
-        for line in code(tests).lines().filter(|line| line.contains(concat!("sle", "ep(")) && !line.contains(concat!("fn sle", "ep("))) {
+        // A method of that name is a test's own clock, which is moved by hand.
+        let real = |line: &str| {
+            let call = concat!("sle", "ep(");
+            line.match_indices(call).any(|(at, _)| !line[..at].ends_with(['.', '_']) && !line[..at].ends_with("fn "))
+        };
+        for line in code(tests).lines().filter(|line| real(line)) {
             faults.insert(format!("{}: {}", source.path, line.trim()));
         }
     }

@@ -4,9 +4,12 @@
 
 mod architecture;
 mod backup;
+mod bench;
+mod cases;
 mod conformance;
 mod demo;
 mod docs;
+mod e2e;
 mod faults;
 mod server;
 mod simulation;

@@ -201,8 +201,15 @@ fn job(state: State) -> Job {
         request_digest: [0; 16],
     };
     let failure = Failure { reason: Reason::Timeout, message: Some("too slow".into()), details: Some("{\"n\":1}".into()) };
-    let entry =
-        Entry { attempt: 1, started_at: at, ended_at: at, outcome: Outcome::Failed, error: Some(failure.clone()), retry_at: Some(at), token: Token(7) };
+    let entry = Entry {
+        attempt: 1,
+        started_at: at,
+        ended_at: at,
+        outcome: Outcome::Failed,
+        error: Some(failure.clone()),
+        retry_at: Some(at),
+        token: Token(7),
+    };
     let life = Life { state, attempt: 2, started_at: Some(at), error: Some(failure), history: vec![entry], ..Life::new(at, Waiting::Due) };
     Job { id: "j1".parse().unwrap(), spec: Arc::new(spec), data: Body::Inline(Payload::json(r#"{"a":1}"#)), life }
 }

@@ -56,11 +56,16 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
             let method = method.to_uppercase();
             let (nobody, _) = ask(&router, &method, &path, &[], "").await;
             assert_eq!(nobody.status(), 401, "{method} {path}");
-            let others = ["enqueue", "work", "read", "enqueue:critical"].into_iter().filter(|other| *other != scope).collect::<Vec<_>>().join(",");
+            let others =
+                ["enqueue", "work", "read", "enqueue:critical"].into_iter().filter(|other| *other != scope).collect::<Vec<_>>().join(",");
             let (other, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {others}"))], "").await;
             assert_eq!(other.status(), 403, "{method} {path}");
             let (right, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {scope}"))], "").await;
-            assert!(![401, 403, 404, 405].contains(&right.status().as_u16()) || right.status() == 404, "{method} {path} {}", right.status());
+            assert!(
+                ![401, 403, 404, 405].contains(&right.status().as_u16()) || right.status() == 404,
+                "{method} {path} {}",
+                right.status()
+            );
             seen.insert(scope.to_owned());
         }
     }
@@ -99,7 +104,8 @@ async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
     ]);
     let (status, answer) = json(&router, "POST", "/v1/jobs/batch", json!({"jobs": jobs})).await;
     assert_eq!(status, 200);
-    let shown: Vec<_> = answer["results"].as_array().unwrap().iter().map(|one| (&one["status"], &one["error"]["code"], &one["error"]["field"])).collect();
+    let shown: Vec<_> =
+        answer["results"].as_array().unwrap().iter().map(|one| (&one["status"], &one["error"]["code"], &one["error"]["field"])).collect();
     let null = Value::Null;
     let wanted = [
         (json!(201), null.clone(), null.clone()),
@@ -112,7 +118,8 @@ async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
     let wanted: Vec<_> = wanted.iter().map(|(status, code, field)| (status, code, field)).collect();
     assert_eq!(shown, wanted);
     assert_eq!(answer["results"][4]["job"]["data"], 1);
-    let (status, answer) = json(&router, "POST", "/v1/jobs/batch", json!({"jobs": vec![json!({"type": "invoice", "data": 0}); 1001]})).await;
+    let (status, answer) =
+        json(&router, "POST", "/v1/jobs/batch", json!({"jobs": vec![json!({"type": "invoice", "data": 0}); 1001]})).await;
     assert_eq!((status, &answer["field"]), (400, &json!("jobs")));
 }
 
@@ -155,13 +162,15 @@ async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
 async fn a_worker_leases_says_it_lives_and_reports_with_the_attempts_token_alone() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": {"a": 1}})).await;
-    let (status, leased) = json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"})).await;
+    let (status, leased) =
+        json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"})).await;
     assert_eq!((status, leased["leases"].as_array().unwrap().len()), (200, 1));
     let lease = &leased["leases"][0];
     assert_eq!((&lease["job"]["data"], &lease["attempt"]), (&json!({"a": 1}), &json!(1)));
     let token = format!("Bearer {}", lease["token"].as_str().unwrap());
     let held = [("authorization", token.as_str())];
-    let (beat, body) = ask(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", &held, r#"{"attempt":1,"progress":40,"note":"half way"}"#).await;
+    let (beat, body) =
+        ask(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", &held, r#"{"attempt":1,"progress":40,"note":"half way"}"#).await;
     assert_eq!(beat.status(), 200);
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["cancel"], false);
     let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
@@ -240,8 +249,12 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1, "delay_seconds": 3600})).await;
     let (got, _) = ask(&router, "GET", "/v1/jobs/invoice/j1", &[ALL], "").await;
     let etag = got.headers()["etag"].to_str().unwrap().to_owned();
-    let (status, job) = json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"priority": 7, "data": null, "expires_at": "2100-01-01T00:00:00Z"})).await;
-    assert_eq!((status, &job["priority"], &job["data"], &job["expires_at"]), (200, &json!(7), &Value::Null, &json!("2100-01-01T00:00:00.000Z")));
+    let (status, job) =
+        json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"priority": 7, "data": null, "expires_at": "2100-01-01T00:00:00Z"})).await;
+    assert_eq!(
+        (status, &job["priority"], &job["data"], &job["expires_at"]),
+        (200, &json!(7), &Value::Null, &json!("2100-01-01T00:00:00.000Z"))
+    );
     let (stale, _) = ask(&router, "PATCH", "/v1/jobs/invoice/j1", &[ALL, ("if-match", &etag)], r#"{"priority":8}"#).await;
     assert_eq!(stale.status(), 412);
     let (_, job) = json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"expires_at": null})).await;

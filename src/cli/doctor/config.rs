@@ -23,7 +23,7 @@ pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> Report {
     for queue in queues {
         of_queue(queue, now, &mut report);
     }
-    for job_type in types.iter().filter(|job_type| job_type.target.url.is_some()) {
+    for job_type in types.iter().filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some())) {
         of_push(job_type, limited.get(job_type.queue.as_str()).copied().unwrap_or_default(), &mut report);
     }
     report

@@ -76,7 +76,15 @@ fn life(state: State) -> Life {
             object: Some(("k".into(), 9)),
         }),
         error: Some(error.clone()),
-        history: vec![Entry { attempt: 1, started_at: at, ended_at: at, outcome: Outcome::Failed, error: Some(error), retry_at: None, token: Token(7) }],
+        history: vec![Entry {
+            attempt: 1,
+            started_at: at,
+            ended_at: at,
+            outcome: Outcome::Failed,
+            error: Some(error),
+            retry_at: None,
+            token: Token(7),
+        }],
     }
 }
 

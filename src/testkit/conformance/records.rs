@@ -66,6 +66,7 @@ fn head(version: u64, batches: &[u64]) -> Head {
         settling_until: Some(at(3)),
         look: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
         turn: Some(String::new()),
+        lap: Some("a".into()),
         buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
         batches: batches.iter().map(named).collect(),
         held: BTreeMap::from([

@@ -1,10 +1,6 @@
 //! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
@@ -19,10 +15,14 @@ use tidegate::{
         life::{Failure, Reason},
         retry::{Backoff, Jitter, Retry},
     },
-    port::{Work, WorkQueue, job_store::{SharedStore, StoreError}},
+    port::{
+        Work, WorkQueue,
+        job_store::{SharedStore, StoreError},
+    },
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
+        matcher::Matcher,
         window::Window,
     },
     testkit::{builders::name, faults::Faults},
@@ -37,9 +37,9 @@ use super::{
 };
 
 /// How long faults happen.
-const FAULTS: Duration = Duration::from_secs(180);
+const FAULTS: Duration = Duration::from_mins(3);
 /// By when, after them, every job has ended.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// How long after that every slot is free: the audit's minute, and the ticks around it.
 const AUDIT: Duration = Duration::from_secs(75);
 /// How long a write may be under way on a store that writes one by one.
@@ -69,7 +69,15 @@ impl Plan {
     /// A plan drawn from its seed.
     pub fn of(seed: u64) -> Self {
         let late_limit = seed % 4 == 3;
-        Self { seed, slow: seed % 2 == 1, late_limit, light: seed % 5 == 4, sqlite: false, jobs: [30, 60, 150][(seed / 3 % 3) as usize], bug: None }
+        Self {
+            seed,
+            slow: seed % 2 == 1,
+            late_limit,
+            light: seed % 5 == 4,
+            sqlite: false,
+            jobs: [30, 60, 150][(seed / 3 % 3) as usize],
+            bug: None,
+        }
     }
 }
 
@@ -146,8 +154,7 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         let store: SharedStore =
             if plan.sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
-        let watched =
-            Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
+        let watched = Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
         let world = Arc::new(Self {
             plan,
             quiet_at: scheduler.now() + FAULTS,
@@ -328,7 +335,7 @@ impl World {
         if s.happens(0.5) {
             constraints.push(Constraint {
                 name: "tenant".into(),
-                matcher: Default::default(),
+                matcher: Matcher::default(),
                 per: Some("tenant".into()),
                 concurrency: Some(s.pick(&[1, 2, 3, 4])),
                 rate: None,
@@ -406,7 +413,9 @@ impl World {
         let running = job.life.attempt == report.attempt && job.life.running().is_some();
         let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
         match answer {
-            Ok(_) if !recorded => model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt)),
+            Ok(_) if !recorded => {
+                model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt))
+            }
             Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
             _ => {}
         }
@@ -508,7 +517,8 @@ impl World {
                 };
                 if matches!(self.any_engine().heartbeat(beat).await, Err(Error::Conflict { code: "stale_attempt", .. })) {
                     let model = self.model.lock();
-                    let there = model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
+                    let there =
+                        model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
                     drop(model);
                     assert_ne!(there, Some(true), "a running attempt's sign of life was refused");
                     break;
@@ -661,13 +671,8 @@ impl World {
         // Whoever was paused before the faults ended may still write.
         self.scheduler.sleep(LONGEST_PAUSE).await;
         let engine = self.any_engine();
-        let constraint = Constraint {
-            name: "tenant".into(),
-            matcher: Default::default(),
-            per: Some("tenant".into()),
-            concurrency: Some(5),
-            rate: None,
-        };
+        let constraint =
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(5), rate: None };
         let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], ..QueueConfig::default() };
         assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
         engine.pause_queue(&self.queue, false).await.expect("without faults a queue can be resumed");

@@ -1,0 +1,195 @@
+//! Every waiting job says what it waits for.
+
+use std::time::Duration;
+
+use tidegate::{
+    engine::{
+        Hand, Round,
+        request::{Explanation, JobPatch, NewJob},
+    },
+    job::{
+        Job,
+        retry::{Backoff, Jitter, Retry},
+    },
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Constraint, Rate},
+        matcher::Matcher,
+    },
+    time::{Seconds, Timestamp},
+};
+
+use super::place::{Place, ask, everywhere, failed, queue, report, with, work};
+
+async fn explain(place: &Place, job: &Job) -> Explanation {
+    place.engine.explain(&job.id, None, |_| true).await.unwrap()
+}
+
+/// What holds `job`, its name, and the earliest it can run.
+async fn held(place: &Place, job: &Job) -> (&'static str, Option<String>, Option<Timestamp>) {
+    let explained = explain(place, job).await;
+    assert!(!explained.reason.is_empty());
+    assert!(explained.since.is_some(), "{explained:?}");
+    let by = explained.held_by.expect("something holds it");
+    (by.kind, by.name, explained.earliest_at)
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_due_waits_for_its_time() {
+    for place in everywhere() {
+        place.with_limit(1).await;
+        let run_at = place.now() + Duration::from_mins(1);
+        let job = place.enqueue(NewJob { run_at: Some(run_at), ..work() }).await;
+        assert_eq!(held(&place, &job).await, ("due_time", None, Some(run_at)));
+    }
+}
+
+#[tokio::test]
+async fn a_job_outside_its_windows_waits_for_the_next() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let window = |from: &str, to: &str| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap();
+        let job = place.enqueue(NewJob { windows: Some(vec![window("08:00", "09:00")]), ..work() }).await;
+        let opening = place.now() + Duration::from_hours(8);
+        assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
+        place.clock.set(opening);
+        place
+            .engine
+            .patch(&job.id, None, JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() }, None)
+            .await
+            .unwrap();
+        assert!(place.lease(1).await.is_empty());
+        assert_eq!(held(&place, &job).await, ("window", None, Some(opening + Duration::from_hours(2))));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_job_waits_for_its_retry() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let backoff = Backoff { base_seconds: Seconds::new(30), max_seconds: Seconds::new(60), jitter: Jitter::None };
+        let job = place.enqueue(NewJob { retry: Some(Retry::Exponential(backoff)), ..work() }).await;
+        let running = place.lease(1).await.remove(0);
+        place.tick(Round { reports: vec![report(&running, failed())], ..Round::default() }).await;
+        assert_eq!(held(&place, &job).await, ("retry", None, Some(place.now() + Duration::from_secs(30))));
+    }
+}
+
+#[tokio::test]
+async fn a_paused_queue_holds_everything() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let since = place.now();
+        place.engine.pause_queue(&queue(), true).await.unwrap();
+        place.lease(1).await;
+        place.wait(10);
+        place.lease(1).await;
+        assert_eq!(held(&place, &job).await, ("paused", None, None));
+        assert_eq!(explain(&place, &job).await.since, Some(since));
+    }
+}
+
+#[tokio::test]
+async fn limits_hold_by_name() {
+    for mut place in everywhere() {
+        let tenant =
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
+        place.set_queue(QueueConfig { concurrency: Some(2), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        place.enqueue(with("tenant", "a")).await;
+        place.lease(5).await;
+        let second = place.enqueue(with("tenant", "a")).await;
+        assert_eq!(held(&place, &second).await, ("constraint", Some("tenant (a)".into()), None));
+        place.enqueue(with("tenant", "b")).await;
+        place.lease(5).await;
+        let third = place.enqueue(with("tenant", "c")).await;
+        assert_eq!(held(&place, &third).await, ("concurrency", None, None));
+        place.set_queue(QueueConfig::default()).await;
+        place.set_type("work", TypeConfig { concurrency: Some(1), ..TypeConfig::default() }).await;
+        assert_eq!(held(&place, &third).await, ("type_concurrency", Some("work".into()), None));
+    }
+}
+
+#[tokio::test]
+async fn a_rate_says_when_its_next_token_comes() {
+    for mut place in everywhere() {
+        let rate = Rate { count: 1, per_seconds: Seconds::new(10), burst: None };
+        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
+        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        let jobs = place.enqueue_many([work(), work()]).await;
+        place.lease(1).await;
+        let next = place.now() + Duration::from_secs(10);
+        assert_eq!(held(&place, &jobs[1]).await, ("constraint", Some("calls".into()), Some(next)));
+    }
+}
+
+#[tokio::test]
+async fn a_job_heavier_than_its_limit_can_never_run() {
+    for place in everywhere() {
+        place.with_limit(5).await;
+        let job = place.enqueue(NewJob { weight: Some(5), ..work() }).await;
+        place.with_limit(3).await;
+        let (kind, _, earliest) = held(&place, &job).await;
+        assert_eq!((kind, earliest), ("concurrency", None));
+        assert!(explain(&place, &job).await.reason.contains("weight 5"), "{:?}", explain(&place, &job).await);
+    }
+}
+
+#[tokio::test]
+async fn a_job_behind_a_reservation_waits_for_its_limit() {
+    for mut place in everywhere() {
+        place.with_limit(5).await;
+        place.enqueue(work()).await;
+        place.lease(1).await;
+        place.enqueue(NewJob { weight: Some(5), ..work() }).await;
+        let light = place.enqueue(work()).await;
+        assert_eq!(held(&place, &light).await.0, "concurrency");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_asks_for_waits_for_a_worker() {
+    for place in everywhere() {
+        place.with_limit(5).await;
+        let job = place.enqueue(work()).await;
+        let explained = place.engine.explain(&job.id, None, |_| false).await.unwrap();
+        assert_eq!(explained.held_by.unwrap().kind, "worker");
+    }
+}
+
+#[tokio::test]
+async fn a_granted_job_waits_for_its_worker_only() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Send)], ..Round::default() }).await;
+        assert_eq!(held(&place, &job).await.0, "worker", "its own grant does not hold it");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_more_go_before_than_a_tick_looks_at_waits_for_its_turn() {
+    for place in everywhere() {
+        place.with_limit(5).await;
+        for _ in 0..2 {
+            place.enqueue_many((0..600).map(|_| NewJob { weight: Some(0), ..work() })).await;
+        }
+        let last = place.enqueue(NewJob { weight: Some(0), ..work() }).await;
+        assert_eq!(held(&place, &last).await.0, "order");
+    }
+}
+
+#[tokio::test]
+async fn a_running_and_an_ended_job_are_held_by_nothing() {
+    for mut place in everywhere() {
+        place.with_limit(5).await;
+        let job = place.enqueue(work()).await;
+        let running = place.lease(1).await;
+        assert_eq!(explain(&place, &job).await.held_by, None);
+        place.succeed(&running).await;
+        let explained = explain(&place, &job).await;
+        assert_eq!((explained.state, explained.held_by), ("succeeded", None));
+    }
+}

@@ -1,0 +1,293 @@
+//! Nobody starves: not behind another tenant, not behind higher priorities, not behind lighter jobs.
+
+use std::collections::BTreeMap;
+
+use tidegate::{
+    engine::{Hand, Round},
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Constraint, OrderKind},
+        matcher::Matcher,
+    },
+    time::Seconds,
+};
+
+use super::place::{Place, ask, everywhere, of_type, with, work};
+
+fn per_tenant(concurrency: u32) -> Constraint {
+    Constraint {
+        name: "tenant".into(),
+        matcher: Matcher::default(),
+        per: Some("tenant".into()),
+        concurrency: Some(concurrency),
+        rate: None,
+    }
+}
+
+async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constraint>) {
+    let partition_by = Some("tenant".to_owned());
+    place.set_queue(QueueConfig { concurrency: Some(concurrency), partition_by, constraints, ..QueueConfig::default() }).await;
+    place.set_type("work", TypeConfig::default()).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_held_jobs_of_one_tenant_do_not_hide_anothers_single_job() {
+    for mut place in everywhere() {
+        taking_turns(&place, 100, vec![per_tenant(5)]).await;
+        for _ in 0..10 {
+            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+        }
+        assert_eq!(place.lease(50).await.len(), 5, "the big tenant's share");
+        let single = place.enqueue(with("tenant", "small")).await;
+        let mut ticks = 0;
+        loop {
+            ticks += 1;
+            if place.lease(1).await.iter().any(|job| job.id == single.id) {
+                break;
+            }
+            assert!(ticks < 2, "not after {ticks} ticks");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_serves_the_other_tenant_within_two_ticks_after_capacity_frees() {
+    for mut place in everywhere() {
+        taking_turns(&place, 5, Vec::new()).await;
+        for _ in 0..10 {
+            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+        }
+        let running = place.lease(10).await;
+        assert_eq!(running.len(), 5);
+        let single = place.enqueue(with("tenant", "small")).await;
+        assert!(place.lease(1).await.is_empty(), "it is full");
+        place.succeed(&running[..2]).await;
+        let mut started = place.lease(1).await;
+        started.extend(place.lease(1).await);
+        assert!(started.iter().any(|job| job.id == single.id), "{started:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_behind_more_held_tenants_than_one_round_visits_is_served() {
+    for mut place in everywhere() {
+        taking_turns(&place, 1000, vec![per_tenant(1)]).await;
+        let tenants = (0..200).map(|n| format!("t{n:03}"));
+        place.enqueue_many(tenants.flat_map(|tenant| [with("tenant", &tenant), with("tenant", &tenant)])).await;
+        let mut started = 0;
+        for _ in 0..8 {
+            started += place.lease(1000).await.len();
+        }
+        assert_eq!(started, 200, "every tenant has one running");
+        let late = place.enqueue(with("tenant", "t150-late")).await;
+        let mut ticks = 0;
+        while !place.lease(1000).await.iter().any(|job| job.id == late.id) {
+            ticks += 1;
+            assert!(ticks < 6, "not within a turn of all tenants");
+        }
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
+    for mut place in everywhere() {
+        taking_turns(&place, 10, Vec::new()).await;
+        let later = Some(place.engine.now() + std::time::Duration::from_hours(1));
+        let planned = (0..150).map(|n| tidegate::engine::request::NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
+        place.enqueue_many(planned).await;
+        let due = place.enqueue(with("tenant", "z-due")).await;
+        let mut ticks = 0;
+        loop {
+            let ticked = place.tick(Round { asks: vec![ask(&["work"], 5, Hand::Claim)], ..Round::default() }).await;
+            if ticked.claimed.iter().any(|claimed| claimed.job.id == due.id) {
+                break;
+            }
+            assert!(ticked.again, "it must go on looking by itself");
+            ticks += 1;
+            assert!(ticks < 5);
+        }
+    }
+}
+
+#[tokio::test]
+async fn jobs_deep_in_several_partitions_are_all_looked_at() {
+    for mut place in everywhere() {
+        let blocked = Constraint {
+            name: "blocked".into(),
+            matcher: serde_json::from_value(serde_json::json!({"type": "blocked"})).unwrap(),
+            per: None,
+            concurrency: Some(0),
+            rate: None,
+        };
+        taking_turns(&place, 100, vec![blocked]).await;
+        place.set_type("blocked", TypeConfig::default()).await;
+        let mut waiting = Vec::new();
+        for tenant in ["a", "b", "c"] {
+            let mut job = of_type("blocked");
+            job.attributes = with("tenant", tenant).attributes;
+            place.enqueue_many((0..50).map(|_| job.clone())).await;
+            if tenant != "a" {
+                waiting.push(place.enqueue(with("tenant", tenant)).await.id);
+            }
+        }
+        let mut ticks = 0;
+        while !waiting.is_empty() {
+            let ticked = place.tick(Round { asks: vec![ask(&["work", "blocked"], 1, Hand::Claim)], ..Round::default() }).await;
+            waiting.retain(|id| !ticked.claimed.iter().any(|claimed| claimed.job.id == *id));
+            ticks += 1;
+            assert!(ticks < 60, "still waiting: {waiting:?}");
+            assert!(ticked.again || !ticked.claimed.is_empty() || waiting.is_empty(), "it must go on looking by itself");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_of_one_round_that_overlap_admit_a_job_once() {
+    for mut place in everywhere() {
+        taking_turns(&place, 100, vec![per_tenant(0)]).await;
+        place.enqueue_many((0..40).map(|_| with("tenant", "a"))).await;
+        assert!(place.lease(1).await.is_empty(), "it looks at some, and remembers where it stopped");
+        taking_turns(&place, 100, Vec::new()).await;
+        let mut started = Vec::new();
+        for _ in 0..3 {
+            started.extend(place.lease(40).await.into_iter().map(|job| job.id));
+        }
+        assert_eq!(started.len(), 40);
+        started.sort_unstable();
+        started.dedup();
+        assert_eq!(started.len(), 40, "each once");
+    }
+}
+
+#[tokio::test]
+async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
+    // Priority 1000 against 1: 999 steps of 2 s each. A flood job that arrives after that goes behind it.
+    const BOUND: u64 = 999 * 2;
+    for mut place in everywhere() {
+        let ageing_seconds = Some(Seconds::new(2));
+        place.set_queue(QueueConfig { concurrency: Some(1), order: OrderKind::Priority, ageing_seconds, ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        let mut low = work();
+        low.priority = Some(1000);
+        let low = place.enqueue(low).await;
+        let mut waited = 0;
+        loop {
+            // The flood: more arrive than can be run.
+            place
+                .enqueue_many((0..2).map(|_| {
+                    let mut job = work();
+                    job.priority = Some(1);
+                    job
+                }))
+                .await;
+            let started = place.lease(1).await;
+            if started[0].id == low.id {
+                break;
+            }
+            place.succeed(&started).await;
+            place.wait(10);
+            waited += 10;
+            // Those that came before the bound are ahead of it: at most two per step of ten seconds.
+            assert!(waited <= 3 * BOUND, "waits since {waited} s");
+        }
+        assert!(waited > BOUND / 2, "the flood really went first: {waited}");
+    }
+}
+
+#[tokio::test]
+async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_is_kept_up_with() {
+    const BOUND: u64 = 999 * 2;
+    for mut place in everywhere() {
+        let ageing_seconds = Some(Seconds::new(2));
+        place.set_queue(QueueConfig { concurrency: Some(1), order: OrderKind::Priority, ageing_seconds, ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        let mut low = work();
+        low.priority = Some(1000);
+        let low = place.enqueue(low).await;
+        let mut waited = 0;
+        loop {
+            let mut job = work();
+            job.priority = Some(1);
+            place.enqueue(job).await;
+            let started = place.lease(1).await;
+            if started[0].id == low.id {
+                break;
+            }
+            place.succeed(&started).await;
+            place.wait(10);
+            waited += 10;
+        }
+        assert!((BOUND..=BOUND + 10).contains(&waited), "waited {waited} s");
+    }
+}
+
+#[tokio::test]
+async fn a_heavy_job_is_not_starved_by_six_hundred_light_ones() {
+    for mut place in everywhere() {
+        place.with_limit(10).await;
+        let light = place.enqueue_many((0..10).map(|_| work())).await;
+        let running = place.lease(20).await;
+        assert_eq!(running.len(), 10);
+        place.wait(1);
+        let mut heavy = work();
+        heavy.weight = Some(10);
+        let heavy = place.enqueue(heavy).await;
+        place.enqueue_many((0..600).map(|_| work())).await;
+        for done in &running[..9] {
+            place.succeed(std::slice::from_ref(done)).await;
+            assert!(place.lease(20).await.is_empty(), "the heavy one has reserved what is free");
+        }
+        place.succeed(&running[9..]).await;
+        let next = place.lease(20).await;
+        assert_eq!(next.iter().map(|job| &job.id).collect::<Vec<_>>(), [&heavy.id], "{} light ones ran before", light.len());
+    }
+}
+
+#[tokio::test]
+async fn without_partitions_every_due_job_is_looked_at_within_the_backlog_over_the_bound_of_a_scan() {
+    for mut place in everywhere() {
+        place.set_queue(QueueConfig { concurrency: Some(100), constraints: vec![per_tenant(1)], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        for _ in 0..5 {
+            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+        }
+        let last = place.enqueue(with("tenant", "small")).await;
+        let mut ticks = 0;
+        while !place.lease(10).await.iter().any(|job| job.id == last.id) {
+            ticks += 1;
+            assert!(ticks <= 6, "the backlog is five pages");
+        }
+    }
+}
+
+#[tokio::test]
+async fn hipqs_regions_get_their_shares() {
+    for mut place in everywhere() {
+        let share = |region: &str, concurrency| Constraint {
+            name: region.into(),
+            matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": region}})).unwrap(),
+            per: None,
+            concurrency: Some(concurrency),
+            rate: None,
+        };
+        let constraints = vec![share("east", 40), share("north", 30), share("west", 30)];
+        place.set_queue(QueueConfig { concurrency: Some(100), constraints, ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        // hipq's example: far more of east than its share, before the others.
+        place.enqueue_many((0..300).map(|_| with("region", "east"))).await;
+        place.enqueue_many((0..20).map(|_| with("region", "north"))).await;
+        place.enqueue_many((0..100).map(|_| with("region", "west"))).await;
+        let running = place.lease(1000).await;
+        let mut regions = BTreeMap::<String, usize>::new();
+        for job in &running {
+            *regions.entry(job.spec.attributes["region"].text()).or_default() += 1;
+        }
+        let shares: Vec<(&str, usize)> = regions.iter().map(|(region, count)| (region.as_str(), *count)).collect();
+        assert_eq!(shares, [("east", 40), ("north", 20), ("west", 30)]);
+        let east: Vec<_> = running.iter().filter(|job| job.spec.attributes["region"].text() == "east").take(5).cloned().collect();
+        place.succeed(&east).await;
+        let next = place.lease(1000).await;
+        assert_eq!(next.len(), 5, "what is freed goes to the region that may have it");
+        assert!(next.iter().all(|job| job.spec.attributes["region"].text() == "east"));
+    }
+}

@@ -1,0 +1,294 @@
+//! What is lost, late or doubled, and processes that die: limits hold, and nothing is forgotten or done twice.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tidegate::{
+    adapter::sqlite::SqliteStore,
+    engine::{
+        Hand, Memory, Round,
+        request::{JobPatch, Verdict},
+    },
+    job::{Outcome, State, life::Reason},
+    queue::{QueueConfig, TypeConfig, config::Delivery},
+};
+
+use super::place::{Place, ask, everywhere, queue, report, work};
+
+fn once() -> TypeConfig {
+    TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() }
+}
+
+#[tokio::test]
+async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_and_never_starts_twice() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.set_type("work", once()).await;
+        let job = place.enqueue(work()).await;
+        assert_eq!(place.lease(1).await.len(), 1, "it is claimed; and now the process dies");
+        place.restart();
+        assert!(place.lease(1).await.is_empty());
+        place.wait(31);
+        assert!(place.lease(1).await.is_empty(), "its lease is over, and it is not started again");
+        let job = place.job(&job.id).await;
+        assert_eq!(job.life.ended(), Some(Outcome::Failed));
+        assert_eq!(job.life.error.as_ref().unwrap().reason, Reason::Unknown);
+        assert_eq!(job.life.attempt, 1);
+        assert_eq!(place.granted().await, 0, "its slot is free");
+    }
+}
+
+#[tokio::test]
+async fn an_at_most_once_job_without_a_head_ends_unknown_too() {
+    for mut place in everywhere() {
+        place.set_type("work", once()).await;
+        let job = place.enqueue(work()).await;
+        assert_eq!(place.lease(1).await.len(), 1);
+        place.restart();
+        place.wait(31);
+        place.engine.sweep().await.unwrap();
+        assert!(place.lease(1).await.is_empty());
+        let job = place.job(&job.id).await;
+        assert_eq!(job.life.error.unwrap().reason, Reason::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_minute() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.set_type("work", TypeConfig { lease_seconds: tidegate::time::Seconds::new(3600), ..TypeConfig::default() }).await;
+        let first = place.enqueue(work()).await;
+        place.enqueue(work()).await;
+        assert_eq!(place.lease(1).await[0].id, first.id);
+        // Another process ends the job; what it tells this queue's ticks is lost.
+        place.engine.cancel(&first.id, None, true).await.unwrap();
+        assert!(place.lease(1).await.is_empty(), "nobody knows yet");
+        let began = place.now();
+        loop {
+            let next = place.tick(Round::default()).await.next_at.expect("the audit is planned");
+            place.clock.set(next.max(place.now() + Duration::from_millis(1)));
+            if !place.lease(1).await.is_empty() {
+                break;
+            }
+        }
+        assert!(place.now().since(began) <= Duration::from_secs(61), "took {:?}", place.now().since(began));
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
+    for config in [TypeConfig::default(), once()] {
+        for mut place in everywhere() {
+            place.with_limit(1).await;
+            place.set_type("work", config.clone()).await;
+            let job = place.enqueue(work()).await;
+            let mut sent = 0;
+            for _ in 0..20 {
+                // Every message is lost.
+                sent += place.send(1).await.len();
+                place.wait(7);
+            }
+            assert!(sent >= 6, "it was sent again and again, and granted anew: {sent}");
+            let there = place.job(&job.id).await;
+            assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
+            assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
+            let work = place.send(1).await;
+            let work = if work.is_empty() {
+                place.wait(7);
+                place.send(1).await
+            } else {
+                work
+            };
+            let claimed = place.engine.claim(&work, None).await.unwrap();
+            assert_eq!(claimed[0].as_ref().expect("the grant stands").life.attempt, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_comes_twice_starts_one_attempt() {
+    for mut place in everywhere() {
+        place.with_limit(2).await;
+        place.enqueue(work()).await;
+        let work = place.send(1).await;
+        let twice: Vec<_> = work.iter().chain(&work).cloned().collect();
+        let started = place.engine.claim(&twice, None).await.unwrap();
+        assert_eq!(started.iter().flatten().count(), 1);
+        assert!(place.engine.claim(&work, None).await.unwrap()[0].is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_job_changed_between_grant_and_claim_is_not_started_by_the_old_grant() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let old = place.send(1).await;
+        let (_, patched) = place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        assert!(place.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
+        let hint = (job.id.clone(), old[0].version);
+        let ticked = place.tick(Round { released: vec![hint], asks: vec![ask(&["work"], 1, Hand::Send)], ..Round::default() }).await;
+        assert_eq!(ticked.sent, 1, "it is granted anew at its new version, in the same round");
+        assert_eq!(place.granted().await, 1);
+        let there = place.job(&job.id).await;
+        assert_eq!((there.life.version, there.life.attempt), (patched.life.version, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_job_changed_between_grant_and_claim_is_granted_anew_though_the_hint_is_lost() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let old = place.send(1).await;
+        place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            sent.extend(place.send(1).await);
+            place.wait(7);
+        }
+        assert!(sent.iter().any(|work| work.version > old[0].version), "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_cancelled_between_grant_and_claim_never_starts() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let work = place.send(1).await;
+        let (_, cancelled) = place.engine.cancel(&job.id, None, false).await.unwrap();
+        assert!(cancelled.ended);
+        assert!(place.engine.claim(&work, None).await.unwrap()[0].is_none());
+        place.wait(7);
+        place.send(1).await;
+        assert_eq!(place.granted().await, 0);
+        assert_eq!(place.job(&job.id).await.life.attempt, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_comes_twice_is_harmless_and_a_late_one_is_refused() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let first = place.lease(1).await.remove(0);
+        let again = place.succeed(std::slice::from_ref(&first)).await;
+        assert_eq!(again[0].life.ended(), Some(Outcome::Succeeded));
+        assert_eq!(place.succeed(std::slice::from_ref(&first)).await[0].life, again[0].life);
+        let late = report(&first, super::place::failed());
+        let ticked = place.tick(Round { reports: vec![late], ..Round::default() }).await;
+        assert!(ticked.reports[0].is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an_older_one() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let first = place.lease(1).await.remove(0);
+        let (older, mut memory) = (std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine), Memory::default());
+        // The place has a new engine with a clock of its own; what matters is the store.
+        place.restart();
+        place.wait(31);
+        place.lease(1).await;
+        place.wait(10);
+        let second = place.lease(1).await.remove(0);
+        assert_eq!((&second.id, second.life.attempt), (&job.id, first.life.attempt + 1));
+        let reports = vec![report(&second, Verdict::Succeeded { result: None })];
+        let ticked = older.tick(&queue(), &mut memory, Round { reports, ..Round::default() }).await.unwrap();
+        assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports[0]);
+    }
+}
+
+/// Real threads on a real file: what the simulation does one step at a time happens at once here.
+#[test]
+fn engines_that_tick_at_once_never_exceed_the_limit() {
+    const JOBS: usize = 300;
+    const LIMIT: u64 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime().block_on(async {
+        place.with_limit(LIMIT as u32).await;
+        place.enqueue_many((0..JOBS).map(|_| work())).await;
+    });
+    let (running, most, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            let mut place = Place::on(Arc::clone(&place.store));
+            let (running, most, done) = (&running, &most, &done);
+            threads.spawn(move || {
+                runtime().block_on(async {
+                    while done.load(Ordering::SeqCst) < JOBS as u64 {
+                        let jobs = place.lease(2).await;
+                        most.fetch_max(running.fetch_add(jobs.len() as u64, Ordering::SeqCst) + jobs.len() as u64, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        running.fetch_sub(jobs.len() as u64, Ordering::SeqCst);
+                        done.fetch_add(place.succeed(&jobs).await.len() as u64, Ordering::SeqCst);
+                    }
+                });
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::SeqCst), JOBS as u64, "each ran once");
+    assert!((1..=LIMIT).contains(&most.load(Ordering::SeqCst)), "at most {LIMIT} at once: {most:?}");
+}
+
+#[tokio::test]
+async fn a_queue_made_anew_after_it_was_deleted_works() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        for _ in 0..5 {
+            place.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+        }
+        place.engine.delete_queue(&queue(), None).await.unwrap();
+        place.enqueue(work()).await;
+        let job = place.lease(1).await;
+        assert_eq!(job.len(), 1, "the default queue needs no configuration");
+        place.succeed(&job).await;
+        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        place.enqueue_many([work(), work()]).await;
+        place.restart();
+        assert_eq!(place.lease(2).await.len(), 1, "and a limit set again is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let slow = place.lease(1).await.remove(0);
+        place.wait(31);
+        place.lease(1).await;
+        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { .. }));
+        place.wait(10);
+        let second = place.lease(1).await.remove(0);
+        assert_eq!(second.life.attempt, 2);
+        let ticked = place.tick(Round { reports: vec![report(&slow, Verdict::Succeeded { result: None })], ..Round::default() }).await;
+        assert!(ticked.reports[0].is_err());
+        assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
+    }
+}
+
+#[tokio::test]
+async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let sent = place.send(1).await;
+        for _ in 0..5 {
+            place.restart();
+            assert!(place.send(1).await.is_empty(), "it is not sent again before its time to be claimed is over");
+        }
+        assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
+    }
+}

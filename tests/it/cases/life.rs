@@ -1,0 +1,290 @@
+//! What a job's own settings promise, from its first moment to its removal.
+
+use std::time::Duration;
+
+use tidegate::{
+    adapter::memory::MemoryStore,
+    engine::{
+        CALLBACK_QUEUE, CALLBACK_TYPE, Error, Round,
+        request::{JobPatch, NewJob, ReplayWith, Verdict},
+    },
+    job::{
+        Body, Encoding, Job, Outcome, Payload,
+        life::Reason,
+        spec::{KeepResult, Unique, UniqueWhile},
+    },
+    port::job_store::ListQuery,
+    queue::TypeConfig,
+    testkit::builders::name,
+    time::Seconds,
+};
+
+use super::place::{Place, everywhere, failed, report, work};
+
+#[tokio::test]
+async fn a_job_is_not_started_after_it_expires() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let expires_at = Some(place.now() + Duration::from_secs(10));
+        let blocker = place.enqueue(work()).await;
+        let swept = place.enqueue(NewJob { expires_at, ..work() }).await;
+        let seen = place.enqueue(NewJob { expires_at, ..work() }).await;
+        let running = place.lease(1).await;
+        assert_eq!(running[0].id, blocker.id);
+        place.wait(10);
+        place.engine.sweep().await.unwrap();
+        assert_eq!(place.job(&swept.id).await.life.ended(), Some(Outcome::Expired));
+        place.succeed(&running).await;
+        assert!(place.lease(1).await.is_empty());
+        let there = place.job(&seen.id).await;
+        assert_eq!((there.life.ended(), there.life.attempt), (Some(Outcome::Expired), 0));
+    }
+}
+
+#[tokio::test]
+async fn a_round_that_comes_before_the_sweep_ends_an_expired_job_itself() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let expires_at = Some(place.now() + Duration::from_secs(10));
+        let job = place.enqueue(NewJob { expires_at, ..work() }).await;
+        place.wait(10);
+        assert!(place.lease(1).await.is_empty());
+        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Expired));
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_waiting_job_and_a_running_one_and_frees_its_slot() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let deadline_seconds = Some(Seconds::new(20));
+        let running = place.enqueue(NewJob { deadline_seconds, ..work() }).await;
+        let waiting = place.enqueue(NewJob { deadline_seconds, ..work() }).await;
+        let next = place.enqueue(work()).await;
+        let claimed = place.lease(1).await;
+        assert_eq!(claimed[0].id, running.id);
+        place.wait(20);
+        let swept = place.engine.sweep().await.unwrap();
+        for job in [&running, &waiting] {
+            let there = place.job(&job.id).await;
+            assert_eq!(there.life.ended(), Some(Outcome::Failed));
+            assert_eq!(there.life.error.unwrap().reason, Reason::Deadline);
+        }
+        let released = swept.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
+        place.tick(Round { released, ..Round::default() }).await;
+        assert_eq!(place.lease(1).await[0].id, next.id);
+        let late = place.tick(Round { reports: vec![report(&claimed[0], Verdict::Succeeded { result: None })], ..Round::default() }).await;
+        assert!(late.reports[0].is_err(), "its result comes too late");
+    }
+}
+
+fn unique(hold: UniqueWhile, period: Option<u64>) -> NewJob {
+    NewJob { unique: Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) }), ..work() }
+}
+
+#[tokio::test]
+async fn a_key_unique_while_scheduled_is_held_until_the_job_starts() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let first = place.enqueue(unique(UniqueWhile::Scheduled, None)).await;
+        assert_eq!(place.enqueue(unique(UniqueWhile::Scheduled, None)).await.id, first.id);
+        let running = place.lease(1).await;
+        let second = place.enqueue(unique(UniqueWhile::Scheduled, None)).await;
+        assert_ne!(second.id, first.id);
+        // A retry of the first does not take the key back.
+        place.tick(Round { reports: vec![report(&running[0], failed())], ..Round::default() }).await;
+        assert_eq!(place.enqueue(unique(UniqueWhile::Scheduled, None)).await.id, second.id);
+    }
+}
+
+#[tokio::test]
+async fn a_key_unique_while_live_is_held_until_the_job_ends() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let first = place.enqueue(unique(UniqueWhile::Live, None)).await;
+        let running = place.lease(1).await;
+        assert_eq!(place.enqueue(unique(UniqueWhile::Live, None)).await.id, first.id);
+        place.succeed(&running).await;
+        assert_ne!(place.enqueue(unique(UniqueWhile::Live, None)).await.id, first.id);
+    }
+}
+
+#[tokio::test]
+async fn a_key_unique_for_a_period_is_held_that_long_whatever_becomes_of_the_job() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let first = place.enqueue(unique(UniqueWhile::Live, Some(60))).await;
+        let running = place.lease(1).await;
+        place.succeed(&running).await;
+        place.wait(59);
+        assert_eq!(place.enqueue(unique(UniqueWhile::Live, Some(60))).await.id, first.id);
+        place.wait(1);
+        assert_ne!(place.enqueue(unique(UniqueWhile::Live, Some(60))).await.id, first.id);
+    }
+}
+
+#[tokio::test]
+async fn a_correlation_key_is_unique_among_the_live_jobs_of_a_type() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let keyed = || NewJob { correlation_key: Some("order-7".into()), ..work() };
+        let first = place.enqueue(keyed()).await;
+        let clash = place.engine.enqueue(vec![keyed()]).await.pop().unwrap().unwrap_err();
+        assert!(matches!(&clash, Error::Conflict { holder: Some(holder), .. } if *holder == first.id), "{clash:?}");
+        let running = place.lease(1).await;
+        place.succeed(&running).await;
+        assert_ne!(place.enqueue(keyed()).await.id, first.id);
+    }
+}
+
+async fn callbacks(place: &Place) -> Vec<Job> {
+    let query = ListQuery { queue: Some(name(CALLBACK_QUEUE)), limit: 100, ..ListQuery::default() };
+    place.store.list(&query).await.unwrap().jobs
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_is_told_once_however_it_ends() {
+    for mut place in everywhere() {
+        place.with_limit(10).await;
+        let told = || NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), attempts: Some(2), ..work() };
+        let jobs =
+            place.enqueue_many([told(), told(), told(), NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() }, work()]).await;
+        place.engine.cancel(&jobs[1].id, None, false).await.unwrap();
+        let running = place.lease(2).await;
+        place.succeed(&running[..1]).await;
+        place.succeed(&running[..1]).await;
+        place.tick(Round { reports: vec![report(&running[1], failed())], ..Round::default() }).await;
+        assert_eq!(callbacks(&place).await.len(), 2, "a retry tells nobody");
+        place.wait(10);
+        let again = place.lease(10).await.into_iter().find(|job| job.life.attempt == 2).unwrap();
+        place.tick(Round { reports: vec![report(&again, failed())], ..Round::default() }).await;
+        place.wait(100);
+        place.engine.sweep().await.unwrap();
+        place.engine.sweep().await.unwrap();
+        let callbacks = callbacks(&place).await;
+        let mut about: Vec<String> = callbacks
+            .iter()
+            .map(|job| {
+                serde_json::from_slice::<serde_json::Value>(&job.data.inline().unwrap().bytes).unwrap()["id"].as_str().unwrap().into()
+            })
+            .collect();
+        about.sort_unstable();
+        let mut expected: Vec<String> = jobs[..4].iter().map(|job| job.id.to_string()).collect();
+        expected.sort_unstable();
+        assert_eq!(about, expected, "each once");
+        assert!(callbacks.iter().all(|job| job.spec.job_type.as_str() == CALLBACK_TYPE));
+    }
+}
+
+async fn ended_with_result(place: &mut Place, keep: KeepResult) -> Job {
+    place.with_limit(10).await;
+    place.enqueue(NewJob { keep_result: Some(keep), ..work() }).await;
+    let running = place.lease(1).await.remove(0);
+    let result = Some(Body::Inline(Payload { encoding: Encoding::Json, bytes: "42".into() }));
+    let ticked = place.tick(Round { reports: vec![report(&running, Verdict::Succeeded { result })], ..Round::default() }).await;
+    ticked.reports.into_iter().next().unwrap().unwrap()
+}
+
+async fn read(place: &Place, job: &Job) -> Option<String> {
+    let there = place.job(&job.id).await;
+    let result = place.engine.take_result(&there).await.unwrap();
+    result.map(|payload| String::from_utf8(payload.bytes.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_result_is_kept_as_long_as_was_asked() {
+    for mut place in everywhere() {
+        let job = ended_with_result(&mut place, KeepResult::None).await;
+        assert_eq!(read(&place, &job).await, None);
+
+        let job = ended_with_result(&mut place, KeepResult::Once).await;
+        assert_eq!(read(&place, &job).await.as_deref(), Some("42"));
+        assert_eq!(read(&place, &job).await, None, "the first read took it");
+
+        let unread = ended_with_result(&mut place, KeepResult::Once).await;
+        let kept = ended_with_result(&mut place, KeepResult::For(Seconds::new(7200))).await;
+        place.wait(3600);
+        place.engine.sweep().await.unwrap();
+        assert_eq!(read(&place, &unread).await, None, "unread it goes after an hour");
+        assert_eq!(read(&place, &kept).await.as_deref(), Some("42"));
+        assert_eq!(read(&place, &kept).await.as_deref(), Some("42"));
+        place.wait(3600);
+        place.engine.sweep().await.unwrap();
+        assert_eq!(read(&place, &kept).await, None);
+    }
+}
+
+#[tokio::test]
+async fn ended_jobs_are_pruned_when_their_retention_is_over_and_their_keys_with_them() {
+    for mut place in everywhere() {
+        place.with_limit(1000).await;
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() }).await;
+        let jobs = place.enqueue_many((0..600).map(|n| NewJob { correlation_key: Some(n.to_string()), ..work() })).await;
+        let running = place.lease(1000).await;
+        place.succeed(&running).await;
+        place.wait(59);
+        assert_eq!(place.engine.sweep().await.unwrap().removed, 0);
+        place.wait(1);
+        let first = place.engine.sweep().await.unwrap();
+        assert_eq!((first.removed, first.next_at), (500, Some(place.now())), "in small batches, and there is more");
+        assert_eq!(place.engine.sweep().await.unwrap().removed, 100);
+        assert!(place.engine.job(&jobs[0].id, None).await.is_err());
+        place.enqueue(NewJob { correlation_key: Some("1".into()), ..work() }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_with_retention_zero_is_gone_when_it_ends_and_its_slot_is_free() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        let jobs = place.enqueue_many([work(), work()]).await;
+        let running = place.lease(1).await;
+        assert_eq!(place.succeed(&running).await[0].life.ended(), Some(Outcome::Succeeded));
+        assert!(place.engine.job(&jobs[0].id, None).await.is_err());
+        assert_eq!(place.lease(1).await[0].id, jobs[1].id);
+    }
+}
+
+#[tokio::test]
+async fn a_running_job_that_is_cancelled_keeps_its_slot_until_its_result() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue_many([work(), work()]).await;
+        let running = place.lease(1).await;
+        let (_, cancelled) = place.engine.cancel(&running[0].id, None, false).await.unwrap();
+        assert!(!cancelled.ended);
+        assert!(place.lease(1).await.is_empty());
+        let done = place.succeed(&running).await;
+        assert_eq!(done[0].life.ended(), Some(Outcome::Cancelled));
+        assert_eq!(place.lease(1).await.len(), 1);
+        let again = place.engine.cancel(&running[0].id, None, false).await;
+        assert!(matches!(again, Err(Error::Conflict { .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_replay_is_a_new_job_and_leaves_the_old_one_as_it_was() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let old = place.enqueue(NewJob { attempts: Some(1), ..work() }).await;
+        let running = place.lease(1).await;
+        place.tick(Round { reports: vec![report(&running[0], failed())], ..Round::default() }).await;
+        let before = place.job(&old.id).await;
+        let replayed = place.engine.replay(&old.id, None, ReplayWith::default(), None).await.unwrap();
+        assert_eq!(replayed.job.spec.replay_of.as_ref(), Some(&old.id));
+        assert_eq!(place.job(&old.id).await, before);
+        assert_eq!(place.lease(1).await[0].id, replayed.job.id);
+    }
+}
+
+#[tokio::test]
+async fn a_patch_that_is_based_on_an_older_job_is_refused() {
+    let place = Place::on(std::sync::Arc::new(MemoryStore::new()));
+    place.with_limit(1).await;
+    let job = place.enqueue(work()).await;
+    let patch = JobPatch { priority: Some(1), ..JobPatch::default() };
+    let seen = Some(job.life.revision.0);
+    place.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
+    assert!(matches!(place.engine.patch(&job.id, None, patch, seen).await, Err(Error::Stale { .. })));
+}

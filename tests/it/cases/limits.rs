@@ -1,0 +1,272 @@
+//! Limits, set and changed while jobs run: never exceeded, and what is decided of them stays small.
+
+use std::collections::BTreeMap;
+
+use tidegate::{
+    engine::{Hand, Memory, Round},
+    job::Job,
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Constraint, Rate},
+        matcher::Matcher,
+    },
+    time::Seconds,
+};
+
+use super::place::{Place, ask, everywhere, queue, with, work};
+
+#[tokio::test]
+async fn a_limit_lowered_below_what_runs_interrupts_nothing_and_admits_nothing_until_it_fits() {
+    for mut place in everywhere() {
+        place.with_limit(6).await;
+        place.enqueue_many((0..20).map(|_| work())).await;
+        let running = place.lease(20).await;
+        assert_eq!(running.len(), 6);
+        place.with_limit(2).await;
+        assert!(place.lease(20).await.is_empty());
+        let done = place.succeed(&running[..4]).await;
+        assert!(done.iter().all(|job| job.life.ended().is_some()), "what ran was not interrupted");
+        assert!(place.lease(20).await.is_empty(), "two still run");
+        place.succeed(&running[4..5]).await;
+        assert_eq!(place.lease(20).await.len(), 1);
+        assert_eq!(place.granted().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn the_first_limit_on_a_queue_with_thousands_in_flight_counts_them_all() {
+    const RUNNING: usize = 2500;
+    for mut place in everywhere() {
+        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        let mut running = Vec::new();
+        while running.len() < RUNNING {
+            place.enqueue_many((0..500).map(|_| work())).await;
+            running.extend(place.lease(1000).await);
+        }
+        place.enqueue_many((0..10).map(|_| work())).await;
+        place.with_limit(2).await;
+        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        assert!(place.lease(10).await.is_empty(), "they run still");
+        assert_eq!(place.granted().await, RUNNING as u64);
+        let rest = running.split_off(RUNNING - 1);
+        for some in running.chunks(500) {
+            place.succeed(some).await;
+        }
+        assert_eq!(place.lease(10).await.len(), 1, "one that ran before and one new one make two");
+        place.succeed(&rest).await;
+        assert_eq!(place.lease(10).await.len(), 1);
+        assert_eq!(place.granted().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_zero_and_a_pause_admit_nothing_and_none_is_unlimited() {
+    for mut place in everywhere() {
+        place.with_limit(0).await;
+        let mut critical = work();
+        critical.critical = true;
+        place.enqueue_many([work(), work(), critical]).await;
+        assert_eq!(place.lease(10).await.len(), 1, "a critical job is not held by a limit");
+        place.engine.pause_queue(&queue(), true).await.unwrap();
+        place.set_queue(QueueConfig::default()).await;
+        let mut critical = work();
+        critical.critical = true;
+        place.enqueue(critical).await;
+        assert!(place.lease(10).await.is_empty(), "a pause holds everything");
+        place.engine.pause_queue(&queue(), false).await.unwrap();
+        assert_eq!(place.lease(10).await.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn the_limit_of_a_type_and_of_each_tenant_hold_beside_the_queues_own() {
+    for mut place in everywhere() {
+        let tenant =
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(2), rate: None };
+        place.set_queue(QueueConfig { concurrency: Some(6), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig { concurrency: Some(5), ..TypeConfig::default() }).await;
+        for tenant in ["a", "b", "c", "d"] {
+            place.enqueue_many((0..5).map(|_| with("tenant", tenant))).await;
+        }
+        let running = place.lease(100).await;
+        assert_eq!(running.len(), 5, "the type's limit");
+        assert!(by_tenant(&running).values().all(|count| *count <= 2));
+        place.set_type("work", TypeConfig::default()).await;
+        assert_eq!(place.lease(100).await.len(), 1, "the queue's limit");
+    }
+}
+
+fn by_tenant(jobs: &[Job]) -> BTreeMap<String, usize> {
+    let mut tenants = BTreeMap::new();
+    for job in jobs {
+        *tenants.entry(job.spec.attributes["tenant"].text()).or_default() += 1;
+    }
+    tenants
+}
+
+#[tokio::test]
+async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
+    for mut place in everywhere() {
+        let rate = Rate { count: 5, per_seconds: Seconds::new(1), burst: Some(10) };
+        let constraint = Constraint {
+            name: "calls".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: None,
+            rate: Some(rate),
+        };
+        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        place.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
+        place.enqueue_many((0..3).map(|_| with("tenant", "b"))).await;
+        let began = place.now();
+        let mut starts: Vec<u64> = Vec::new();
+        let mut others = 0;
+        while starts.len() < 60 {
+            let ticked = place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await;
+            let jobs: Vec<Job> = ticked.claimed.into_iter().map(|claimed| claimed.job).collect();
+            let own = by_tenant(&jobs).remove("a").unwrap_or(0);
+            others += jobs.len() - own;
+            starts.extend(std::iter::repeat_n(place.now().since(began).as_millis() as u64, own));
+            place.succeed(&jobs).await;
+            place.clock.set(ticked.next_at.expect("the next token is planned for"));
+        }
+        assert_eq!(others, 3, "another tenant's bucket is its own");
+        for (index, from) in starts.iter().enumerate() {
+            for (count, to) in starts[index..].iter().enumerate() {
+                assert!((count + 1) as f64 <= 10.0 + (to - from) as f64 * 5.0 / 1000.0 + 1e-6, "{starts:?}");
+            }
+        }
+        assert_eq!(*starts.last().unwrap(), 10_000, "fifty after the burst, at five a second, and none of them late");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
+    for mut place in everywhere() {
+        let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
+        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
+        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        place.enqueue_many([work(), work()]).await;
+        let first = place.lease(5).await;
+        assert_eq!(first.len(), 1);
+        place.succeed(&first).await;
+        place.restart();
+        place.wait(59);
+        assert!(place.lease(5).await.is_empty());
+        place.wait(1);
+        assert_eq!(place.lease(5).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
+    for mut place in everywhere() {
+        place.with_limit(5).await;
+        let mut heavy = work();
+        heavy.weight = Some(5);
+        let heavy = place.enqueue(heavy).await;
+        place.with_limit(3).await;
+        place.enqueue_many([work(), work()]).await;
+        let running = place.lease(10).await;
+        assert_eq!(running.len(), 2);
+        assert!(running.iter().all(|job| job.id != heavy.id));
+        place.succeed(&running).await;
+        place.with_limit(5).await;
+        assert_eq!(place.lease(10).await[0].id, heavy.id);
+    }
+}
+
+/// As `SqliteStore` writes it.
+async fn head_bytes(place: &Place) -> usize {
+    let (head, _) = place.store.head(&queue()).await.unwrap().unwrap();
+    rmp_serde::to_vec(&head).unwrap().len()
+}
+
+#[tokio::test]
+async fn the_head_is_small_whatever_runs() {
+    for mut place in everywhere() {
+        let tenant = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(1000),
+            rate: None,
+        };
+        place.set_queue(QueueConfig { concurrency: Some(10_000), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() }).await;
+        let mut running: Vec<Job> = Vec::new();
+        for (most, step, bytes) in [(1_000, 37, 4 << 10), (10_000, 430, 16 << 10)] {
+            let mut largest = 0;
+            let mut rounds = 0;
+            while running.len() < most {
+                let room = (most - running.len()).min(step);
+                place.enqueue_many((0..room).map(|n| with("tenant", &format!("t{}", (rounds * step + n) % 700)))).await;
+                running.extend(place.lease(room as u32).await);
+                // Some end in between, so that batches have holes.
+                if rounds % 3 == 0 {
+                    let done: Vec<Job> = running.iter().skip(rounds % 7).step_by(97).cloned().collect();
+                    place.succeed(&done).await;
+                    running.retain(|job| !done.iter().any(|done| done.id == job.id));
+                }
+                largest = largest.max(head_bytes(&place).await);
+                rounds += 1;
+            }
+            assert!(largest <= bytes, "{largest} bytes at {most} running");
+            assert_eq!(place.granted().await, most as u64);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
+    for mut place in everywhere() {
+        let tenant =
+            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
+        place.set_queue(QueueConfig { concurrency: Some(2000), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        for _ in 0..2 {
+            place.enqueue_many((0..1000).map(|n| with("tenant", &format!("tenant-{n}")))).await;
+        }
+        for _ in 0..6 {
+            place.lease(1000).await;
+        }
+        assert_eq!(place.granted().await, 1000);
+        let bytes = head_bytes(&place).await;
+        assert!(bytes <= 4 << 10, "{bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn at_most_ten_thousand_run_in_a_queue_with_a_head() {
+    let mut place = Place::on(std::sync::Arc::new(tidegate::adapter::memory::MemoryStore::new()));
+    place.set_queue(QueueConfig { concurrency: Some(1_000_000), ..QueueConfig::default() }).await;
+    place.set_type("work", TypeConfig::default()).await;
+    for _ in 0..11 {
+        place.enqueue_many((0..1000).map(|_| work())).await;
+    }
+    let mut running = 0;
+    for _ in 0..12 {
+        running += place.lease(1000).await.len();
+    }
+    assert_eq!(running, 10_000);
+}
+
+#[tokio::test]
+async fn a_change_of_configuration_is_kept_by_an_engine_that_remembers_the_old_one() {
+    for mut place in everywhere() {
+        place.with_limit(5).await;
+        place.enqueue_many((0..10).map(|_| work())).await;
+        let mut other = Place::on(std::sync::Arc::clone(&place.store));
+        assert_eq!(place.lease(1).await.len(), 1, "both engines know the queue");
+        assert_eq!(other.lease(1).await.len(), 1);
+        other.with_limit(3).await;
+        assert_eq!(place.lease(10).await.len(), 1, "the other's change counts at once");
+        let mut memory = Memory::default();
+        std::mem::swap(&mut place.memory, &mut memory);
+        other.engine.pause_queue(&queue(), true).await.unwrap();
+        place.with_limit(10).await;
+        assert!(place.lease(10).await.is_empty());
+    }
+}

@@ -1,0 +1,11 @@
+//! Cases that users and DESIGN section 6 name, each told in full: what was set up, what went wrong, what must
+//! follow. They run on every embedded store, with time that is moved by hand.
+
+#![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
+
+mod explain;
+mod fairness;
+mod faults;
+mod life;
+mod limits;
+mod place;

@@ -1,0 +1,173 @@
+//! Where a case plays: an engine on a store, with time that is moved by hand.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use object_store::memory::InMemory;
+use tidegate::{
+    adapter::{
+        memory::{MemoryStore, MemoryWorkQueue},
+        sqlite::SqliteStore,
+    },
+    engine::{
+        Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+        request::{NewJob, Report, Verdict},
+    },
+    job::{
+        Job, JobId, Payload, QueueName, TypeName, Value,
+        life::{Failure, Reason},
+    },
+    port::{Clock, Work, job_store::SharedStore},
+    queue::{QueueConfig, TypeConfig},
+    testkit::{FakeClock, SeededEntropy, builders::name},
+    time::Timestamp,
+};
+
+/// A queue `default`, and whoever works on it.
+pub struct Place {
+    pub clock: Arc<FakeClock>,
+    pub store: SharedStore,
+    pub engine: Engine,
+    pub memory: Memory,
+    work: Arc<MemoryWorkQueue>,
+}
+
+/// One place on each store.
+pub fn everywhere() -> [Place; 2] {
+    [Place::on(Arc::new(MemoryStore::new())), Place::on(Arc::new(SqliteStore::open_temporary().unwrap()))]
+}
+
+impl Place {
+    pub fn on(store: SharedStore) -> Self {
+        let (clock, work) = (Arc::new(FakeClock::default()), Arc::new(MemoryWorkQueue::default()));
+        let engine = engine(&store, &clock, &work);
+        Self { clock, store, engine, memory: Memory::default(), work }
+    }
+
+    /// Another process on the same store. What this one remembered is gone.
+    pub fn restart(&mut self) {
+        self.engine = engine(&self.store, &self.clock, &self.work);
+        self.memory = Memory::default();
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn wait(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub async fn set_queue(&self, config: QueueConfig) {
+        self.engine.put_queue(&queue(), config, None).await.unwrap();
+    }
+
+    pub async fn set_type(&self, job_type: &str, config: TypeConfig) {
+        self.engine.put_type(&name(job_type), config, None).await.unwrap();
+    }
+
+    /// A queue with this limit, and a type `work`.
+    pub async fn with_limit(&self, concurrency: u32) {
+        self.set_queue(QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }).await;
+        self.set_type("work", TypeConfig::default()).await;
+    }
+
+    pub async fn enqueue(&self, job: NewJob) -> Job {
+        self.engine.enqueue(vec![job]).await.pop().unwrap().unwrap().job
+    }
+
+    pub async fn enqueue_many(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<Job> {
+        let answers = self.engine.enqueue(jobs.into_iter().collect()).await;
+        answers.into_iter().map(|answer| answer.unwrap().job).collect()
+    }
+
+    /// One round.
+    pub async fn tick(&mut self, round: Round) -> Ticked {
+        self.engine.tick(&queue(), &mut self.memory, round).await.unwrap()
+    }
+
+    /// Leases at most `room` jobs of type `work`: one round.
+    pub async fn lease(&mut self, room: u32) -> Vec<Job> {
+        self.lease_of(&["work"], room).await
+    }
+
+    pub async fn lease_of(&mut self, types: &[&str], room: u32) -> Vec<Job> {
+        let ticked = self.tick(Round { asks: vec![ask(types, room, Hand::Claim)], ..Round::default() }).await;
+        ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
+    }
+
+    /// Admits at most `room` jobs of type `work` to the work queue, and takes what is there.
+    pub async fn send(&mut self, room: u32) -> Vec<Work> {
+        self.tick(Round { asks: vec![ask(&["work"], room, Hand::Send)], ..Round::default() }).await;
+        self.work.take(usize::MAX)
+    }
+
+    /// Reports success, in one round.
+    pub async fn succeed(&mut self, jobs: &[Job]) -> Vec<Job> {
+        let reports = jobs.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
+        let ticked = self.tick(Round { reports, ..Round::default() }).await;
+        ticked.reports.into_iter().map(Result::unwrap).collect()
+    }
+
+    pub async fn job(&self, id: &JobId) -> Job {
+        self.engine.job(id, None).await.unwrap()
+    }
+
+    /// How much weight is granted, as the store knows it.
+    pub async fn granted(&self) -> u64 {
+        let Some((head, batches)) = self.store.head(&queue()).await.unwrap() else { return 0 };
+        tidegate::engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
+    }
+}
+
+fn engine(store: &SharedStore, clock: &Arc<FakeClock>, work: &Arc<MemoryWorkQueue>) -> Engine {
+    // Two engines never draw the same.
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    let seed = SEED.fetch_add(1, Ordering::Relaxed);
+    let ports = Ports {
+        store: Arc::clone(store),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::clone(work) as _,
+        clock: Arc::clone(clock) as _,
+        entropy: Arc::new(SeededEntropy::new(seed)),
+    };
+    Engine::new(ports, Rules::default())
+}
+
+pub fn queue() -> QueueName {
+    name("default")
+}
+
+/// A job of type `work`.
+pub fn work() -> NewJob {
+    of_type("work")
+}
+
+pub fn of_type(job_type: &str) -> NewJob {
+    NewJob::new(name(job_type), Payload::null())
+}
+
+/// A job of type `work` with this attribute.
+pub fn with(attribute: &str, value: &str) -> NewJob {
+    let mut job = work();
+    job.attributes.insert(attribute.into(), Value::Text(value.into()));
+    job
+}
+
+pub fn ask(types: &[&str], room: u32, hand: Hand) -> Ask {
+    Ask { types: types.iter().map(|of| name::<TypeName>(of)).collect(), room, worker: None, lease: None, hand }
+}
+
+pub fn report(job: &Job, verdict: Verdict) -> Report {
+    let token = job.life.running().map(|run| run.token);
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
+}
+
+pub fn failed() -> Verdict {
+    Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+}
