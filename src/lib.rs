@@ -8,6 +8,14 @@
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
 
 pub mod adapter;
+#[cfg(feature = "server")]
+pub mod api;
+#[cfg(feature = "server")]
+pub mod auth;
+#[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
+pub mod dashboard;
 pub mod engine;
 pub mod job;
 pub mod port;

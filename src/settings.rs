@@ -48,7 +48,7 @@ documented! {
         pub max_data_bytes: u32,
         /// Whether a job of a type that nobody made makes the type, with defaults, instead of being refused.
         pub create_unknown_types: bool,
-        /// Where the jobs of types go that name no target, in the shape of a type's `target`. By default to pull workers.
+        /// Where the jobs of types go that name no target, in the shape of a type's `target` (`TIDEGATE_DEFAULT_TARGET__URL` and so on). By default to pull workers.
         pub default_target: Option<Push>,
         /// The most calls to push targets that are under way at once for one queue, 1 to 10000.
         pub push_slots: u32,

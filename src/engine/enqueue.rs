@@ -299,14 +299,17 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 /// A fault of a value as an answer.
-pub(super) fn fault(fault: check::Fault) -> Error {
+pub(crate) fn fault(fault: check::Fault) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }
 
 /// What a repeat of a request must have in common with it: everything as it was sent.
 fn digest(new: &NewJob) -> [u8; 16] {
+    let mut sent = new.clone();
+    // A repeat comes with a trace of its own.
+    sent.headers.retain(|name, _| name != "traceparent" && name != "tracestate");
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(new).unwrap_or_default());
+    hash.update(serde_json::to_vec(&sent).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == crate::job::Encoding::Json)]);
     hash.update(&new.data.bytes);
     let mut short = [0; 16];

@@ -67,6 +67,7 @@ impl Engine {
         Ok(match verdict {
             Some(Verdict::Hold(hold)) => {
                 let (kind, name) = match &hold.rule {
+                    _ if hold.reserved => ("order", None),
                     Rule::Paused => ("paused", None),
                     Rule::Concurrency => ("concurrency", None),
                     Rule::TypeConcurrency(name) => ("type_concurrency", Some(name.to_string())),

@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 
 pub use catalog::Catalog;
 pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
+pub(crate) use enqueue::fault;
 pub use error::Error;
 pub use sweep::Swept;
 pub use tick::{Ask, Claimed, Hand, Memory, Round, Ticked};

@@ -241,6 +241,7 @@ pub struct Cancelled {
 
 /// Why a job waits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// The state's word.
     pub state: &'static str,
@@ -256,6 +257,7 @@ pub struct Explanation {
 
 /// What holds a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct HeldBy {
     /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`, `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
@@ -283,6 +285,7 @@ pub struct JobFilter {
 
 /// What a bulk operation does to each job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BulkKind {
     /// Cancels it.
@@ -295,6 +298,7 @@ pub enum BulkKind {
 
 /// A bulk operation, under way or over.
 #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Operation {
     /// Its id.
     pub id: String,
@@ -318,6 +322,7 @@ pub struct Operation {
 
 /// What a queue looks like from outside.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's word.
     pub depth: BTreeMap<&'static str, u64>,
@@ -333,6 +338,7 @@ pub struct QueueStatus {
 
 /// A worker that was heard of lately.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Worker {
     /// How it names itself.
     pub name: String,

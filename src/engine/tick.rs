@@ -121,6 +121,8 @@ pub struct Claimed {
     pub ask: usize,
     /// The job, running.
     pub job: Job,
+    /// When it was due.
+    pub run_at: Timestamp,
 }
 
 /// What a round did.
@@ -165,6 +167,8 @@ struct Plan {
     delta: Delta,
     ended: Vec<JobId>,
     held: BTreeMap<Rule, u64>,
+    /// Whether somebody took jobs, so that what was held is known.
+    searched: bool,
     next_at: Option<Timestamp>,
     again: bool,
     look: Option<Position>,
@@ -238,6 +242,7 @@ impl Engine {
     async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
+            self.collect(queue, &head).await?;
             return Ok(Some(View::new(head, batches)));
         }
         if !limits.any() {
@@ -250,6 +255,22 @@ impl Engine {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
             _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches))),
         }
+    }
+
+    /// Removes the batches of ticks that died between writing one and naming it. A tick that still means to name
+    /// one wrote it for a later head than this, or will be refused.
+    async fn collect(&self, queue: &QueueName, head: &Head) -> Result<(), Error> {
+        if self.ports.store.flight().is_zero() {
+            return Ok(());
+        }
+        let stored = self.ports.store.batches(queue).await?;
+        let named = |id: &BatchId| head.batches.iter().any(|reference| reference.id == *id);
+        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named(id));
+        let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        if !txns.is_empty() {
+            self.ports.store.commit(txns).await?;
+        }
+        Ok(())
     }
 
     /// A round of a queue without a head: every change on its own.
@@ -433,9 +454,14 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Ticked>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
-        let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
-        let since: BTreeMap<Rule, Timestamp> =
-            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect();
+        // What nobody looked at is held as before.
+        let since: BTreeMap<Rule, Timestamp> = if plan.searched {
+            let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
+            let rules = old.into_iter().chain(new).take(HELD);
+            rules.map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+        } else {
+            head.held.clone()
+        };
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
@@ -467,6 +493,8 @@ impl Engine {
             writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
             writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
+        } else {
+            view.head.held = since;
         }
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
@@ -739,6 +767,10 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+        if rooms.total() == 0 {
+            return Ok(());
+        }
+        plan.searched = true;
         plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
         self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
         if search.limits.queue.partition_by.is_some() {
@@ -981,7 +1013,7 @@ impl Engine {
         } else {
             plan.claims.push(change);
         }
-        plan.claimed.push(Claimed { ask, job: claimed });
+        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
         rooms.left[ask] -= 1;
     }
 }

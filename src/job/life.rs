@@ -75,6 +75,7 @@ pub struct Running {
 
 /// How far a worker says it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Progress {
     /// 0 to 100.
     pub percent: f64,
@@ -86,6 +87,7 @@ impl Eq for Progress {}
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// An attempt succeeded.
@@ -123,6 +125,7 @@ pub enum State {
 
 /// Why an attempt failed. Serialised in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The worker said so.
@@ -288,7 +291,7 @@ pub enum Event {
     LeaseOver {
         /// What its strategy says.
         next: Next,
-        /// Whether it may be started twice.
+        /// Whether it must not be started twice.
         at_most_once: bool,
     },
     /// A grant was not claimed in time: void it, and let the job ask again.
@@ -305,9 +308,10 @@ pub enum Event {
         /// What for.
         waiting: Waiting,
     },
-    /// Somebody changed it; `run_at` if its due time changed too.
+    /// Somebody changed it: what it is (the spec that is given is the new one), or its due time, or both. It is moved
+    /// into its windows.
     Patch {
-        /// The new due time.
+        /// The new due time; in the past means now.
         run_at: Option<Timestamp>,
     },
     /// Somebody wants it gone.
@@ -383,7 +387,9 @@ impl Life {
         life.revision.0 += 1;
         match (&self.state, event) {
             (S::Scheduled { run_at, .. }, E::Claim { version, token, worker, lease, granted, decided_at })
-                if version == self.version && *run_at <= now.max(decided_at) && !spec.expires_at.is_some_and(|end| end <= now) =>
+                if version == self.version
+                    && *run_at <= now.max(decided_at)
+                    && spec.expires_at.into_iter().chain(spec.deadline_at).all(|end| now < end) =>
             {
                 life.attempt += 1;
                 life.started_at = Some(now);
@@ -409,8 +415,9 @@ impl Life {
                 return Ok(life);
             }
             (S::Running(run), E::Succeed { attempt, result }) if attempt == self.attempt => {
+                // The history keeps what became of the attempt, even when nobody wants the job any more.
                 let outcome = if run.cancel { Outcome::Cancelled } else { Outcome::Succeeded };
-                life.record(run, now, outcome, None, None);
+                life.record(run, now, Outcome::Succeeded, None, None);
                 life.error = None;
                 life.result = if spec.keep_result == KeepResult::None || run.cancel { None } else { result };
                 life.end(now, outcome);
@@ -454,11 +461,18 @@ impl Life {
             (S::Scheduled { .. }, E::Move { version, run_at, waiting }) if version == self.version => {
                 life.state = S::Scheduled { run_at, waiting };
             }
-            (S::Scheduled { run_at: was, waiting }, E::Patch { run_at }) => {
-                let run_at = run_at.unwrap_or(*was);
-                let fits = window::next_opening(&spec.windows, run_at);
-                let waiting = if fits == run_at { *waiting } else { Waiting::Window };
-                life.state = S::Scheduled { run_at: fits, waiting };
+            (S::Scheduled { run_at: was, waiting }, E::Patch { run_at: wanted }) => {
+                // A new due time in the past means now; the old one keeps its place in the order.
+                let run_at = wanted.map_or(*was, |at| at.max(now));
+                let due = run_at.max(now);
+                let opening = window::next_opening(&spec.windows, due);
+                life.state = if opening > due {
+                    S::Scheduled { run_at: opening, waiting: Waiting::Window }
+                } else if wanted.is_some() || (*waiting == Waiting::Window && spec.windows.is_empty()) {
+                    S::Scheduled { run_at, waiting: Waiting::Due }
+                } else {
+                    S::Scheduled { run_at, waiting: *waiting }
+                };
             }
             _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),
         }
@@ -473,11 +487,10 @@ impl Life {
             Next::Wait(wait) if !run.cancel && self.attempt < spec.attempts => Some(window::next_opening(&spec.windows, now + wait)),
             _ => None,
         };
-        let outcome = if run.cancel { Outcome::Cancelled } else { Outcome::Failed };
-        self.record(run, now, outcome, Some(failure), retry_at);
+        self.record(run, now, Outcome::Failed, Some(failure), retry_at);
         match retry_at {
             Some(run_at) => self.state = State::Scheduled { run_at, waiting: Waiting::Retry },
-            None => self.end(now, outcome),
+            None => self.end(now, if run.cancel { Outcome::Cancelled } else { Outcome::Failed }),
         }
     }
 

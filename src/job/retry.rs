@@ -10,10 +10,32 @@ use crate::time::Seconds;
 
 /// How a job's next attempt is planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "strategy", content = "config", rename_all = "lowercase", deny_unknown_fields)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(tag = "strategy", content = "config", rename_all = "lowercase", from = "Written")]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
-    Exponential(#[serde(default)] Backoff),
+    Exponential(Backoff),
+}
+
+/// [`Retry`] as it is read: field by field, so that a wrong one is told by its whole path.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    strategy: Strategy,
+    #[serde(default)]
+    config: Backoff,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Strategy {
+    Exponential,
+}
+
+impl From<Written> for Retry {
+    fn from(Written { strategy: Strategy::Exponential, config }: Written) -> Self {
+        Self::Exponential(config)
+    }
 }
 
 impl Default for Retry {
@@ -24,6 +46,7 @@ impl Default for Retry {
 
 /// A wait that doubles: min(`max_seconds`, `base_seconds` x 2^(n-1)) after attempt n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Backoff {
     /// The wait after the first attempt (default 2; 0 to 86400).
@@ -36,6 +59,7 @@ pub struct Backoff {
 
 /// The random part of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
     /// Any part of the wait, at least half a second of it.

@@ -1,8 +1,11 @@
 //! What a job is: everything that is settled when it is accepted and changes only by PATCH.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
 use url::Url;
 
 use super::{JobId, QueueName, TypeName, retry::Retry};
@@ -12,7 +15,7 @@ use crate::{
 };
 
 /// A value of an attribute: what limits, partitions and searches compare.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
     /// A number; whole numbers print without a fraction.
@@ -21,16 +24,62 @@ pub enum Value {
     Text(String),
 }
 
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// Reads a [`Value`]; public in the crate for what may be a value or something else.
+pub(crate) struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a number")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(number).map(Value::Number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+}
+
 impl Value {
     /// The value as the text that keys and partitions use: equal values have equal texts, 2 and 2.0 too.
     pub fn text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// [`Value::text`], borrowed where the value is a text.
+    pub fn as_text(&self) -> Cow<'_, str> {
         match self {
             Self::Number(number) => match number.as_f64() {
                 // Below 2^53 every whole number is a double.
-                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string(),
-                _ => number.to_string(),
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string().into(),
+                _ => number.to_string().into(),
             },
-            Self::Text(text) => text.clone(),
+            Self::Text(text) => text.into(),
         }
     }
 }
@@ -114,6 +163,7 @@ impl Default for KeepResult {
 
 /// While which of its states a job holds its unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UniqueWhile {
     /// Until its first attempt starts.
@@ -124,6 +174,7 @@ pub enum UniqueWhile {
 
 /// A wish that no two jobs of a type with one key wait (or live) at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Unique {
     /// The key, 1 to 256 bytes, compared within the job's type.

@@ -13,15 +13,22 @@
 //! no later candidate passes it in that limit, so that light jobs never starve a heavy one. One
 //! that is heavier than a limit itself can never fit; it is held and reserves nothing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+};
 
 use super::{
-    config::{Constraint, Limits, MAX_RUNNING},
-    head::{Bucket, Grant, Rule},
+    config::{Limits, MAX_RUNNING},
+    head::{Bucket, Rule},
     matcher::Subject,
+    usage::{Usage, counting},
     window::{self, Window},
 };
-use crate::{job::Spec, time::Timestamp};
+use crate::{
+    job::{Spec, TypeName},
+    time::Timestamp,
+};
 
 /// A due job that asks for admission.
 #[derive(Clone, Copy, Debug)]
@@ -62,84 +69,45 @@ pub struct Hold {
     pub rule: Rule,
     /// For people.
     pub reason: String,
+    /// Whether it would fit but for what is kept for a candidate before it.
+    pub reserved: bool,
     /// The earliest it can run, where that is known.
     pub earliest_at: Option<Timestamp>,
 }
 
-/// The weight that live grants take, by limit. Derived from the grants; see [`Usage::of`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Usage {
-    weight: u64,
-    live: u64,
-    types: HashMap<String, u64>,
-    values: HashMap<(usize, Option<String>), u64>,
+/// The limits that an earlier candidate did not fit and that no later one may pass.
+#[derive(Debug, Default)]
+struct Reserved {
+    queue: bool,
+    types: HashSet<TypeName>,
+    values: HashMap<usize, HashSet<String>>,
 }
 
-impl Usage {
-    /// What `grants` take of `limits`.
-    pub fn of<'a>(limits: &Limits, grants: impl IntoIterator<Item = &'a Grant>) -> Self {
-        let mut usage = Self::default();
-        for grant in grants {
-            usage.add(limits, grant);
-        }
-        usage
-    }
-
-    /// Counts `grant`.
-    pub fn add(&mut self, limits: &Limits, grant: &Grant) {
-        self.change(limits, grant, |count, by| *count += by);
-    }
-
-    /// Counts `grant` no more. It must have been counted under the same limits.
-    pub fn remove(&mut self, limits: &Limits, grant: &Grant) {
-        self.change(limits, grant, |count, by| *count = count.saturating_sub(by));
-    }
-
-    fn change(&mut self, limits: &Limits, grant: &Grant, change: impl Fn(&mut u64, u64)) {
-        if grant.critical {
-            return;
-        }
-        let weight = u64::from(grant.weight);
-        change(&mut self.weight, weight);
-        change(&mut self.live, 1);
-        if limits.types.contains_key(&grant.job_type) {
-            change(self.types.entry(grant.job_type.as_str().to_owned()).or_default(), weight);
-        }
-        let subject = Subject { job_type: &grant.job_type, priority: grant.priority, attributes: &grant.attributes };
-        for (index, _, value) in counting(limits, subject).filter(|(_, constraint, _)| constraint.concurrency.is_some()) {
-            let slot = (index, value);
-            let count = self.values.entry(slot.clone()).or_default();
-            change(count, weight);
-            if *count == 0 {
-                self.values.remove(&slot);
-            }
-        }
-    }
-
-    /// The granted weight.
-    pub fn weight(&self) -> u64 {
-        self.weight
-    }
+/// A concurrency limit that counts a candidate.
+struct Level {
+    limit: Limit,
+    most: u64,
+    used: u64,
+    reserved: bool,
 }
 
-/// The constraints that count `subject`: index, constraint, and the value it is counted under.
-fn counting<'a>(limits: &'a Limits, subject: Subject<'a>) -> impl Iterator<Item = (usize, &'a Constraint, Option<String>)> + 'a {
-    limits.queue.constraints.iter().enumerate().filter_map(move |(index, constraint)| {
-        let value = match &constraint.per {
-            None => None,
-            Some(name) => Some(subject.attributes.get(name)?.text()),
-        };
-        constraint.matcher.matches(subject).then_some((index, constraint, value))
-    })
-}
-
-/// A limit that a candidate did not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Which limit: a constraint by its place among those that count the candidate.
+#[derive(Clone, Copy)]
 enum Limit {
     Queue,
-    Type(String),
-    Constraint(usize, Option<String>),
-    Rate(usize, Option<String>),
+    Type,
+    Counted(usize),
+}
+
+impl Level {
+    fn fits(&self, weight: u64) -> bool {
+        self.most > 0 && !self.reserved && self.used + weight <= self.most
+    }
+
+    /// Whether no free capacity would help.
+    fn never_fits(&self, weight: u64) -> bool {
+        self.most > 0 && weight > self.most
+    }
 }
 
 /// One round of admission: offer it candidates in order.
@@ -148,14 +116,21 @@ pub struct Admission<'a> {
     limits: &'a Limits,
     now: Timestamp,
     usage: Usage,
-    buckets: BTreeMap<(String, String), Bucket>,
-    reserved: HashSet<Limit>,
+    /// Of the rates, by constraint and value; those that are not here are full.
+    buckets: HashMap<usize, HashMap<String, Bucket>>,
+    reserved: Reserved,
 }
 
 impl<'a> Admission<'a> {
     /// A round at `now`, with `usage` granted and `buckets` not full.
     pub fn new(limits: &'a Limits, usage: Usage, buckets: BTreeMap<(String, String), Bucket>, now: Timestamp) -> Self {
-        Self { limits, now, usage, buckets, reserved: HashSet::new() }
+        let mut by_constraint: HashMap<usize, HashMap<String, Bucket>> = HashMap::new();
+        for ((name, value), bucket) in buckets {
+            if let Some(index) = limits.queue.constraints.iter().position(|constraint| constraint.name == name) {
+                by_constraint.entry(index).or_default().insert(value, bucket);
+            }
+        }
+        Self { limits, now, usage, buckets: by_constraint, reserved: Reserved::default() }
     }
 
     /// The verdict on the next candidate; a `Run` takes what it needs.
@@ -165,133 +140,141 @@ impl<'a> Admission<'a> {
             return Verdict::Move(opening);
         }
         if self.limits.paused {
-            return hold(Rule::Paused, "the queue is paused".into(), None);
+            return hold(Rule::Paused, "the queue is paused".into());
         }
         if candidate.critical {
             return Verdict::Run;
         }
-        let mut missed = Vec::new();
-        let mut first: Option<Hold> = None;
-        let mut never = false;
-        for (limit, rule, most, used) in self.levels(candidate) {
-            let weight = u64::from(candidate.weight);
-            let over = weight > most;
-            if over || most == 0 || used + weight > most || self.reserved.contains(&limit) {
-                never |= over && most > 0;
-                first.get_or_insert_with(|| Hold { reason: full(&rule, weight, used, most), rule, earliest_at: None });
-                missed.push(limit);
+        if self.usage.live() >= MAX_RUNNING {
+            return hold(Rule::Concurrency, format!("{MAX_RUNNING} jobs of the queue run, and no queue runs more"));
+        }
+        let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
+        let weight = u64::from(candidate.weight);
+        let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
+        // Reserved for a job that can never fit, a limit would be closed for good.
+        if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
+            return Verdict::Hold(self.full(never, candidate, &counted));
+        }
+        if let Some(first) = missed.first() {
+            let hold = self.full(first, candidate, &counted);
+            for level in &missed {
+                self.reserve(level.limit, candidate, &counted);
+            }
+            return Verdict::Hold(hold);
+        }
+        if let Some(hold) = self.spent(&counted) {
+            return Verdict::Hold(hold);
+        }
+        for (index, value) in &counted {
+            if let Some(rate) = self.limits.queue.constraints[*index].rate {
+                let bucket = rate.at(self.bucket(*index, value), self.now).taken();
+                self.buckets.entry(*index).or_default().insert(value.to_string(), bucket);
             }
         }
-        for (index, constraint, value) in counting(self.limits, candidate.subject) {
-            let Some(rate) = &constraint.rate else { continue };
-            let bucket = rate.at(self.bucket(constraint, value.as_deref()), self.now);
-            let limit = Limit::Rate(index, value.clone());
-            if !bucket.has_token() || self.reserved.contains(&limit) {
-                let earliest_at = rate.wait(bucket).map(|wait| self.now + wait);
-                let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
-                first.get_or_insert(Hold { rule: Rule::Constraint(constraint.name.clone(), value), reason, earliest_at });
-                missed.push(limit);
-            }
-        }
-        match first {
-            Some(hold) => {
-                if !never {
-                    self.reserved.extend(missed);
-                }
-                Verdict::Hold(hold)
-            }
-            None => {
-                self.take(candidate);
-                Verdict::Run
-            }
-        }
+        self.usage.take(self.limits, candidate.subject, candidate.weight, counted);
+        Verdict::Run
     }
 
-    /// Every concurrency limit that counts `candidate`: which, its name, its most, what is used of it.
-    fn levels(&self, candidate: Candidate<'_>) -> Vec<(Limit, Rule, u64, u64)> {
-        let mut levels = Vec::with_capacity(4);
-        if let Some(most) = self.limits.queue.concurrency {
-            levels.push((Limit::Queue, Rule::Concurrency, most.into(), self.usage.weight));
-        }
-        if self.usage.live >= MAX_RUNNING {
-            levels.push((Limit::Queue, Rule::Concurrency, 0, self.usage.live));
-        }
+    /// Every concurrency limit that counts `candidate`, what is used of it, and whether somebody reserved it.
+    fn levels<'c>(&'c self, candidate: Candidate<'c>, counted: &'c [(usize, Cow<'c, str>)]) -> impl Iterator<Item = Level> + 'c {
+        let Self { limits, usage, reserved, .. } = self;
         let job_type = candidate.subject.job_type;
-        if let Some(most) = self.limits.types.get(job_type) {
-            let used = self.usage.types.get(job_type.as_str()).copied().unwrap_or(0);
-            levels.push((Limit::Type(job_type.to_string()), Rule::TypeConcurrency(job_type.clone()), (*most).into(), used));
-        }
-        for (index, constraint, value) in counting(self.limits, candidate.subject) {
-            if let Some(most) = constraint.concurrency {
-                let used = self.usage.values.get(&(index, value.clone())).copied().unwrap_or(0);
-                let rule = Rule::Constraint(constraint.name.clone(), value.clone());
-                levels.push((Limit::Constraint(index, value), rule, most.into(), used));
+        let queue = limits.queue.concurrency.map(|most| (Limit::Queue, most.into(), usage.weight(), reserved.queue));
+        let of_type = limits.types.get(job_type).map(|most| {
+            let reserved = !reserved.types.is_empty() && reserved.types.contains(job_type);
+            (Limit::Type, (*most).into(), usage.of_type(job_type), reserved)
+        });
+        let constraints = counted.iter().enumerate().filter_map(|(place, (index, value))| {
+            let most = limits.queue.constraints[*index].concurrency?;
+            let reserved = reserved.values.get(index).is_some_and(|values| values.contains(value.as_ref()));
+            Some((Limit::Counted(place), most.into(), usage.of_value(*index, value), reserved))
+        });
+        let levels = queue.into_iter().chain(of_type).chain(constraints);
+        levels.map(|(limit, most, used, reserved)| Level { limit, most, used, reserved })
+    }
+
+    fn reserve(&mut self, limit: Limit, candidate: Candidate<'_>, counted: &[(usize, Cow<'_, str>)]) {
+        match limit {
+            Limit::Queue => self.reserved.queue = true,
+            Limit::Type => {
+                self.reserved.types.insert(candidate.subject.job_type.clone());
+            }
+            Limit::Counted(place) => {
+                let (index, value) = &counted[place];
+                self.reserved.values.entry(*index).or_default().insert(value.to_string());
             }
         }
-        levels
     }
 
-    fn bucket(&self, constraint: &Constraint, value: Option<&str>) -> Option<Bucket> {
-        self.buckets.get(&(constraint.name.clone(), value.unwrap_or_default().to_owned())).copied()
+    /// The hold of a candidate that lacks a token: until the last of its rates has one. Needs no reservation, since
+    /// whoever comes later in this round needs the same token.
+    fn spent(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
+        let rates = counted.iter().filter_map(|(index, value)| Some((index, value, self.limits.queue.constraints[*index].rate?)));
+        let mut spent = rates.filter_map(|(index, value, rate)| {
+            let bucket = rate.at(self.bucket(*index, value), self.now);
+            (!bucket.has_token()).then(|| (*index, value, rate, rate.wait(bucket).map(|wait| self.now + wait)))
+        });
+        let (index, value, rate, first_at) = spent.next()?;
+        let earliest_at = spent.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
+        let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
+        Some(Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at })
     }
 
-    /// Takes the weight and the tokens of an admitted candidate.
-    fn take(&mut self, candidate: Candidate<'_>) {
-        let subject = candidate.subject;
-        let tokens: Vec<_> = counting(self.limits, subject)
-            .filter_map(|(_, constraint, value)| Some((constraint, constraint.rate?, value)))
-            .map(|(constraint, rate, value)| {
-                let mut bucket = rate.at(self.bucket(constraint, value.as_deref()), self.now);
-                bucket.tokens = (bucket.tokens - 1.0).max(0.0);
-                ((constraint.name.clone(), value.unwrap_or_default()), bucket)
-            })
-            .collect();
-        self.buckets.extend(tokens);
-        let grant = Grant {
-            job: "admitted".parse().expect("a good id"),
-            version: crate::job::Version(0),
-            job_type: subject.job_type.clone(),
-            priority: subject.priority,
-            weight: candidate.weight,
-            critical: false,
-            attributes: subject.attributes.clone(),
+    fn bucket(&self, index: usize, value: &str) -> Option<Bucket> {
+        self.buckets.get(&index)?.get(value).copied()
+    }
+
+    fn constraint(&self, index: usize, value: &str) -> Rule {
+        let constraint = &self.limits.queue.constraints[index];
+        Rule::Constraint(constraint.name.clone(), constraint.per.is_some().then(|| value.to_owned()))
+    }
+
+    /// The hold of a candidate that does not fit `level`.
+    fn full(&self, level: &Level, candidate: Candidate<'_>, counted: &[(usize, Cow<'_, str>)]) -> Hold {
+        let rule = match level.limit {
+            Limit::Queue => Rule::Concurrency,
+            Limit::Type => Rule::TypeConcurrency(candidate.subject.job_type.clone()),
+            Limit::Counted(place) => self.constraint(counted[place].0, &counted[place].1),
         };
-        self.usage.add(self.limits, &grant);
+        let whose = match &rule {
+            Rule::Paused | Rule::Concurrency => "the queue".to_owned(),
+            Rule::TypeConcurrency(name) => format!("type {name}"),
+            Rule::Constraint(name, None) => format!("constraint {name}"),
+            Rule::Constraint(name, Some(value)) => format!("constraint {name} for {value}"),
+        };
+        let (weight, most, used) = (u64::from(candidate.weight), level.most, level.used);
+        let reserved = most > 0 && used + weight <= most;
+        let reason = if most == 0 {
+            format!("the limit of {whose} is 0 and admits nothing")
+        } else if level.never_fits(weight) {
+            format!("its weight {weight} is over the limit {most} of {whose}")
+        } else if reserved {
+            format!("{used} of {most} of {whose} is in use, and the rest is kept for a job before it")
+        } else {
+            format!("{used} of {most} of {whose} is in use, and it needs {weight}")
+        };
+        Hold { rule, reason, reserved, earliest_at: None }
     }
 
     /// Whether no further candidate (or none that is not critical) can be admitted in this round.
     pub fn closed(&self, critical: bool) -> bool {
-        let full = self.limits.queue.concurrency.is_some_and(|most| self.usage.weight > u64::from(most) || most == 0);
-        self.limits.paused || (!critical && (full || self.reserved.contains(&Limit::Queue)))
+        let over = self.limits.queue.concurrency.is_some_and(|most| most == 0 || self.usage.weight() > most.into());
+        self.limits.paused || (!critical && (over || self.reserved.queue || self.usage.live() >= MAX_RUNNING))
     }
 
     /// What is used now, and the buckets that are not full.
-    pub fn finish(mut self) -> (Usage, BTreeMap<(String, String), Bucket>) {
-        let (limits, now) = (self.limits, self.now);
-        self.buckets.retain(|(name, _), bucket| {
-            let rate = limits.queue.constraints.iter().find(|constraint| constraint.name == *name).and_then(|c| c.rate);
-            rate.is_some_and(|rate| rate.at(Some(*bucket), now).tokens < rate.capacity())
-        });
-        (self.usage, self.buckets)
+    pub fn finish(self) -> (Usage, BTreeMap<(String, String), Bucket>) {
+        let mut buckets = BTreeMap::new();
+        for (index, values) in self.buckets {
+            let constraint = &self.limits.queue.constraints[index];
+            let Some(rate) = constraint.rate else { continue };
+            let open = values.into_iter().filter(|(_, bucket)| rate.at(Some(*bucket), self.now).tokens < rate.capacity());
+            buckets.extend(open.map(|(value, bucket)| ((constraint.name.clone(), value), bucket)));
+        }
+        (self.usage, buckets)
     }
 }
 
-fn hold(rule: Rule, reason: String, earliest_at: Option<Timestamp>) -> Verdict {
-    Verdict::Hold(Hold { rule, reason, earliest_at })
-}
-
-fn full(rule: &Rule, weight: u64, used: u64, most: u64) -> String {
-    let whose = match rule {
-        Rule::Paused | Rule::Concurrency => "the queue".to_owned(),
-        Rule::TypeConcurrency(name) => format!("type {name}"),
-        Rule::Constraint(name, None) => format!("constraint {name}"),
-        Rule::Constraint(name, Some(value)) => format!("constraint {name} for {value}"),
-    };
-    if most == 0 {
-        format!("{whose} admits nothing: its limit is 0 or spent")
-    } else if weight > most {
-        format!("its weight {weight} is over the limit {most} of {whose}")
-    } else {
-        format!("{used} of {most} of {whose} is in use, and it needs {weight}")
-    }
+fn hold(rule: Rule, reason: String) -> Verdict {
+    Verdict::Hold(Hold { rule, reason, reserved: false, earliest_at: None })
 }

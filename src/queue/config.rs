@@ -20,6 +20,7 @@ pub const MAX_CONSTRAINTS: usize = 32;
 
 /// How a queue admits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueConfig {
     /// Most weight that runs at once; absent means unlimited, 0 admits nothing.
@@ -51,6 +52,7 @@ impl Default for QueueConfig {
 
 /// Which candidate goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OrderKind {
     /// Due time in steps, then priority, then exact time, then id.
@@ -62,6 +64,7 @@ pub enum OrderKind {
 
 /// A limit on the jobs that match a condition, each distinct value of an attribute apart if `per` is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Constraint {
     /// Its name in explanations: unique in its queue, 1 to 64 bytes.
@@ -83,6 +86,7 @@ pub struct Constraint {
 
 /// A token bucket: `count` attempts per `per_seconds`, `burst` at once. A token is an attempt, whatever its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Tokens that come back in `per_seconds` (1 to 1000000).
@@ -96,6 +100,7 @@ pub struct Rate {
 
 /// How jobs of one kind are run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TypeConfig {
     /// The queue its jobs wait in (default `default`).
@@ -175,6 +180,7 @@ impl Default for TypeConfig {
 
 /// Whether a job may be started twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// Tried again until it succeeds or its attempts are spent.
@@ -186,6 +192,7 @@ pub enum Delivery {
 
 /// What frees the slot of a worker that is not heard of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Release {
     /// The end of its lease.
@@ -197,6 +204,7 @@ pub enum Release {
 
 /// Whether a push is claimed before it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Start {
     /// Yes: the job is `running` while its target works.
@@ -208,6 +216,7 @@ pub enum Start {
 
 /// What an answer that does not come in time means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnNoAnswer {
     /// The attempt failed with reason `timeout`.
@@ -219,7 +228,8 @@ pub enum OnNoAnswer {
 
 /// Where a type's jobs go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(untagged, try_from = "TargetFields")]
 pub enum TargetConfig {
     /// Pull workers lease them.
     Pull(Pull),
@@ -227,8 +237,38 @@ pub enum TargetConfig {
     Push(Box<Push>),
 }
 
+/// Every field of every kind of target, so that an unknown one is refused by its name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename = "target")]
+struct TargetFields {
+    pull: Option<bool>,
+    url: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    basic_auth: Option<BasicAuth>,
+    signing_secret: Option<Secrets>,
+    encoding: Option<PushEncoding>,
+}
+
+impl TryFrom<TargetFields> for TargetConfig {
+    type Error = &'static str;
+    fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
+        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding } = fields;
+        match (pull, url) {
+            (None, Some(url)) => {
+                let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
+                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding: encoding.unwrap_or_default() })))
+            }
+            (Some(pull), None) if (headers, basic_auth, signing_secret, encoding) == (None, None, None, None) => {
+                Ok(Self::Pull(Pull { pull }))
+            }
+            _ => Err("a target has `url` and what goes with it, or `pull: true` alone"),
+        }
+    }
+}
+
 /// `{"pull": true}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pull {
     /// Always true.
@@ -237,6 +277,7 @@ pub struct Pull {
 
 /// A URL that jobs are posted to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Push {
     /// The URL, http or https, without credentials, at most 2048 bytes; `{type}` and `{id}` in its path and query are replaced.
@@ -265,6 +306,7 @@ impl Push {
 
 /// HTTP Basic credentials; the password is write-only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BasicAuth {
     /// The user: at most 256 bytes, no `:`.
@@ -281,7 +323,7 @@ impl std::fmt::Debug for BasicAuth {
 
 /// One secret, or two while one replaces the other.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected one secret, or a list of them")]
 pub enum Secrets {
     /// None.
     #[default]
@@ -316,6 +358,7 @@ impl std::fmt::Debug for Secrets {
 
 /// How a push request's body is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PushEncoding {
     /// JSON.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::order::Position;
+use super::{matcher::Subject, order::Position};
 use crate::{
     job::{Attributes, JobId, TypeName, Version},
     time::Timestamp,
@@ -148,6 +148,13 @@ pub struct Grant {
     pub critical: bool,
     /// The attributes that limits look at.
     pub attributes: Attributes,
+}
+
+impl Grant {
+    /// What limits look at.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }
+    }
 }
 
 /// What holds a candidate.

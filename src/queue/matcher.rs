@@ -1,13 +1,20 @@
 //! Matchers: conditions on a job that say whether a constraint counts it.
 
-use std::collections::BTreeMap;
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{
+        self, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 
-use crate::job::{Attributes, TypeName, Value};
+use crate::job::{Attributes, TypeName, Value, spec::ValueVisitor};
 
 /// Conditions that all hold for a job that matches; an empty one matches every job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Matcher {
     /// The job's type: a name or a list of names.
@@ -21,17 +28,21 @@ pub struct Matcher {
     pub attribute: BTreeMap<String, Condition>,
     /// Every one of these matches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub all: Vec<Matcher>,
     /// At least one of these matches, unless the list is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub any: Vec<Matcher>,
     /// This does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "server", schema(no_recursion))]
     pub not: Option<Box<Matcher>>,
 }
 
 /// A condition on one value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Condition {
     /// It equals this.
@@ -42,8 +53,52 @@ pub enum Condition {
     Test(Box<Test>),
 }
 
+// By hand, because an untagged enum cannot say which comparison it does not know.
+impl<'de> Deserialize<'de> for Condition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Condition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value, a list of values, or an object of comparisons")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Condition, E> {
+                ValueVisitor.visit_bool(value).map(Condition::Equals)
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Condition, E> {
+                ValueVisitor.visit_i64(value).map(Condition::Equals)
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Condition, E> {
+                ValueVisitor.visit_u64(value).map(Condition::Equals)
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Condition, E> {
+                ValueVisitor.visit_f64(value).map(Condition::Equals)
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Condition, E> {
+                ValueVisitor.visit_str(value).map(Condition::Equals)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Condition, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Condition::In)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Condition, A::Error> {
+                Test::deserialize(MapAccessDeserializer::new(map)).map(|test| Condition::Test(Box::new(test)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
 /// Comparisons on one value; all that are given hold. An absent value passes only `exists: false`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Test {
     /// It equals this.
@@ -86,11 +141,9 @@ pub struct Subject<'a> {
 impl Matcher {
     /// Whether `subject` meets every condition.
     pub fn matches(&self, subject: Subject<'_>) -> bool {
-        let job_type = Value::Text(subject.job_type.as_str().to_owned());
-        let priority = Value::Number(subject.priority.into());
-        self.job_type.as_ref().is_none_or(|c| c.holds(Some(&job_type)))
-            && self.priority.as_ref().is_none_or(|c| c.holds(Some(&priority)))
-            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name)))
+        self.job_type.as_ref().is_none_or(|c| c.holds(Some(Seen::Text(subject.job_type.as_str()))))
+            && self.priority.as_ref().is_none_or(|c| c.holds(Some(Seen::Whole(subject.priority.into()))))
+            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name).map(Seen::of)))
             && self.all.iter().all(|m| m.matches(subject))
             && (self.any.is_empty() || self.any.iter().any(|m| m.matches(subject)))
             && self.not.as_ref().is_none_or(|m| !m.matches(subject))
@@ -105,50 +158,71 @@ impl Matcher {
     }
 }
 
+/// A value of a job, borrowed: matchers are asked for every candidate and build nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A text.
+    Text(&'a str),
+    /// A whole number.
+    Whole(i64),
+    /// A fraction, or a number too large for the others.
+    Real(f64),
+}
+
+impl<'a> Seen<'a> {
+    /// An attribute's value.
+    pub fn of(value: &'a Value) -> Self {
+        match value {
+            Value::Text(text) => Self::Text(text),
+            Value::Number(number) => number.as_i64().map_or_else(|| Self::Real(number.as_f64().unwrap_or(f64::NAN)), Self::Whole),
+        }
+    }
+}
+
 impl Condition {
     /// Whether the condition holds for `value`, which may be absent.
-    pub fn holds(&self, value: Option<&Value>) -> bool {
+    pub fn holds(&self, value: Option<Seen<'_>>) -> bool {
         match (self, value) {
             (Self::Test(test), value) => test.holds(value),
             (_, None) => false,
-            (Self::Equals(wanted), Some(value)) => equal(wanted, value),
-            (Self::In(list), Some(value)) => list.iter().any(|wanted| equal(wanted, value)),
+            (Self::Equals(wanted), Some(value)) => equal(value, wanted),
+            (Self::In(list), Some(value)) => list.iter().any(|wanted| equal(value, wanted)),
         }
     }
 }
 
 impl Test {
-    fn holds(&self, value: Option<&Value>) -> bool {
-        use std::cmp::Ordering::{Equal, Greater, Less};
+    fn holds(&self, value: Option<Seen<'_>>) -> bool {
+        use Ordering::{Equal, Greater, Less};
         let Some(value) = value else {
             return *self == Self { exists: Some(false), ..Self::default() };
         };
-        let compares = |bound: &Option<Value>, fits: &[std::cmp::Ordering]| {
-            bound.as_ref().is_none_or(|bound| compare(value, bound).is_some_and(|order| fits.contains(&order)))
+        let compares = |bound: &Option<Value>, fits: &[Ordering]| {
+            bound.as_ref().is_none_or(|bound| compare(value, Seen::of(bound)).is_some_and(|order| fits.contains(&order)))
         };
         self.exists != Some(false)
-            && self.eq.as_ref().is_none_or(|wanted| equal(wanted, value))
-            && self.within.as_ref().is_none_or(|list| list.iter().any(|wanted| equal(wanted, value)))
+            && self.eq.as_ref().is_none_or(|wanted| equal(value, wanted))
+            && self.within.as_ref().is_none_or(|list| list.iter().any(|wanted| equal(value, wanted)))
             && compares(&self.lt, &[Less])
             && compares(&self.lte, &[Less, Equal])
             && compares(&self.gt, &[Greater])
             && compares(&self.gte, &[Greater, Equal])
-            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Value::Text(text) if text.starts_with(prefix)))
+            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Seen::Text(text) if text.starts_with(prefix)))
     }
 }
 
-fn equal(a: &Value, b: &Value) -> bool {
-    compare(a, b) == Some(std::cmp::Ordering::Equal)
+fn equal(value: Seen<'_>, wanted: &Value) -> bool {
+    compare(value, Seen::of(wanted)) == Some(Ordering::Equal)
 }
 
 /// How two values compare; a text and a number do not.
-fn compare(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
+fn compare(a: Seen<'_>, b: Seen<'_>) -> Option<Ordering> {
     match (a, b) {
-        (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-            (Some(a), Some(b)) => Some(a.cmp(&b)),
-            _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
-        },
-        _ => None,
+        (Seen::Text(a), Seen::Text(b)) => Some(a.cmp(b)),
+        (Seen::Whole(a), Seen::Whole(b)) => Some(a.cmp(&b)),
+        (Seen::Whole(a), Seen::Real(b)) => (a as f64).partial_cmp(&b),
+        (Seen::Real(a), Seen::Whole(b)) => a.partial_cmp(&(b as f64)),
+        (Seen::Real(a), Seen::Real(b)) => a.partial_cmp(&b),
+        (Seen::Text(_), _) | (_, Seen::Text(_)) => None,
     }
 }

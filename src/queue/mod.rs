@@ -1,7 +1,7 @@
 //! Who may start now: order, limits, matchers, windows, the head. Pure.
 //!
 //! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
-//! (**where a job is admitted**), [`matcher`], [`rate`] and [`window`] (what limits are made of),
+//! (**where a job is admitted**), [`usage`] (what is taken), [`matcher`], [`rate`] and [`window`] (what limits are made of),
 //! [`head`] (where decisions are recorded), [`check`] (what is wrong with what somebody said).
 
 pub mod admission;
@@ -11,13 +11,15 @@ pub mod head;
 pub mod matcher;
 pub mod order;
 pub mod rate;
+pub mod usage;
 pub mod window;
 
 #[cfg(test)]
 mod tests;
 
-pub use admission::{Admission, Candidate, Usage, Verdict};
+pub use admission::{Admission, Candidate, Verdict};
 pub use check::Fault;
 pub use config::{Limits, QueueConfig, TypeConfig};
 pub use head::{Grant, GrantBatch, Head, Rule};
 pub use order::Order;
+pub use usage::Usage;

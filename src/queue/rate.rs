@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::{config::Rate, head::Bucket};
 use crate::time::Timestamp;
 
+/// What counts as a token: a little less than one, which absorbs the rounding of many small refills.
+const WHOLE: f64 = 1.0 - 1e-9;
+
 impl Rate {
     /// The bucket's capacity.
     pub fn capacity(&self) -> f64 {
@@ -31,15 +34,21 @@ impl Rate {
         if self.capacity() < 1.0 {
             return None;
         }
-        let missing = (1.0 - bucket.tokens).max(0.0);
+        let missing = (WHOLE - bucket.tokens).max(0.0);
         Some(Duration::from_millis((missing / self.per_milli()).ceil() as u64))
     }
 }
 
 impl Bucket {
-    /// Whether a token can be taken. The tolerance absorbs the rounding of many small refills.
+    /// Whether a token can be taken.
     pub fn has_token(self) -> bool {
-        self.tokens >= 1.0 - 1e-9
+        self.tokens >= WHOLE
+    }
+
+    /// The bucket without one of its tokens.
+    #[must_use]
+    pub fn taken(self) -> Self {
+        Self { tokens: (self.tokens - 1.0).max(0.0), ..self }
     }
 }
 

@@ -14,7 +14,9 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use chrono::{DateTime, Datelike, Days as Span, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeDelta, TimeZone, Timelike, Utc, Weekday};
+use chrono::{
+    DateTime, Datelike, Days as Span, MappedLocalTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone, Timelike, Utc, Weekday,
+};
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 
@@ -252,8 +254,20 @@ impl Zone {
 
     /// The instant from which the zone's clock shows `local` or later for good.
     fn last(self, local: NaiveDateTime) -> Timestamp {
-        let at = self.0.from_local_datetime(&local).latest();
-        at.map_or_else(|| self.gap_end(local), |at| instant(at.to_utc()))
+        match self.0.from_local_datetime(&local) {
+            MappedLocalTime::Single(at) => instant(at.to_utc()),
+            // Clocks that go back to just this time showed none before it since they first showed it.
+            MappedLocalTime::Ambiguous(first, second) if self.shows(second.to_utc() - TimeDelta::seconds(1)) > local => {
+                instant(first.to_utc())
+            }
+            MappedLocalTime::Ambiguous(_, second) => instant(second.to_utc()),
+            MappedLocalTime::None => self.gap_end(local),
+        }
+    }
+
+    /// What the zone's clock shows.
+    fn shows(self, at: DateTime<Utc>) -> NaiveDateTime {
+        at.with_timezone(&self.0).naive_local()
     }
 
     /// The end of the gap that swallows `local`, found by halving: no zone is 16 hours off UTC.
@@ -263,8 +277,7 @@ impl Zone {
         while after - before > 1 {
             let middle = i64::midpoint(before, after);
             let at = utc + TimeDelta::seconds(middle);
-            let offset = self.0.offset_from_utc_datetime(&at.naive_utc()).fix();
-            if middle + i64::from(offset.local_minus_utc()) < 0 { before = middle } else { after = middle }
+            if self.shows(at) < local { before = middle } else { after = middle }
         }
         instant(utc + TimeDelta::seconds(after))
     }

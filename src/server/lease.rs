@@ -10,10 +10,11 @@ use super::{
 };
 use crate::{
     engine::{
-        Error,
+        Error, fault,
         request::{LeaseRequest, Leased, Report},
     },
     job::{Job, QueueName, TypeName},
+    queue::check::check_lease,
     time::Timestamp,
 };
 
@@ -40,6 +41,7 @@ impl Server {
         if request.worker.as_ref().is_some_and(|worker| worker.is_empty() || worker.len() > 128) {
             return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
         }
+        request.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         if request.reports.len() > MAX_LEASES as usize {
             return Err(Error::invalid("reports", format!("must have at most {MAX_LEASES} entries")));
         }

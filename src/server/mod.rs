@@ -14,6 +14,8 @@ mod bulk;
 mod deliver;
 mod handler;
 mod lease;
+pub mod metrics;
+mod open;
 mod queue_task;
 mod sweeper;
 mod verbs;
@@ -29,7 +31,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use handler::{Handled, Handler};
+pub use handler::{Call, Handled, Handler, Work};
+pub use open::CannotOpen;
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
@@ -70,11 +73,15 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
     busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
     idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
 }
+
+/// Who is told of the tokens when one changes.
+type TokenWatch = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,12 +106,7 @@ pub struct Builder {
 impl Builder {
     /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
     #[must_use]
-    pub fn handler(
-        mut self,
-        job_type: TypeName,
-        concurrency: u32,
-        handler: impl Fn(handler::Call) -> handler::Work + Send + Sync + 'static,
-    ) -> Self {
+    pub fn handler(mut self, job_type: TypeName, concurrency: u32, handler: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
         self.handlers.insert(job_type, Handler::new(concurrency, handler));
         self
     }
@@ -138,6 +140,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
             idle: tokio::sync::Mutex::new(idle),
@@ -236,6 +239,7 @@ impl Inner {
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
     fn ended(self: &Arc<Self>, job: &crate::job::Job) {
+        metrics::ended(job);
         self.waiters.tell(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
             self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Home, Inner, Stage, deliver, handler};
+use super::{Home, Inner, Stage, deliver, handler, metrics};
 use crate::{
     engine::{
         Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
@@ -221,6 +221,8 @@ impl Task {
             Err(error) => return self.failed(inner, error, callers, &sources),
         };
         self.left.clear();
+        let ended_at = inner.engine.now();
+        metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
         let mut next_at = ticked.next_at;
         self.hand_out(inner, ticked, &catalog, &lanes, sources, callers).await;
@@ -402,6 +404,7 @@ impl Task {
         shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0)));
         shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
         shown.running_weight = self.memory.view().map_or(0, View::weight);
+        metrics::queue(&self.queue, shown.running_weight, &shown.held);
     }
 }
 

@@ -2,19 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Inner, Stage};
+use super::{Inner, Stage, metrics};
+use crate::time::Timestamp;
 
 /// The longest between two looks: what becomes due earlier than all that was known waits no longer.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How often depths are measured.
+const DEPTH: Duration = Duration::from_secs(2);
 
 /// Starts sweeping; ends with the server.
 pub(super) fn spawn(inner: &Arc<Inner>) {
     let home = Arc::downgrade(inner);
     let mut stopping = inner.stopping.subscribe();
     tokio::spawn(async move {
+        let mut depth_at = Timestamp::EPOCH;
         loop {
             let Some(inner) = home.upgrade() else { return };
             let clock = Arc::clone(&inner.engine.ports().clock);
+            if clock.now() >= depth_at {
+                depth_at = clock.now() + DEPTH;
+                match inner.engine.ports().store.depth().await {
+                    Ok(depths) => metrics::depth(&depths),
+                    Err(error) => tracing::warn!(%error, "depths cannot be read"),
+                }
+            }
             let next_at = match inner.engine.sweep().await {
                 Ok(swept) => {
                     for (job, version) in &swept.changed {

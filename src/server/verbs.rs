@@ -4,16 +4,17 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Server, bulk::state_word, lease::unknown, queue_task::Message};
+use super::{Server, bulk::state_word, lease::unknown, metrics, queue_task::Message};
 use crate::{
     engine::{
-        Error,
+        Error, fault,
         request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
     },
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
     queue::{
         Order, QueueConfig, TypeConfig,
+        check::check_lease,
         config::{QueueItem, TypeItem},
     },
 };
@@ -36,6 +37,7 @@ impl Server {
     /// Each may be refused: 400 for a bad value, 404 for an unknown type, 409 for a clash, 413 for too much data.
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         let answers = self.inner.engine.enqueue(jobs).await;
+        metrics::enqueued(answers.iter().flatten());
         let mut woken: Vec<&QueueName> = Vec::new();
         for enqueued in answers.iter().flatten().filter(|enqueued| enqueued.new) {
             let queue = &enqueued.job.spec.queue;
@@ -150,8 +152,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `stale_attempt`; 403.
+    /// 400 for a lease out of bounds; 404; 409 `stale_attempt`; 403.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+        beat.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         self.inner.engine.heartbeat(beat).await
     }
 
@@ -404,7 +407,21 @@ impl Server {
     ///
     /// The store's.
     pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> {
-        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await
+        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await?;
+        self.tell_tokens().await
+    }
+
+    /// Has `tell` told the items of all tokens after every change of one, before the change is answered.
+    pub fn watch_tokens(&self, tell: impl Fn(Vec<Vec<u8>>) + Send + Sync + 'static) {
+        *self.inner.tokens.lock() = Some(Arc::new(tell));
+    }
+
+    async fn tell_tokens(&self) -> Result<(), Error> {
+        let tell = self.inner.tokens.lock().clone();
+        if let Some(tell) = tell {
+            tell(self.tokens().await?);
+        }
+        Ok(())
     }
 
     /// The items of all tokens.
@@ -425,6 +442,7 @@ impl Server {
         let there = self.inner.engine.ports().store.items(ItemKind::Token).await?.iter().any(|item| item.name == id);
         if there {
             self.inner.engine.put_item(ItemKind::Token, id, None).await?;
+            self.tell_tokens().await?;
         }
         Ok(there)
     }

@@ -161,7 +161,8 @@ fn origin(layers: &Figment, setting: &str) -> String {
     let parents = std::iter::successors(Some(setting), |name| Some(name.rsplit_once('.')?.0));
     let mut found = parents.filter_map(|name| Some((name, layers.find_metadata(name)?)));
     match found.next() {
-        Some((name, metadata)) if metadata.name == ENVIRONMENT => format!("the environment variable {}", variable(name)),
+        Some((name, metadata)) if metadata.name == ENVIRONMENT && name == setting => format!("the environment variable {}", variable(name)),
+        Some((name, metadata)) if metadata.name == ENVIRONMENT => format!("the environment variables {}__…", variable(name)),
         Some((_, metadata)) => metadata.name.to_string(),
         None => "the defaults".into(),
     }
@@ -179,6 +180,7 @@ fn explain(layers: &Figment, error: figment::Error) -> SettingsError {
             path.push(name.into_owned());
             "is missing".into()
         }
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if expected == "u32" => "must be a whole number".into(),
         Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => format!("must be {expected}"),
         Kind::UnknownVariant(_, known) => format!("must be one of {}", known.join(", ")),
         Kind::Message(text) => format!("is wrong: {text}"),

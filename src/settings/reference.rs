@@ -30,6 +30,10 @@ pub fn reference() -> Vec<Reference> {
             all.extend(Jwt::FIELDS.iter().map(|(field, meaning)| one(format!("jwt.{field}"), meaning, &defaults["jwt"][field])));
         } else {
             all.push(one((*name).into(), meaning, &defaults[name]));
+            if *name == "default_target" {
+                // A table whose fields are those of a type's target: each is a variable of its own.
+                all.iter_mut().last().expect("just pushed").variable += "__…";
+            }
         }
     }
     all

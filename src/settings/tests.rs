@@ -99,6 +99,13 @@ fn a_wrong_setting_is_named_with_where_it_stands_and_what_it_must_be() {
     assert_eq!((setting.as_str(), problem.as_str()), ("push_slots", "must be 1 to 10000, not 0"));
     assert_eq!(origin, "the environment variable TIDEGATE_PUSH_SLOTS");
 
+    let (setting, origin, problem) = wrong(from_environment(&[("TIDEGATE_MAX_DATA_BYTES", "much")]));
+    assert_eq!((setting.as_str(), problem.as_str()), ("max_data_bytes", "must be a whole number"));
+    assert_eq!(origin, "the environment variable TIDEGATE_MAX_DATA_BYTES");
+
+    let (setting, origin, _) = wrong(from_environment(&[("TIDEGATE_JWT__ISSUER", "x")]));
+    assert_eq!((setting.as_str(), origin.as_str()), ("jwt.jwks_url", "the environment variables TIDEGATE_JWT__…"));
+
     let flags = Flags { listen: Some("here".into()), ..Flags::default() };
     let (setting, origin, problem) = wrong(Settings::read(None, [], &flags));
     assert_eq!((setting.as_str(), origin.as_str()), ("listen", "the command line"));

@@ -1,6 +1,12 @@
 //! The library from outside, as one binary: each file is a subject.
 
+mod architecture;
 mod cases;
 mod conformance;
+mod demo;
+mod docs;
+mod e2e;
+mod faults;
 mod server;
 mod simulation;
+mod sqlite_store;

@@ -7,7 +7,7 @@
 use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use reqwest::{
     Client, ClientBuilder,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -64,6 +64,16 @@ impl HttpTarget {
         let client = client.map_err(|fault| TargetError::NotConnected(chain(&fault)))?;
         Ok(Self { client, guard })
     }
+
+    /// What stands at `url`: the whole exchange within `timeout`, the body of at most `most` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Target::call`].
+    pub async fn get(&self, url: &str, timeout: Duration, most: usize) -> Result<Response, TargetError> {
+        let url = self.guard.url(url).map_err(|Refused(reason)| TargetError::Forbidden(reason))?;
+        read(self.client.get(url).timeout(timeout).send().await.map_err(classify)?, most).await
+    }
 }
 
 fn builder(resolver: Arc<GuardedResolver>) -> ClientBuilder {
@@ -89,28 +99,27 @@ impl Target for HttpTarget {
             call = call.basic_auth(user, Some(password));
         }
         let answer = call.send().await.map_err(classify)?;
-        let status = answer.status().as_u16();
-        let headers =
-            HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), answer.headers().get(*name)?.to_str().ok()?.to_owned()))).collect();
-        Ok(Response { status, headers, body: read(answer).await? })
+        read(answer, MAX_BODY_BYTES).await
     }
 }
 
-/// The body, at most [`MAX_BODY_BYTES`].
-async fn read(mut answer: reqwest::Response) -> Result<Bytes, TargetError> {
-    let too_long = || TargetError::NoAnswer(format!("its body is over {MAX_BODY_BYTES} bytes"));
-    let announced = answer.content_length().unwrap_or(0);
-    if announced > MAX_BODY_BYTES as u64 {
+/// The answer, whole, its body of at most `most` bytes.
+async fn read(mut answer: reqwest::Response, most: usize) -> Result<Response, TargetError> {
+    let too_long = || TargetError::NoAnswer(format!("its body is over {most} bytes"));
+    if answer.content_length().is_some_and(|announced| announced > most as u64) {
         return Err(too_long());
     }
+    let status = answer.status().as_u16();
+    let value = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
+    let headers = HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect();
     let mut body = BytesMut::new();
     while let Some(chunk) = answer.chunk().await.map_err(classify)? {
-        if body.len() + chunk.len() > MAX_BODY_BYTES {
+        if body.len() + chunk.len() > most {
             return Err(too_long());
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(body.freeze())
+    Ok(Response { status, headers, body: body.freeze() })
 }
 
 fn headers(given: &[(String, String)]) -> Result<HeaderMap, TargetError> {

@@ -51,6 +51,10 @@ const RUNNING: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_running WH
 
 /// The answer to `query`.
 pub(super) fn page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery) -> Result<ListPage, StoreError> {
+    bounded_page(db, names, shared, query, SCAN)
+}
+
+fn bounded_page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, scan: usize) -> Result<ListPage, StoreError> {
     let Some(mut before) = first_place(query) else { return Ok(ListPage::default()) };
     let from = query.from.map_or(i64::MIN, Timestamp::millis);
     let mut streams = streams(db, names, shared, query, before, from)?;
@@ -58,7 +62,7 @@ pub(super) fn page(db: &Connection, names: &Names, shared: &Shared, query: &List
 
     let mut page = ListPage::default();
     let mut last_listed = before;
-    for _ in 0..SCAN {
+    for _ in 0..scan {
         for stream in &mut streams {
             stream.fill(db, before, from)?;
         }
@@ -180,4 +184,37 @@ fn streams(
         streams.push(Stream { more: None, read: read.into() });
     }
     Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        adapter::sqlite::SqliteStore,
+        port::job_store::{JobStore as _, Write},
+        testkit::{
+            builders::{job, name},
+            conformance::run,
+        },
+    };
+
+    #[test]
+    fn a_rare_match_takes_several_bounded_pages_and_is_found() {
+        let store = SqliteStore::open_temporary().unwrap();
+        let jobs = (0..35).map(|n| job(&format!("job-{n}")).queue(if n % 17 == 5 { "rare" } else { "mail" }).created(n / 3).build());
+        run(async { store.commit(jobs.map(|job| vec![Write::AddJob(job)]).collect()).await.map(drop).unwrap() });
+        let mut query = ListQuery { queue: Some(name("rare")), limit: 10, ..ListQuery::default() };
+        let (mut pages, mut found) = (0, Vec::new());
+        loop {
+            let page = store.readers.read(|db| bounded_page(db, &store.names(), &store.shared, &query, 8)).unwrap();
+            pages += 1;
+            found.extend(page.jobs.iter().map(|job| job.id.to_string()));
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ["job-22", "job-5"]);
+        assert_eq!(pages, 5, "35 rows, 8 a page");
+    }
 }

@@ -7,7 +7,7 @@
 //!
 //! The one thing to know: an answer is given after the disk has the commit (`synchronous=FULL`), and
 //! one wait for the disk serves everybody who waited. Read in this order: `migrations/` (the tables
-//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`writer`], [`due`], [`list`].
+//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`write`], [`writer`], [`due`], [`list`].
 
 mod due;
 mod error;
@@ -16,6 +16,7 @@ mod list;
 mod names;
 mod row;
 mod txn;
+mod write;
 mod writer;
 
 use std::{
@@ -96,7 +97,7 @@ impl SqliteStore {
     /// [`OpenError`] if somebody else serves the directory or the file cannot be used. Only the head
     /// of the file is looked at: a damaged page is told by whoever reads it, as [`StoreError::Corrupt`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        Self::open_bounded(dir, None)
+        Self::start(dir, None, None)
     }
 
     /// The same, with a file that never has more than `pages` pages of 4 KiB: beyond it, writes are answered as on a full disk.
@@ -104,21 +105,8 @@ impl SqliteStore {
     /// # Errors
     ///
     /// As [`Self::open`].
-    pub fn open_bounded(dir: &Path, pages: Option<u32>) -> Result<Self, OpenError> {
-        let lock = file::DirLock::take(dir)?;
-        let file = database(dir);
-        let db = file::open_writer(&file)?;
-        let fault = |error: StoreError| OpenError::Damaged { file: file.clone(), problem: error.to_string() };
-        if let Some(pages) = pages {
-            db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;
-        }
-        let names = Names::read(&db).map_err(fault)?;
-        let counts = read_counts(&db).map_err(fault)?;
-        let shared = Arc::new(Shared { names: RwLock::new(Arc::new(names.clone())), counts: Mutex::new(counts), items: AtomicU64::new(1) });
-        let writer = writer::Writer::start(db, names, Arc::clone(&shared))
-            .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
-        let readers = Arc::new(Readers { file, idle: Mutex::default() });
-        Ok(Self { readers, writer, shared, _temporary: None, _lock: lock })
+    pub fn open_bounded(dir: &Path, pages: u32) -> Result<Self, OpenError> {
+        Self::start(dir, Some(pages), None)
     }
 
     /// An empty store in a directory of its own that goes when the store is dropped: for tests.
@@ -129,10 +117,29 @@ impl SqliteStore {
     pub fn open_temporary() -> Result<Self, OpenError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = TemporaryDir(std::env::temp_dir().join(format!("tidegate-{}-{number}", std::process::id())));
-        let mut store = Self::open(&dir.0)?;
-        store._temporary = Some(dir);
-        Ok(store)
+        let dir = std::env::temp_dir().join(format!("tidegate-{}-{number}", std::process::id()));
+        Self::start(&dir, None, Some(TemporaryDir(dir.clone())))
+    }
+
+    fn start(dir: &Path, pages: Option<u32>, temporary: Option<TemporaryDir>) -> Result<Self, OpenError> {
+        let lock = file::DirLock::take(dir)?;
+        let file = database(dir);
+        let db = file::open_writer(&file)?;
+        let fault = |error: StoreError| OpenError::Damaged { file: file.clone(), problem: error.to_string() };
+        if let Some(pages) = pages {
+            db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;
+        }
+        if temporary.is_some() {
+            // Nothing outlives it, so nothing waits for the disk.
+            db.pragma_update(None, "synchronous", "OFF").map_err(|error| fault(error.into()))?;
+        }
+        let names = Names::read(&db).map_err(fault)?;
+        let counts = read_counts(&db).map_err(fault)?;
+        let shared = Arc::new(Shared { names: RwLock::new(Arc::new(names.clone())), counts: Mutex::new(counts), items: AtomicU64::new(1) });
+        let writer = writer::Writer::start(db, names, Arc::clone(&shared))
+            .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
+        let readers = Arc::new(Readers { file, idle: Mutex::default() });
+        Ok(Self { readers, writer, shared, _temporary: temporary, _lock: lock })
     }
 
     fn names(&self) -> Arc<Names> {
@@ -159,8 +166,11 @@ impl Readers {
         };
         db.prepare_cached("BEGIN")?.execute([])?;
         let answer = read(&db);
-        db.prepare_cached("COMMIT")?.execute([])?;
-        self.idle.lock().push(db);
+        // Where the end fails the answer tells why, and the connection is not used again.
+        let ended = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([]));
+        if ended.is_ok() {
+            self.idle.lock().push(db);
+        }
         answer
     }
 }

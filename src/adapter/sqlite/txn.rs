@@ -4,37 +4,49 @@
 //! take back and many share one commit of SQLite's without savepoints. No record is written twice
 //! in one transaction, so what was seen still stands when it is written.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     names::Names,
-    row::{self, BodyChange, DataColumns, LifeColumns, select_jobs},
+    row::{self, DataColumns, LifeColumns, select_jobs},
 };
 use crate::{
     job::{Job, JobId, Revision, Spec},
     port::{
         StoreError, Txn, Write,
-        job_store::{Committed, Expect, ItemKind, Key, Standing},
+        job_store::{Committed, Expect, Key, Standing},
     },
 };
 
 /// A write whose job is encoded already, by its sender: the writer's time is the scarce one.
 pub(super) enum Step {
     Add(Box<Whole>),
-    SetLife { id: JobId, was: Revision, life: LifeColumns },
-    SetAll { whole: Box<Whole>, was: Revision },
-    Other(Write),
+    SetLife {
+        id: JobId,
+        was: Revision,
+        life: LifeColumns,
+    },
+    SetAll {
+        whole: Box<Whole>,
+        was: Revision,
+    },
+    Remove {
+        id: JobId,
+        was: Revision,
+    },
+    /// Anything that is not about a job.
+    Other(Box<Write>),
 }
 
 /// Every column of a job.
 pub(super) struct Whole {
-    id: JobId,
-    spec: std::sync::Arc<Spec>,
-    encoded: Vec<u8>,
-    life: LifeColumns,
-    data: DataColumns,
+    pub id: JobId,
+    pub spec: Arc<Spec>,
+    pub encoded: Vec<u8>,
+    pub life: LifeColumns,
+    pub data: DataColumns,
 }
 
 impl Whole {
@@ -55,7 +67,8 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, StoreError> {
                 let life = LifeColumns::of(&job.life, &job.spec)?;
                 Step::SetLife { id: job.id, was, life }
             }
-            other => Step::Other(other),
+            Write::RemoveJob { id, was } => Step::Remove { id, was },
+            other => Step::Other(Box::new(other)),
         })
     };
     txn.into_iter().map(step).collect()
@@ -63,12 +76,20 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, StoreError> {
 
 /// Where a job that is about to change stands.
 #[derive(Clone, Copy)]
-struct Place {
-    n: i64,
-    queue: i64,
-    job_type: i64,
-    state: i64,
-    data_kind: i64,
+pub(super) struct Place {
+    pub n: i64,
+    pub queue: i64,
+    pub job_type: i64,
+    pub state: i64,
+    pub data_kind: i64,
+}
+
+/// What was found where a step is to be taken.
+enum Seen {
+    /// Its condition holds; the job that it is about stands here.
+    Fits(Option<Place>),
+    /// It does not: this stands there.
+    Refused(Standing),
 }
 
 /// What one of SQLite's transactions changes beside its rows; it takes effect with the commit.
@@ -99,10 +120,10 @@ impl Group<'_> {
             _ => (txn, None),
         };
         let mut places = Vec::with_capacity(looked_at.len());
-        for (step, write) in looked_at.iter().enumerate() {
-            match self.look(write)? {
-                Ok(place) => places.push(place),
-                Err(standing) => return Ok(Committed::Refused { step, standing }),
+        for (index, step) in looked_at.iter().enumerate() {
+            match self.look(step)? {
+                Seen::Fits(place) => places.push(place),
+                Seen::Refused(standing) => return Ok(Committed::Refused { step: index, standing }),
             }
         }
         if let Some(whole) = insert
@@ -110,69 +131,54 @@ impl Group<'_> {
         {
             return Ok(Committed::Refused { step: looked_at.len(), standing: self.standing(&whole.id)? });
         }
-        for (write, place) in looked_at.iter().zip(places) {
-            self.write(write, place)?;
+        for (step, place) in looked_at.iter().zip(places) {
+            self.write(step, place)?;
         }
         Ok(Committed::All)
     }
 
-    /// Writes the counts, last of all.
-    pub(super) fn finish(self) -> Result<Effects, StoreError> {
-        let mut add = self.db.prepare_cached(
-            "INSERT INTO counts (queue, type, state, jobs) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
-        )?;
-        for ((queue, job_type, state), more) in &self.effects.counts {
-            if *more != 0 {
-                add.execute([queue, job_type, state, more])?;
-            }
+    fn look(&self, step: &Step) -> Result<Seen, StoreError> {
+        match step {
+            Step::Add(whole) => Ok(match self.place(&whole.id)? {
+                Some(_) => Seen::Refused(self.standing(&whole.id)?),
+                None => Seen::Fits(None),
+            }),
+            Step::SetLife { id, was, .. } | Step::Remove { id, was } => self.look_at_revision(id, *was),
+            Step::SetAll { whole, was } => self.look_at_revision(&whole.id, *was),
+            Step::Other(write) => Ok(self.look_at_other(write)?.map_or(Seen::Fits(None), Seen::Refused)),
         }
-        Ok(self.effects)
     }
 
-    /// Whether the condition of `step` holds: where its job stands (if it is about one), or what stands in the way.
-    fn look(&mut self, step: &Step) -> Result<Result<Option<Place>, Standing>, StoreError> {
-        Ok(match step {
-            Step::Add(whole) => match self.place(&whole.id)? {
-                Some(_) => Err(self.standing(&whole.id)?),
-                None => Ok(None),
-            },
-            Step::SetLife { id, was, .. } | Step::Other(Write::RemoveJob { id, was }) => self.at_revision(id, *was)?,
-            Step::SetAll { whole, was } => self.at_revision(&whole.id, *was)?,
-            Step::Other(Write::SetKey { key, was, .. }) => {
-                let now = self.key(key)?;
-                match (was, now) {
-                    (Expect::Absent, None) => Ok(None),
-                    (Expect::Is(job), Some(now)) if now == *job => Ok(None),
-                    (_, now) => Err(now.map_or(Standing::Nothing, Standing::Key)),
-                }
-            }
-            Step::Other(Write::SetHead { queue, was, .. }) => {
-                let now = match self.names.queue(queue) {
+    fn look_at_revision(&self, id: &JobId, was: Revision) -> Result<Seen, StoreError> {
+        Ok(match self.place(id)? {
+            Some((place, revision)) if revision == was.0 as i64 => Seen::Fits(Some(place)),
+            Some(_) => Seen::Refused(self.standing(id)?),
+            None => Seen::Refused(Standing::Nothing),
+        })
+    }
+
+    /// What stands in the way of a write that is not about a job.
+    fn look_at_other(&self, write: &Write) -> Result<Option<Standing>, StoreError> {
+        Ok(match write {
+            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, Standing::Key),
+            Write::SetHead { queue, was, .. } => {
+                let version = match self.names.queue(queue) {
                     Some(queue) => self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?,
                     None => None,
                 };
-                match (was, now) {
-                    (Expect::Absent, None) => Ok(None),
-                    (Expect::Is(was), Some(now)) if now == *was => Ok(None),
-                    (_, now) => Err(now.map_or(Standing::Nothing, Standing::Version)),
-                }
+                unless(was, version, Standing::Version)
             }
-            Step::Other(Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. }) => {
+            Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
                 let now = self.version("SELECT version FROM items WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
-                if now.unwrap_or(0) == *was { Ok(None) } else { Err(now.map_or(Standing::Nothing, Standing::Version)) }
+                let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
+                unless(&was, now, Standing::Version)
             }
-            Step::Other(Write::AddBatch(..) | Write::RemoveBatch(..) | Write::AddJob(_) | Write::SetJob { .. }) => Ok(None),
+            Write::AddBatch(..) | Write::RemoveBatch(..) => None,
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
         })
     }
 
-    fn at_revision(&self, id: &JobId, was: Revision) -> Result<Result<Option<Place>, Standing>, StoreError> {
-        Ok(match self.place(id)? {
-            Some((place, revision)) if revision == was.0 as i64 => Ok(Some(place)),
-            Some(_) => Err(self.standing(id)?),
-            None => Err(Standing::Nothing),
-        })
-    }
-
+    /// Where a job stands, and its revision.
     fn place(&self, id: &JobId) -> Result<Option<(Place, i64)>, StoreError> {
         let mut find = self.db.prepare_cached("SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1")?;
         let mut rows = find.query([id.as_str()])?;
@@ -198,187 +204,14 @@ impl Group<'_> {
     fn key(&self, key: &Key) -> Result<Option<JobId>, StoreError> {
         key_columns(key, self.names).map_or(Ok(None), |columns| find_key(self.db, columns))
     }
+}
 
-    fn count(&mut self, queue: i64, job_type: i64, state: i64, more: i64) {
-        *self.effects.counts.entry((queue, job_type, state)).or_default() += more;
-    }
-
-    /// Inserts a job; false if its id is taken.
-    fn add(&mut self, whole: &Whole) -> Result<bool, StoreError> {
-        let (queue, job_type) = self.numbers(&whole.spec)?;
-        let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
-        let added = self
-            .db
-            .prepare_cached(
-                "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, created_at, priority, critical, partition, \
-                 data_kind, data_bytes, data, spec, life) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
-                 ON CONFLICT (id) DO NOTHING",
-            )?
-            .execute(params![
-                whole.id.as_str(),
-                queue,
-                job_type,
-                life.state,
-                life.revision,
-                life.run_at,
-                life.wake_at,
-                spec.created_at.millis(),
-                spec.priority,
-                spec.critical,
-                spec.partition,
-                data.kind,
-                data.bytes,
-                data.data.as_deref(),
-                whole.encoded,
-                life.life,
-            ])?;
-        if added == 0 {
-            return Ok(false);
-        }
-        self.body(self.db.last_insert_rowid(), &data.body, None)?;
-        self.count(queue, job_type, life.state, 1);
-        Ok(true)
-    }
-
-    fn write(&mut self, step: &Step, place: Option<Place>) -> Result<(), StoreError> {
-        match (step, place) {
-            (Step::Add(whole), _) => {
-                self.add(whole)?;
-            }
-            (Step::SetLife { life, .. }, Some(place)) => {
-                self.db
-                    .prepare_cached("UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, life = ?6 WHERE n = ?1")?
-                    .execute(params![place.n, life.state, life.revision, life.run_at, life.wake_at, life.life])?;
-                if life.state != place.state {
-                    self.count(place.queue, place.job_type, place.state, -1);
-                    self.count(place.queue, place.job_type, life.state, 1);
-                }
-            }
-            (Step::SetAll { whole, .. }, Some(place)) => self.set_all(whole, place)?,
-            (Step::Other(Write::RemoveJob { id, .. }), Some(place)) => {
-                self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([place.n])?;
-                self.body(place.n, &BodyChange::Gone, Some(place.data_kind))?;
-                self.db.prepare_cached("DELETE FROM keys WHERE job = ?1")?.execute([id.as_str()])?;
-                self.count(place.queue, place.job_type, place.state, -1);
-            }
-            (Step::Other(write), _) => self.write_other(write)?,
-            (Step::SetLife { .. } | Step::SetAll { .. }, None) => unreachable!("a job that may be set has a place"),
-        }
-        Ok(())
-    }
-
-    fn set_all(&mut self, whole: &Whole, place: Place) -> Result<(), StoreError> {
-        let (queue, job_type) = self.numbers(&whole.spec)?;
-        let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
-        self.db
-            .prepare_cached(
-                "UPDATE jobs SET queue = ?2, type = ?3, state = ?4, revision = ?5, run_at = ?6, wake_at = ?7, created_at = ?8, \
-                 priority = ?9, critical = ?10, partition = ?11, data_kind = ?12, data_bytes = ?13, data = ?14, spec = ?15, life = ?16 \
-                 WHERE n = ?1",
-            )?
-            .execute(params![
-                place.n,
-                queue,
-                job_type,
-                life.state,
-                life.revision,
-                life.run_at,
-                life.wake_at,
-                spec.created_at.millis(),
-                spec.priority,
-                spec.critical,
-                spec.partition,
-                data.kind,
-                data.bytes,
-                data.data.as_deref(),
-                whole.encoded,
-                life.life,
-            ])?;
-        self.body(place.n, &data.body, Some(place.data_kind))?;
-        self.count(place.queue, place.job_type, place.state, -1);
-        self.count(queue, job_type, life.state, 1);
-        Ok(())
-    }
-
-    /// Changes what lies beside job `n`, whose data was of kind `was`.
-    fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), StoreError> {
-        match change {
-            BodyChange::New(payload) => {
-                self.db.prepare_cached("INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)")?.execute(params![
-                    n,
-                    row::encoding_number(payload.encoding),
-                    &payload.bytes[..]
-                ])?;
-            }
-            BodyChange::Gone if was == Some(row::BESIDE) => {
-                self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
-            }
-            BodyChange::Gone | BodyChange::Kept => {}
-        }
-        Ok(())
-    }
-
-    fn write_other(&mut self, write: &Write) -> Result<(), StoreError> {
-        match write {
-            Write::SetKey { key, job, .. } => {
-                if let Key::Correlation(name, _) | Key::Unique(name, _) = key {
-                    self.effects.named |= self.names.intern_type(self.db, name)?.1;
-                }
-                let (kind, job_type, key) = key_columns(key, self.names).expect("its type has a number now");
-                self.db.prepare_cached("INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
-                    kind,
-                    job_type,
-                    key,
-                    job.as_str()
-                ])?;
-            }
-            Write::AddBatch(queue, batch) => {
-                let queue = self.queue(queue)?;
-                self.db
-                    .prepare_cached("INSERT OR REPLACE INTO batches (queue, id, for_head, batch) VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![queue, batch.id.0 as i64, batch.for_head as i64, row::encode(batch)?])?;
-            }
-            Write::RemoveBatch(queue, id) => {
-                let queue = self.queue(queue)?;
-                self.db.prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?.execute(params![queue, id.0 as i64])?;
-            }
-            Write::SetHead { queue, head, .. } => {
-                let queue = self.queue(queue)?;
-                self.db.prepare_cached("INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)")?.execute(params![
-                    queue,
-                    head.version as i64,
-                    row::encode(head)?
-                ])?;
-            }
-            Write::SetItem { kind, name, version, bytes, .. } => {
-                match bytes {
-                    Some(bytes) => self
-                        .db
-                        .prepare_cached("INSERT OR REPLACE INTO items (kind, name, version, bytes) VALUES (?1, ?2, ?3, ?4)")?
-                        .execute(params![kind.as_str(), name, *version as i64, bytes])?,
-                    None => {
-                        self.db.prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?.execute(params![kind.as_str(), name])?
-                    }
-                };
-                self.effects.items += u64::from(matches!(kind, ItemKind::Queue | ItemKind::Type));
-            }
-            Write::RequireItem { .. } => {}
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("jobs are encoded, or have a place"),
-        }
-        Ok(())
-    }
-
-    fn queue(&mut self, name: &crate::job::QueueName) -> Result<i64, StoreError> {
-        let (number, new) = self.names.intern_queue(self.db, name)?;
-        self.effects.named |= new;
-        Ok(number)
-    }
-
-    fn numbers(&mut self, spec: &Spec) -> Result<(i64, i64), StoreError> {
-        let queue = self.queue(&spec.queue)?;
-        let (job_type, new) = self.names.intern_type(self.db, &spec.job_type)?;
-        self.effects.named |= new;
-        Ok((queue, job_type))
+/// What stands instead of what was expected; none if that is what stands.
+fn unless<T: PartialEq>(was: &Expect<T>, now: Option<T>, standing: impl FnOnce(T) -> Standing) -> Option<Standing> {
+    match (was, now) {
+        (Expect::Absent, None) => None,
+        (Expect::Is(was), Some(now)) if now == *was => None,
+        (_, now) => Some(now.map_or(Standing::Nothing, standing)),
     }
 }
 

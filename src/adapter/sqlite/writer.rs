@@ -140,3 +140,68 @@ impl State {
         Ok((answers, effects))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::{Mutex, RwLock};
+
+    use super::*;
+    use crate::{
+        port::{StoreError, Write},
+        testkit::builders::job,
+    };
+
+    fn state(db: Connection) -> State {
+        db.execute_batch(include_str!("migrations/0001_start.sql")).unwrap();
+        let names = RwLock::new(Arc::new(Names::default()));
+        let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
+        State { db, names: Names::default(), shared: Arc::new(shared) }
+    }
+
+    fn request(txns: Vec<Txn>) -> (Request, oneshot::Receiver<Answer>) {
+        let (reply, answer) = oneshot::channel();
+        (Request { txns: txns.into_iter().map(|txn| encode(txn).unwrap()).collect(), reply }, answer)
+    }
+
+    fn add(id: &str) -> Txn {
+        vec![Write::AddJob(job(id).queue(id).build())]
+    }
+
+    /// Serves requests as one group.
+    fn serve(state: &mut State, requests: Vec<Vec<Txn>>) -> Vec<Answer> {
+        let (requests, answers): (Vec<_>, Vec<_>) = requests.into_iter().map(request).unzip();
+        state.serve(requests);
+        answers.into_iter().map(|mut answer| answer.try_recv().expect("it was answered")).collect()
+    }
+
+    fn jobs(state: &State) -> i64 {
+        state.db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn one_that_meets_damage_is_not_its_neighbours_affair() {
+        let mut state = state(Connection::open_in_memory().unwrap());
+        serve(&mut state, vec![vec![add("damaged")]]).remove(0).unwrap();
+        state.db.execute_batch("UPDATE jobs SET life = x'01'").unwrap();
+        let answers = serve(&mut state, vec![vec![add("a")], vec![add("b"), add("damaged")], vec![add("c")]]);
+        assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Corrupt(_)), Ok(_)]), "{answers:?}");
+        assert_eq!(jobs(&state), 3, "the damaged one, a and c: nothing of the request that failed");
+        // Names that were given within it are as if they had never been.
+        serve(&mut state, vec![vec![add("b")]]).remove(0).unwrap();
+        assert_eq!(state.shared.counts().len(), 4);
+        let names: i64 = state.db.query_row("SELECT count(*) FROM queue_names", [], |row| row.get(0)).unwrap();
+        assert_eq!(names, 4);
+    }
+
+    #[test]
+    fn a_group_that_does_not_fit_the_disk_is_refused_as_far_as_it_does_not() {
+        let mut state = state(Connection::open_in_memory().unwrap());
+        let pages: i64 = state.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        state.db.pragma_update(None, "max_page_count", pages + 8).unwrap();
+        let large = |id: &str| vec![Write::AddJob(job(id).data(crate::job::Encoding::Json, vec![b'1'; 100_000]).build())];
+        let answers = serve(&mut state, vec![vec![add("a")], vec![large("b")], vec![add("c")]]);
+        assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Throttled { .. }), Ok(_)]), "{answers:?}");
+        assert_eq!(jobs(&state), 2);
+        assert_eq!(state.shared.counts().values().sum::<u64>(), 2);
+    }
+}

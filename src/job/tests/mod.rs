@@ -1,7 +1,9 @@
 //! Tables and properties of a job and what it carries.
 
 mod extract;
+mod life;
 mod payload;
+mod stored;
 
 use proptest::prelude::*;
 

@@ -49,6 +49,15 @@ pub fn check_deadline(span: Seconds) -> Result<(), Fault> {
     check_span("deadline_seconds", span, LEAST, DECADE)
 }
 
+/// Checks how long a lease is to last.
+///
+/// # Errors
+///
+/// Zero, or over a year.
+pub fn check_lease(span: Seconds) -> Result<(), Fault> {
+    check_span("lease_seconds", span, LEAST, YEAR)
+}
+
 /// Checks a number of attempts, of a type or of a job.
 ///
 /// # Errors

@@ -184,6 +184,52 @@ fn attempts_have_a_code_of_their_own(#[case] attempts: u16, #[case] delivery: De
     assert_eq!(check_type(&config).err(), expected);
 }
 
+#[rstest]
+#[case::target_field(json!({"target": {"url": "http://h/", "headrs": {}}}), "unknown field `headrs`")]
+#[case::both_targets(json!({"target": {"url": "http://h/", "pull": true}}), "`url` and what goes with it, or `pull: true` alone")]
+#[case::pull_with_headers(json!({"target": {"pull": true, "headers": {}}}), "`url` and what goes with it, or `pull: true` alone")]
+#[case::no_target(json!({"target": {}}), "`url` and what goes with it, or `pull: true` alone")]
+#[case::secret(json!({"target": {"url": "http://h/", "signing_secret": 5}}), "expected one secret, or a list of them")]
+#[case::field(json!({"atempts": 3}), "unknown field `atempts`")]
+#[case::strategy(json!({"retry": {"strategy": "linear"}}), "unknown variant `linear`")]
+fn a_type_of_another_shape_is_refused_by_the_fields_name(#[case] config: Value, #[case] why: &str) {
+    let error = serde_json::from_value::<TypeConfig>(config).unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
+}
+
+#[rstest]
+#[case::comparison(matching(&json!({"priority": {"below": 3}})), "unknown field `below`")]
+#[case::value(matching(&json!({"priority": null})), "")]
+#[case::nested_list(matching(&json!({"attribute": {"a": [[1]]}})), "expected a text or a number")]
+#[case::matcher(matching(&json!({"regoin": "east"})), "unknown field `regoin`")]
+#[case::order(json!({"order": "random"}), "unknown variant `random`")]
+fn a_queue_of_another_shape_is_refused_by_the_fields_name(#[case] config: Value, #[case] why: &str) {
+    match serde_json::from_value::<QueueConfig>(config) {
+        Ok(_) => assert_eq!(why, "", "null is absent"),
+        Err(error) => assert!(error.to_string().contains(why) && !why.is_empty(), "{error}"),
+    }
+}
+
+/// What is shown of a configuration is the same configuration when it is sent back.
+#[test]
+fn a_configuration_reads_as_it_is_written() {
+    let config: TypeConfig = serde_json::from_value(json!({
+        "target": {"url": "http://h/{id}", "basic_auth": {"username": "u", "password": "p"}, "signing_secret": ["a", "b"], "encoding": "msgpack"},
+        "retry": {"strategy": "exponential", "config": {"jitter": "none"}}, "keep_result": "once", "windows": [{"from": "08:00", "to": "09:00"}]
+    }))
+    .unwrap();
+    assert_eq!(serde_json::from_value::<TypeConfig>(serde_json::to_value(&config).unwrap()).unwrap(), config);
+    let pull = TypeConfig::default();
+    assert_eq!(serde_json::from_value::<TypeConfig>(serde_json::to_value(&pull).unwrap()).unwrap(), pull);
+    let queue: QueueConfig = serde_json::from_value(json!({"concurrency": 3, "constraints": [
+        {"name": "c", "match": {"type": ["a"], "attribute": {"f": true, "s": {"in": [1, "x"], "exists": true}}, "not": {"priority": 1.5}}, "per": "t",
+         "rate": {"count": 1, "per_seconds": 0.5}}]}))
+    .unwrap();
+    assert_eq!(serde_json::from_value::<QueueConfig>(serde_json::to_value(&queue).unwrap()).unwrap(), queue);
+    let packed = rmp_serde::to_vec_named(&queue).unwrap();
+    assert_eq!(rmp_serde::from_slice::<QueueConfig>(&packed).unwrap().constraints[0].matcher, queue.constraints[0].matcher);
+}
+
 #[test]
 fn given_attributes_have_bounds() {
     let check = |json: Value| check_attributes(&serde_json::from_value::<Attributes>(json).unwrap()).map_err(|fault| fault.to_string());

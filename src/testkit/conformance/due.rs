@@ -125,7 +125,12 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
 /// The partitions that have scheduled jobs of some types, due or not, critical or not.
 pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(9);
-    let scheduled = fill(store, chance).await;
+    let mut scheduled = fill(store, chance).await;
+    for (id, partition, critical) in [("c1", "aaa", true), ("c2", "mmm", false), ("c3", "zzz", true)] {
+        let alone = job(id).queue("mail").of_type("z").partition(partition).critical(critical).build();
+        scheduled.push(alone.clone());
+        add(store, [alone]).await;
+    }
     for types in [vec!["x"], vec!["x", "z"], vec!["x", "y", "z"], vec!["unheard-of"], vec![]] {
         let types: Vec<_> = types.into_iter().map(name).collect();
         for queue in ["mail", "other", "none"] {

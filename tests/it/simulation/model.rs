@@ -338,10 +338,8 @@ impl Model {
         for grant in admitted.iter().filter(|grant| !grant.critical) {
             for constraint in &limits.queue.constraints {
                 let (Some(rate), Some(value)) = (constraint.rate, value(constraint, grant)) else { continue };
-                let starts = self
-                    .starts
-                    .entry((queue.clone(), constraint.name.clone(), value))
-                    .or_insert_with(|| Starts { rate, at: Vec::new() });
+                let starts =
+                    self.starts.entry((queue.clone(), constraint.name.clone(), value)).or_insert_with(|| Starts { rate, at: Vec::new() });
                 starts.at.push(now);
                 let (count, burst) = (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
                 let over = starts.at.iter().enumerate().any(|(index, from)| {

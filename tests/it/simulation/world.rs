@@ -1,10 +1,6 @@
 //! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
@@ -19,7 +15,10 @@ use tidegate::{
         life::{Failure, Reason},
         retry::{Backoff, Jitter, Retry},
     },
-    port::{Work, WorkQueue, job_store::{SharedStore, StoreError}},
+    port::{
+        Work, WorkQueue,
+        job_store::{SharedStore, StoreError},
+    },
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
@@ -147,8 +146,7 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         let store: SharedStore =
             if plan.sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
-        let watched =
-            Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
+        let watched = Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
         let world = Arc::new(Self {
             plan,
             quiet_at: scheduler.now() + FAULTS,
@@ -407,7 +405,9 @@ impl World {
         let running = job.life.attempt == report.attempt && job.life.running().is_some();
         let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
         match answer {
-            Ok(_) if !recorded => model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt)),
+            Ok(_) if !recorded => {
+                model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt))
+            }
             Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
             _ => {}
         }
@@ -509,7 +509,8 @@ impl World {
                 };
                 if matches!(self.any_engine().heartbeat(beat).await, Err(Error::Conflict { code: "stale_attempt", .. })) {
                     let model = self.model.lock();
-                    let there = model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
+                    let there =
+                        model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
                     drop(model);
                     assert_ne!(there, Some(true), "a running attempt's sign of life was refused");
                     break;

@@ -1,0 +1,83 @@
+//! The engine as a library: a program that accepts jobs and runs them itself, with nothing else started.
+//!
+//! ```text
+//! cargo run --example embedded
+//! ```
+//!
+//! The one thing to know: jobs are in a file before `enqueue` answers. Here the file goes with the program, so that
+//! the example can be run again; a real program names its own directory, and finds there what it had not finished.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tidegate::{
+    Server,
+    adapter::http::Guard,
+    engine::request::NewJob,
+    job::{Payload, TypeName},
+    queue::{QueueConfig, TypeConfig},
+    server::Handled,
+};
+
+/// At most this many greetings at once, however many workers there are.
+const LIMIT: u32 = 2;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    // A handler is a function from a call to what came of it. It may be called again for the same job: at least once
+    // is the truth, so what it does outside should be known by the job's id.
+    let greet: TypeName = "greet".parse()?;
+    let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let seen = Arc::clone(&most);
+    let server = Server::open(dir.path(), Guard::On)?
+        .handler(greet.clone(), 8, move |call| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            Box::pin(async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                let data: Option<Value> = call.data().and_then(|data| serde_json::from_slice(&data.bytes).ok());
+                running.fetch_sub(1, Ordering::SeqCst);
+                match data.as_ref().and_then(|data| data["name"].as_str()) {
+                    // The first attempt of every job fails, to show that another follows.
+                    Some(_) if call.job.life.attempt == 1 => Handled::failed("not in the mood"),
+                    Some(name) => Handled::Succeeded(Some(Payload::json(json!(format!("hello, {name}")).to_string()))),
+                    None => Handled::failed("nobody to greet"),
+                }
+            })
+        })
+        .start()
+        .await?;
+
+    let limited = QueueConfig { concurrency: Some(LIMIT), ..QueueConfig::default() };
+    server.put_queue(&"greetings".parse()?, limited, None).await?;
+    let retry = serde_json::from_value(json!({"strategy": "exponential", "config": {"base_seconds": 0.1, "jitter": "none"}}))?;
+    let greets = TypeConfig { queue: "greetings".parse()?, retry, ..TypeConfig::default() };
+    server.put_type(&greet, greets, None).await?;
+
+    let names = ["Ada", "Grace", "Edsger", "Barbara", "Tony"];
+    let mut ids = Vec::new();
+    for name in names {
+        let job = NewJob::new(greet.clone(), Payload::json(json!({ "name": name }).to_string()));
+        ids.push(server.enqueue(job).await?.job.id);
+    }
+    for (id, name) in ids.iter().zip(names) {
+        let result = server.result(id, None, Duration::from_secs(30)).await?.flatten().context("no result in time")?;
+        let attempts = server.job(id, None).await?.life.attempt;
+        println!("{id}  {}  in {attempts} attempts", String::from_utf8_lossy(&result.bytes));
+        anyhow::ensure!(result.bytes == json!(format!("hello, {name}")).to_string() && attempts == 2);
+    }
+    let most = seen.load(Ordering::SeqCst);
+    println!("at most {most} at once, with a limit of {LIMIT} and 8 workers");
+    anyhow::ensure!((1..=LIMIT).contains(&most));
+
+    server.stop().await;
+    Ok(())
+}

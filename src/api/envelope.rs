@@ -1,0 +1,98 @@
+//! What every request and every answer has, whatever the route: an id, the server's name, a problem
+//! document for each failure, a line in the log.
+//!
+//! It is the outermost layer, so that a panic, an unknown route and a refused body end in the same
+//! kind of document as any other failure.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use futures_util::FutureExt as _;
+use tracing::Instrument as _;
+
+use super::{ApiOptions, error::Problem, media, reply};
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+
+/// Answers `request` by what is inside.
+pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, next: Next) -> Response {
+    let id = request_id(&options, request.headers());
+    let encoding = media::of_answer(request.headers()).unwrap_or_default();
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path = uri.path());
+    let answered = async {
+        if foreign_page(&method, request.headers()) {
+            let detail = "a page of another site may not change anything here";
+            return Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response();
+        }
+        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        answered.unwrap_or_else(|panic| Problem::internal(format!("a handler panicked: {}", said(&*panic))).into_response())
+    };
+    let mut response = answered.instrument(span).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        if let Some(cause) = problem.cause() {
+            tracing::error!(id = id.to_str().unwrap_or_default(), %method, path = uri.path(), cause, "a request failed");
+        }
+        write(&problem.at(uri.path()), encoding, &mut response);
+    }
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID.clone(), id.clone());
+    headers.insert(header::SERVER, SERVER);
+    if uri.path().starts_with("/v1/") {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    let status = response.status();
+    metrics::counter!("tidegate_http_requests_total", "status" => class(status)).increment(1);
+    if options.log_traffic {
+        // The path alone: a query may hold what somebody searches for, headers and bodies hold secrets.
+        tracing::info!(id = id.to_str().unwrap_or_default(), %method, path = uri.path(), status = status.as_u16(), "request");
+    }
+    response
+}
+
+/// The client's own id for the request if it has a harmless one, else a new one.
+fn request_id(options: &ApiOptions, headers: &HeaderMap) -> HeaderValue {
+    let own = headers.get(&REQUEST_ID).filter(|value| (1..=128).contains(&value.len()) && value.to_str().is_ok());
+    own.cloned().unwrap_or_else(|| {
+        let text = format!("{:016x}", options.entropy.bits() >> 64);
+        HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")
+    })
+}
+
+/// Whether a browser sends this for a page that is not ours. An open server must not be operated by
+/// whatever site its owner looks at.
+fn foreign_page(method: &Method, headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    !method.is_safe() && matches!(site, Some(b"cross-site" | b"same-site"))
+}
+
+/// Gives `response` the body that tells `problem`.
+fn write(problem: &Problem, encoding: crate::job::Encoding, response: &mut Response) {
+    if let Ok(bytes) = reply::encode(problem, encoding) {
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, media::problem_name(encoding));
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+        *response.body_mut() = bytes.into();
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing")
+}
+
+fn class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}

@@ -1,0 +1,60 @@
+//! What those who operate the server look at: is it up, is it ready, what does it measure.
+
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{May, Read},
+    error::Problem,
+    media::Accept,
+};
+
+/// How the server is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// The server's version.
+    version: &'static str,
+}
+
+const HEALTH: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
+
+/// Whether the process is up.
+#[utoipa::path(get, path = "/healthz", tag = "operate", security(()),
+    responses((status = 200, description = "It is", body = Health)))]
+async fn healthz(accept: Accept) -> Response {
+    accept.ok(HEALTH).into_response()
+}
+
+/// Whether requests are served: the store answers, and the server is not stopping.
+#[utoipa::path(get, path = "/readyz", tag = "operate", security(()),
+    responses((status = 200, description = "They are", body = Health)))]
+async fn readyz(State(api): State<Api>, accept: Accept) -> Answer {
+    api.server.ready().await?;
+    Ok(accept.ok(HEALTH).into_response())
+}
+
+/// What the server measures, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operate",
+    responses(
+        (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
+        (status = 404, description = "`metrics_off`"),
+    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn metrics(State(api): State<Api>, _: May<Read>) -> Answer {
+    let handle = api.options.metrics.as_ref();
+    let text = handle.map(metrics_exporter_prometheus::PrometheusHandle::render);
+    let text = text.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "metrics_off", "this server collects no metrics"))?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+/// The routes of those who operate.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
+}

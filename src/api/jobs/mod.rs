@@ -1,0 +1,31 @@
+//! Jobs: accepted ([`enqueue`]), looked at ([`read`]), changed ([`change`]), reported on by workers
+//! ([`attempt`]), and done something to in bulk ([`bulk`]). [`view`] is how they are shown.
+
+pub mod attempt;
+pub mod bulk;
+pub mod change;
+pub mod enqueue;
+pub mod read;
+pub mod view;
+
+use axum::extract::DefaultBodyLimit;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{Api, MOST_BATCH_BYTES};
+
+/// The routes of jobs and of operations on them.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(enqueue::enqueue_many))
+        .layer(DefaultBodyLimit::max(MOST_BATCH_BYTES))
+        .routes(routes!(enqueue::enqueue, read::list))
+        .routes(routes!(bulk::cancel))
+        .routes(routes!(bulk::replay))
+        .routes(routes!(bulk::operation))
+        .routes(routes!(read::by_id))
+        .routes(routes!(enqueue::put, read::by_type_and_id, change::patch, change::cancel, attempt::report))
+        .routes(routes!(attempt::heartbeat))
+        .routes(routes!(change::replay))
+        .routes(routes!(read::result))
+        .routes(routes!(read::explain))
+}

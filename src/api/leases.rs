@@ -1,0 +1,150 @@
+//! Leases: pull workers ask for work, and say what became of the last.
+
+use axum::{
+    extract::{DefaultBodyLimit, State},
+    response::IntoResponse,
+};
+use serde::{Deserialize, Serialize};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api, MOST_BATCH_BYTES,
+    access::{May, Work},
+    body::Body,
+    error::Problem,
+    jobs::{
+        attempt::ReportBody,
+        view::{Bodies, JobView},
+    },
+    media::Accept,
+};
+use crate::{
+    engine::request::LeaseRequest,
+    job::{JobId, QueueName, TypeName, life::word},
+    time::{Seconds, Timestamp},
+};
+
+/// Most leases, and most reports, of one call.
+const MOST: usize = 1000;
+/// The longest a call may wait.
+const LONGEST_WAIT: Seconds = Seconds::new(60);
+/// Most bytes of a worker's name.
+pub const MOST_WORKER: usize = 128;
+
+/// A pull worker's wish.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LeaseRequest)]
+pub struct LeaseBody<'a> {
+    /// Only from this queue.
+    #[schema(value_type = Option<String>)]
+    queue: Option<QueueName>,
+    /// Only of these types; absent or empty means every pull type.
+    #[schema(value_type = Option<Vec<String>>)]
+    types: Option<Vec<TypeName>>,
+    /// At most this many, 0 to 1000 (default 1); 0 only reports.
+    max: Option<u32>,
+    /// How long to wait for the first, 0 to 60 (default 0).
+    wait_seconds: Option<Seconds>,
+    /// How the worker names itself, at most 128 bytes.
+    worker: Option<String>,
+    /// How long the leases last (default: as the type says).
+    lease_seconds: Option<Seconds>,
+    /// What became of earlier leases, at most 1000.
+    #[serde(borrow, default)]
+    reports: Vec<ReportBody<'a>>,
+}
+
+/// Leases, and the fate of the reports.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Leases)]
+struct LeasesView<'a> {
+    /// The leases; none if nothing came within the wait.
+    leases: Vec<LeaseView<'a>>,
+    /// One answer per report, in order.
+    reports: Vec<ReportedView>,
+}
+
+/// One attempt at a job, and the right to report on it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Lease)]
+struct LeaseView<'a> {
+    /// The job.
+    job: JobView<'a>,
+    /// Which attempt.
+    attempt: u16,
+    /// The attempt's secret: enough, as a bearer token, to report and to send heartbeats.
+    token: String,
+    /// Without a heartbeat the attempt is given up then.
+    expires_at: Timestamp,
+}
+
+/// The fate of a report.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Reported)]
+struct ReportedView {
+    /// The status that the report alone would have been answered with.
+    status: u16,
+    /// The job.
+    #[schema(value_type = String)]
+    id: JobId,
+    /// Where the job stands now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    /// Why the report was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<super::schema::Problem>)]
+    error: Option<Problem>,
+}
+
+/// Lease jobs, and report on earlier ones.
+#[utoipa::path(post, path = "/v1/leases", operation_id = "lease", tag = "workers", request_body = LeaseBody,
+    responses((status = 200, description = "Leases, perhaps none, and one answer per report", body = LeasesView)),
+    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> Answer {
+    let ask: LeaseBody<'_> = body.read()?;
+    let max = ask.max.unwrap_or(1);
+    if max as usize > MOST {
+        return Err(Problem::invalid("max", format!("must be 0 to {MOST}")));
+    }
+    let wait = ask.wait_seconds.unwrap_or_default();
+    if wait > LONGEST_WAIT {
+        return Err(Problem::invalid("wait_seconds", "must be 0 to 60"));
+    }
+    if ask.worker.as_ref().is_some_and(|name| name.is_empty() || name.len() > MOST_WORKER) {
+        return Err(Problem::invalid("worker", format!("must have 1 to {MOST_WORKER} bytes")));
+    }
+    if ask.reports.len() > MOST {
+        return Err(Problem::invalid("reports", format!("must have at most {MOST} items")));
+    }
+    let reports = ask.reports.into_iter().map(|report| report.into_report(&body, &api, None)).collect::<Result<Vec<_>, _>>()?;
+    let reported: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
+    let request = LeaseRequest {
+        queue: ask.queue,
+        types: ask.types.unwrap_or_default(),
+        max,
+        wait: wait.duration(),
+        worker: ask.worker,
+        lease_seconds: ask.lease_seconds,
+        reports,
+    };
+    let leased = api.server.lease(request).await?;
+    let leases = leased.jobs.iter().filter_map(|job| {
+        let run = job.life.running()?;
+        let view = JobView::new(job, accept.0, Bodies::Whole);
+        Some(LeaseView { job: view, attempt: job.life.attempt, token: format!("{:032x}", run.token.0), expires_at: run.lease_until })
+    });
+    let reports = reported.into_iter().zip(leased.reports).map(|(id, answer)| match answer {
+        Ok(job) => ReportedView { status: 200, id, state: Some(word(&job.life.state)), error: None },
+        Err(error) => {
+            let problem = Problem::from(error);
+            ReportedView { status: problem.status().as_u16(), id, state: None, error: Some(problem) }
+        }
+    });
+    Ok(accept.ok(LeasesView { leases: leases.collect(), reports: reports.collect() }).into_response())
+}
+
+/// The routes of leases.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(lease)).layer(DefaultBodyLimit::max(MOST_BATCH_BYTES))
+}

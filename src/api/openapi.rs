@@ -1,0 +1,161 @@
+//! The `OpenAPI` document: what the handlers say of themselves, and what is true of all of them.
+//!
+//! Every operation with a body can fail in the ways that reading one can, and every one that needs
+//! a scope in the ways that asking for it can; those answers, both encodings and the shape of
+//! problems are added here once.
+
+use axum::{Router, http::header, routing::get};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use utoipa::{OpenApi, openapi};
+
+use super::schema;
+
+/// The document without its operations.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "tidegate",
+        description = "A durable job queue for work that must happen at the right time and at the right rate. Every route speaks JSON and \
+                       MessagePack, by `Content-Type` and `Accept`; unknown fields are refused; lists have cursors.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    tags(
+        (name = "jobs", description = "What is to be done"),
+        (name = "queues", description = "Where jobs wait, and how they are admitted"),
+        (name = "job types", description = "How jobs of one kind are run"),
+        (name = "workers", description = "Those who do it"),
+        (name = "tokens", description = "Who may ask what"),
+        (name = "operate", description = "How the server is")
+    ),
+    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback, schema::EndNotice, schema::EndError))
+)]
+struct Base;
+
+/// The document without its operations.
+pub fn base() -> openapi::OpenApi {
+    let mut base = Base::openapi();
+    base.info.version = env!("CARGO_PKG_VERSION").into();
+    base
+}
+
+/// The route that serves `document`, completed.
+pub fn route(document: openapi::OpenApi) -> Router {
+    let text = Bytes::from(complete(document).to_string());
+    let served = move || {
+        let text = text.clone();
+        async move { ([(header::CONTENT_TYPE, "application/json")], text) }
+    };
+    Router::new().route("/openapi.json", get(served))
+}
+
+/// `document` with what is true of all its operations.
+pub fn complete(document: openapi::OpenApi) -> Value {
+    let mut document = serde_json::to_value(document).expect("a document has a JSON form");
+    let operations = document["paths"].as_object_mut().into_iter().flatten();
+    for (_, operations) in operations {
+        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            complete_operation(method, operation);
+        }
+    }
+    document["paths"]["/openapi.json"] = json!({"get": {
+        "tags": ["operate"], "summary": "This document.", "operationId": "openapi", "security": [],
+        "responses": {"200": {"description": "OpenAPI 3.1", "content": {"application/json": {}}}},
+    }});
+    document["components"]["securitySchemes"] = json!({
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A token with the scopes that the operation names, or `admin`."},
+        "basic": {"type": "http", "scheme": "basic", "description": "The same token as the password, whatever the user."},
+        "attempt": {"type": "http", "scheme": "bearer", "description": "The token of the attempt, as its lease or its delivery gave it."},
+    });
+    document["webhooks"] = webhooks();
+    document
+}
+
+/// Adds the ways in which any such operation fails, and the other encoding of what it takes and gives.
+fn complete_operation(method: &str, operation: &mut Value) {
+    let body = operation.get("requestBody").is_some();
+    let guarded = operation["security"].as_array().is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
+    let parameters = operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
+    let mut common = vec![("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"), ("500", "`internal`")];
+    if body || parameters {
+        common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `too_deep`, and words of single fields; `field` names it"));
+    }
+    if body {
+        common.push(("413", "`data_too_large`, `body_too_large`"));
+        common.push(("415", "`unsupported_media_type`"));
+    }
+    if guarded {
+        common.push(("401", "`unauthorized`"));
+        common.push(("403", "`forbidden`: the token lacks the scope; `cross_site`"));
+        common.push(("503", "`unavailable`: try again after `Retry-After`"));
+    } else {
+        common.push(("503", "`unavailable`: not ready"));
+    }
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    if guarded && method != "get" {
+        let conflict = responses.entry("409").or_insert_with(|| json!({"description": ""}));
+        let special = conflict["description"].as_str().unwrap_or_default().to_owned();
+        let comma = if special.is_empty() { "" } else { "; " };
+        conflict["description"] = format!("{special}{comma}`contended`: somebody else keeps changing it, try again").into();
+    }
+    for (status, description) in common {
+        responses.entry(status).or_insert_with(|| json!({"description": description}));
+    }
+    for (status, response) in responses.iter_mut() {
+        if status.as_str() >= "400" {
+            let problem = json!({"schema": {"$ref": "#/components/schemas/Problem"}});
+            response["content"] = json!({"application/problem+json": problem, "application/problem+msgpack": problem});
+        } else if let Some(content) = response.get_mut("content") {
+            both(content);
+        }
+    }
+    let sorted: std::collections::BTreeMap<_, _> = std::mem::take(responses).into_iter().collect();
+    responses.extend(sorted);
+    if let Some(content) = operation.get_mut("requestBody").and_then(|body| body.get_mut("content")) {
+        both(content);
+    }
+}
+
+/// Says of `content` that what there is in JSON there is in MessagePack.
+fn both(content: &mut Value) {
+    if let Some(json) = content.get("application/json").cloned() {
+        content["application/msgpack"] = json;
+    }
+}
+
+/// What the server sends of its own accord.
+fn webhooks() -> Value {
+    let signature = |name: &str, description: &str| json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}, "description": description});
+    let parameters = json!([
+        signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
+        signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),
+        signature("webhook-signature", "`v1,` and the signature; one per secret, with spaces between them"),
+        signature("traceparent", "The trace that the job was enqueued in"),
+    ]);
+    let body = |schema: &str| {
+        let mut content = Map::new();
+        for media in ["application/json", "application/msgpack"] {
+            content.insert(media.into(), json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}}));
+        }
+        json!({"required": true, "content": content})
+    };
+    json!({
+        "delivery": {"post": {
+            "summary": "A job is delivered to the target of its type.",
+            "operationId": "delivery", "parameters": parameters, "requestBody": body("PushRequest"),
+            "responses": {
+                "2XX": {"description": "Succeeded; the body is the result"},
+                "202": {"description": "Accepted: the result comes to the callback's URL"},
+                "429": {"description": "Not now: tried again after `Retry-After`"},
+                "489": {"description": "Failed, and not to be tried again"},
+                "503": {"description": "Not now: tried again after `Retry-After`"},
+                "default": {"description": "Failed; tried again unless `Tidegate-Retryable: false`"},
+            },
+        }},
+        "ended": {"post": {
+            "summary": "A job with a `callback_url` has ended.",
+            "operationId": "ended", "parameters": parameters, "requestBody": body("Ended"),
+            "responses": {"2XX": {"description": "Heard"}, "default": {"description": "Told again later"}},
+        }},
+    })
+}

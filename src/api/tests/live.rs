@@ -1,0 +1,304 @@
+//! The routes on a real server, its store in memory.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::Router;
+use serde_json::{Value, json};
+
+use super::{ApiOptions, ask, options};
+use crate::{
+    adapter::{
+        http::HttpTarget,
+        memory::{MemoryStore, MemoryWorkQueue},
+        system::{SystemClock, SystemEntropy},
+    },
+    api::{self, openapi},
+    engine::Ports,
+    server::Server,
+};
+
+const ALL: (&str, &str) = ("authorization", "Bearer admin");
+const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
+
+async fn router() -> Router {
+    let ports = Ports {
+        store: Arc::new(MemoryStore::default()),
+        objects: Arc::new(object_store::memory::InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let target = HttpTarget::new(crate::adapter::http::Guard::default()).unwrap();
+    let server = Server::builder(ports, Arc::new(target)).start().await.unwrap();
+    let router = api::router(server, ApiOptions::clone(&options()));
+    let (made, _) = ask(&router, "PUT", "/v1/job-types/invoice", &[ALL], "{}").await;
+    assert_eq!(made.status(), 201);
+    router
+}
+
+/// The status and the JSON of the answer to a request in JSON by somebody who may do everything.
+async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let sent = if body.is_null() { String::new() } else { body.to_string() };
+    let (answer, body) = ask(router, method, path, &[ALL], sent).await;
+    (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+#[tokio::test]
+async fn every_operation_asks_for_the_scope_that_it_documents() {
+    let router = router().await;
+    let document = openapi::complete(api::routes().into_openapi());
+    let mut seen = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let scope = operation["security"].as_array().unwrap().iter().find_map(|scheme| scheme["bearer"][0].as_str());
+            let Some(scope) = scope else { continue };
+            let path = path.replace("{type}", "invoice").replace("{id}", "none").replace("{queue}", "none").replace("{worker}", "none");
+            let method = method.to_uppercase();
+            let (nobody, _) = ask(&router, &method, &path, &[], "").await;
+            assert_eq!(nobody.status(), 401, "{method} {path}");
+            let others =
+                ["enqueue", "work", "read", "enqueue:critical"].into_iter().filter(|other| *other != scope).collect::<Vec<_>>().join(",");
+            let (other, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {others}"))], "").await;
+            assert_eq!(other.status(), 403, "{method} {path}");
+            let (right, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {scope}"))], "").await;
+            assert!(
+                ![401, 403, 404, 405].contains(&right.status().as_u16()) || right.status() == 404,
+                "{method} {path} {}",
+                right.status()
+            );
+            seen.insert(scope.to_owned());
+        }
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["admin", "enqueue", "read", "work"]);
+}
+
+#[tokio::test]
+async fn data_comes_back_byte_for_byte_and_converted_for_the_other_encoding() {
+    let router = router().await;
+    let text = r#"{"n":1.0e2,  "s":"\u00e9"}"#;
+    let (made, body) = ask(&router, "POST", "/v1/jobs", &[ALL], format!(r#"{{"type":"invoice","data":{text}}}"#)).await;
+    assert_eq!(made.status(), 201);
+    assert!(String::from_utf8(body).unwrap().contains(text));
+    let place = made.headers()["location"].to_str().unwrap().to_owned();
+    let (_, body) = ask(&router, "GET", &place, &[ALL], "").await;
+    assert!(String::from_utf8(body).unwrap().contains(text));
+    let (_, body) = ask(&router, "GET", &place, &[ALL, ("accept", "application/msgpack")], "").await;
+    let value: Value = rmp_serde::from_slice(&body).unwrap();
+    assert_eq!(value["data"], json!({"n": 100.0, "s": "é"}));
+
+    // {"type": "invoice", "data": binary 01 02}
+    let sent = [&[0x82, 0xa4][..], b"type", &[0xa7], b"invoice", &[0xa4], b"data", &[0xc4, 2, 1, 2]].concat();
+    let (made, body) = ask(&router, "POST", "/v1/jobs", &[ALL, MSGPACK], sent).await;
+    assert_eq!((made.status().as_u16(), &made.headers()["content-type"]), (201, &"application/msgpack".parse().unwrap()));
+    assert!(body.windows(4).any(|bytes| bytes == [0xc4, 2, 1, 2]));
+    let (_, value) = json(&router, "GET", made.headers()["location"].to_str().unwrap(), Value::Null).await;
+    assert_eq!(value["data"], json!({"$binary": "AQI="}));
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
+    let router = router().await;
+    let jobs = json!([
+        {"type": "invoice", "data": 1, "id": "a"}, {"type": "invoice", "data": 2, "wieght": 3}, {"type": "nothing", "data": 3},
+        {"type": "invoice"}, {"type": "invoice", "data": 1, "id": "a"}, {"type": "invoice", "data": "x".repeat(1000)},
+    ]);
+    let (status, answer) = json(&router, "POST", "/v1/jobs/batch", json!({"jobs": jobs})).await;
+    assert_eq!(status, 200);
+    let shown: Vec<_> =
+        answer["results"].as_array().unwrap().iter().map(|one| (&one["status"], &one["error"]["code"], &one["error"]["field"])).collect();
+    let null = Value::Null;
+    let wanted = [
+        (json!(201), null.clone(), null.clone()),
+        (json!(400), json!("unknown_field"), json!("wieght")),
+        (json!(404), json!("job_type_not_found"), null.clone()),
+        (json!(400), json!("invalid_field"), json!("data")),
+        (json!(200), null.clone(), null.clone()),
+        (json!(413), json!("data_too_large"), json!("data")),
+    ];
+    let wanted: Vec<_> = wanted.iter().map(|(status, code, field)| (status, code, field)).collect();
+    assert_eq!(shown, wanted);
+    assert_eq!(answer["results"][4]["job"]["data"], 1);
+    let (status, answer) =
+        json(&router, "POST", "/v1/jobs/batch", json!({"jobs": vec![json!({"type": "invoice", "data": 0}); 1001]})).await;
+    assert_eq!((status, &answer["field"]), (400, &json!("jobs")));
+}
+
+#[tokio::test]
+async fn a_repeat_is_the_same_request_whatever_its_trace() {
+    let router = router().await;
+    let put = async |trace: &str, data: u8| {
+        let headers = [ALL, ("traceparent", trace)];
+        let (answer, body) = ask(&router, "PUT", "/v1/jobs/invoice/order:1", &headers, format!(r#"{{"data":{data}}}"#)).await;
+        (answer.status().as_u16(), serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let (status, job) = put("00-1-1-01", 1).await;
+    assert_eq!((status, &job["headers"]["traceparent"]), (201, &json!("00-1-1-01")));
+    assert_eq!(put("00-2-2-01", 1).await.0, 200);
+    let (status, clash) = put("00-3-3-01", 2).await;
+    assert_eq!((status, &clash["code"], &clash["holder"]), (409, &json!("id_taken"), &json!("order:1")));
+    let (status, other) = json(&router, "PUT", "/v1/jobs/invoice/b", json!({"data": 1, "id": "c"})).await;
+    assert_eq!((status, &other["field"]), (400, &json!("id")));
+}
+
+#[tokio::test]
+async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
+    let router = router().await;
+    let key = ("idempotency-key", "k1");
+    let one = r#"{"type":"invoice","data":1}"#;
+    let (first, body) = ask(&router, "POST", "/v1/jobs", &[ALL, key], one).await;
+    let (again, same) = ask(&router, "POST", "/v1/jobs", &[ALL, key], one).await;
+    assert_eq!((first.status().as_u16(), again.status().as_u16()), (201, 200));
+    let id = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap()["id"].clone();
+    assert_eq!(id(&body), id(&same));
+    let batch = format!(r#"{{"jobs":[{one},{one}]}}"#);
+    for status in [201, 200] {
+        let (_, body) = ask(&router, "POST", "/v1/jobs/batch", &[ALL, key], batch.clone()).await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!([&answer["results"][0]["status"], &answer["results"][1]["status"]], [status, status]);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_leases_says_it_lives_and_reports_with_the_attempts_token_alone() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": {"a": 1}})).await;
+    let (status, leased) =
+        json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"})).await;
+    assert_eq!((status, leased["leases"].as_array().unwrap().len()), (200, 1));
+    let lease = &leased["leases"][0];
+    assert_eq!((&lease["job"]["data"], &lease["attempt"]), (&json!({"a": 1}), &json!(1)));
+    let token = format!("Bearer {}", lease["token"].as_str().unwrap());
+    let held = [("authorization", token.as_str())];
+    let (beat, body) =
+        ask(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", &held, r#"{"attempt":1,"progress":40,"note":"half way"}"#).await;
+    assert_eq!(beat.status(), 200);
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["cancel"], false);
+    let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
+    assert_eq!(job["running"]["progress"], json!({"percent": 40.0, "note": "half way"}));
+    let strange = [("authorization", "Bearer 00000000000000000000000000000001")];
+    let report = r#"{"status":"succeeded","attempt":1,"result":{"n": 1.50}}"#;
+    let (refused, _) = ask(&router, "POST", "/v1/jobs/invoice/j1", &strange, report).await;
+    assert_eq!(refused.status(), 403);
+    for _ in 0..2 {
+        let (done, body) = ask(&router, "POST", "/v1/jobs/invoice/j1", &held, report).await;
+        assert_eq!(done.status(), 200, "{}", String::from_utf8_lossy(&body));
+    }
+    let (_, body) = ask(&router, "GET", "/v1/jobs/invoice/j1/result", &[ALL], "").await;
+    assert_eq!(String::from_utf8(body).unwrap(), r#"{"n": 1.50}"#);
+    let (looking, _) = ask(&router, "GET", "/v1/jobs/j1", &held, "").await;
+    assert_eq!(looking.status(), 401, "an attempt's token opens nothing else");
+}
+
+#[tokio::test]
+async fn a_lease_call_carries_reports_and_answers_each() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    let (_, leased) = json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "wait_seconds": 5})).await;
+    let token = &leased["leases"][0]["token"];
+    let reports = json!([
+        {"id": "j1", "type": "invoice", "attempt": 1, "token": token, "status": "failed", "message": "no", "error": {"n": 1}, "retryable": false},
+        {"id": "j2", "attempt": 1, "status": "succeeded"},
+    ]);
+    let (status, answer) = json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
+    assert_eq!((status, &answer["reports"][0]), (200, &json!({"status": 200, "id": "j1", "state": "failed"})));
+    assert_eq!((&answer["reports"][1]["status"], &answer["reports"][1]["error"]["code"]), (&json!(404), &json!("job_not_found")));
+    let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
+    assert_eq!(job["error"], json!({"reason": "failed", "message": "no", "details": {"n": 1}}));
+}
+
+#[tokio::test]
+async fn a_result_is_waited_for_and_408_says_that_the_wait_is_over() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result", Value::Null).await, (200, Value::Null));
+    let (status, problem) = json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=0.05", Value::Null).await;
+    assert_eq!((status, &problem["code"]), (408, &json!("wait_over")));
+    assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=61", Value::Null).await.0, 400);
+    assert_eq!(json(&router, "GET", "/v1/jobs/other/j1/result", Value::Null).await.0, 404);
+}
+
+#[tokio::test]
+async fn configuration_is_replaced_patched_and_guarded_by_its_etag() {
+    let router = router().await;
+    let (status, queue) = json(&router, "PUT", "/v1/queues/mail", json!({"concurrency": 5, "partition_by": "tenant"})).await;
+    assert_eq!((status, &queue["concurrency"], &queue["paused"]), (201, &json!(5), &json!(false)));
+    let (got, _) = ask(&router, "GET", "/v1/queues/mail", &[ALL], "").await;
+    let etag = got.headers()["etag"].to_str().unwrap().to_owned();
+    let (patched, body) = ask(&router, "PATCH", "/v1/queues/mail", &[ALL, ("if-match", &etag)], r#"{"concurrency":6}"#).await;
+    let queue: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((patched.status().as_u16(), &queue["concurrency"], &queue["partition_by"]), (200, &json!(6), &json!("tenant")));
+    for method in ["PATCH", "PUT", "DELETE"] {
+        let (stale, body) = ask(&router, method, "/v1/queues/mail", &[ALL, ("if-match", &format!("W/{etag}"))], "{}").await;
+        assert_eq!(stale.status(), 412, "{method}");
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "stale");
+    }
+    let (_, queue) = json(&router, "PUT", "/v1/queues/mail", json!({})).await;
+    assert_eq!((&queue["concurrency"], &queue["partition_by"]), (&Value::Null, &Value::Null));
+    assert_eq!(json(&router, "PATCH", "/v1/queues/none", json!({})).await.0, 404);
+    let (_, paused) = json(&router, "POST", "/v1/queues/mail/pause", Value::Null).await;
+    assert_eq!(paused["paused"], true);
+    let (_, queue) = json(&router, "GET", "/v1/queues/mail", Value::Null).await;
+    assert!(queue["status"]["depth"].is_object() && queue["status"]["held"].is_object(), "{queue}");
+    let (gone, _) = ask(&router, "DELETE", "/v1/queues/mail", &[ALL], "").await;
+    assert_eq!(gone.status(), 204);
+}
+
+#[tokio::test]
+async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1, "delay_seconds": 3600})).await;
+    let (got, _) = ask(&router, "GET", "/v1/jobs/invoice/j1", &[ALL], "").await;
+    let etag = got.headers()["etag"].to_str().unwrap().to_owned();
+    let (status, job) =
+        json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"priority": 7, "data": null, "expires_at": "2100-01-01T00:00:00Z"})).await;
+    assert_eq!(
+        (status, &job["priority"], &job["data"], &job["expires_at"]),
+        (200, &json!(7), &Value::Null, &json!("2100-01-01T00:00:00.000Z"))
+    );
+    let (stale, _) = ask(&router, "PATCH", "/v1/jobs/invoice/j1", &[ALL, ("if-match", &etag)], r#"{"priority":8}"#).await;
+    assert_eq!(stale.status(), 412);
+    let (_, job) = json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"expires_at": null})).await;
+    assert_eq!(job["expires_at"], Value::Null);
+    let (_, why) = json(&router, "GET", "/v1/jobs/invoice/j1/explain", Value::Null).await;
+    assert_eq!(why["held_by"]["kind"], "due_time");
+    let (status, problem) = json(&router, "POST", "/v1/jobs/invoice/j1/replay", Value::Null).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("still_scheduled")));
+    let (status, job) = json(&router, "DELETE", "/v1/jobs/invoice/j1", Value::Null).await;
+    assert_eq!((status, &job["state"]), (200, &json!("cancelled")));
+    assert_eq!(json(&router, "DELETE", "/v1/jobs/invoice/j1?force=true", Value::Null).await.0, 409);
+    let (status, again) = json(&router, "POST", "/v1/jobs/invoice/j1/replay", json!({"priority": 1})).await;
+    assert_eq!((status, &again["replay_of"], &again["priority"]), (201, &json!("j1"), &json!(1)));
+    let (_, ended) = json(&router, "GET", "/v1/jobs?state=ended&type=invoice", Value::Null).await;
+    assert_eq!((ended["jobs"].as_array().unwrap().len(), &ended["jobs"][0]["id"]), (1, &json!("j1")));
+    let (status, answer) = json(&router, "POST", "/v1/jobs/cancel", json!({"filter": {"type": "invoice", "state": ["scheduled"]}})).await;
+    assert_eq!((status, &answer["operation"]["kind"]), (202, &json!("cancel")));
+    let path = format!("/v1/operations/{}", answer["operation"]["id"].as_str().unwrap());
+    assert_eq!(json(&router, "GET", &path, Value::Null).await.0, 200);
+}
+
+#[tokio::test]
+async fn tokens_are_made_listed_without_secrets_and_revoked() {
+    let router = router().await;
+    let (status, made) = json(&router, "POST", "/v1/tokens", json!({"name": "ci", "scopes": ["enqueue", "read"]})).await;
+    let text = made["token"].as_str().unwrap();
+    assert_eq!((status, text.starts_with("tg_")), (201, true));
+    let (_, listed) = json(&router, "GET", "/v1/tokens", Value::Null).await;
+    assert_eq!((listed["tokens"].as_array().unwrap().len(), &listed["tokens"][0]["scopes"]), (1, &json!(["enqueue", "read"])));
+    assert!(!listed.to_string().contains(text.rsplit('_').next().unwrap()) && !listed.to_string().contains("hash"));
+    let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
+    assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 204);
+    assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 404);
+    let (status, problem) = json(&router, "POST", "/v1/tokens", json!({"name": "x", "scopes": ["everything"]})).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("scopes")));
+}
+
+#[tokio::test]
+async fn the_open_routes_are_open() {
+    let router = router().await;
+    for path in ["/healthz", "/readyz", "/openapi.json", "/"] {
+        let (answer, body) = ask(&router, "GET", path, &[], "").await;
+        assert_eq!((answer.status().as_u16(), body.is_empty()), (200, false), "{path}");
+    }
+    let (_, page) = ask(&router, "GET", "/", &[], "").await;
+    assert!(String::from_utf8(page).unwrap().starts_with("<!doctype html>"));
+}

@@ -1,0 +1,149 @@
+//! What somebody may do: a small set of words.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// One thing that somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Give jobs.
+    Enqueue,
+    /// Give jobs that no limit holds; beside [`Scope::Enqueue`].
+    EnqueueCritical,
+    /// Lease jobs, and report on any.
+    Work,
+    /// See everything but secrets.
+    Read,
+    /// Configure and operate. Whoever may do this may do everything.
+    Admin,
+}
+
+/// A text is no scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a scope; there are enqueue, enqueue:critical, work, read and admin")]
+pub struct UnknownScope(String);
+
+impl Scope {
+    /// Every scope, in order.
+    pub const ALL: [Self; 5] = [Self::Enqueue, Self::EnqueueCritical, Self::Work, Self::Read, Self::Admin];
+
+    /// The scope's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enqueue => "enqueue",
+            Self::EnqueueCritical => "enqueue:critical",
+            Self::Work => "work",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl FromStr for Scope {
+    type Err = UnknownScope;
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| UnknownScope(text.into()))
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of scopes: a list of words in JSON, words with commas or spaces between them in a text.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Whether whoever has these may do what `scope` is for: it is among them, or `admin` is.
+    pub fn allow(self, scope: Scope) -> bool {
+        self.0 & (scope.bit() | Scope::Admin.bit()) != 0
+    }
+
+    /// Those in the set, in the order of [`Scope::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |scope| self.0 & scope.bit() != 0)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<Scope> for Scopes {
+    fn from(scope: Scope) -> Self {
+        Self(scope.bit())
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().fold(0, |set, scope| set | scope.bit()))
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = UnknownScope;
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        text.split([',', ' ']).filter(|word| !word.is_empty()).map(str::parse::<Scope>).collect()
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iter().map(Scope::as_str).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scopes({self})")
+    }
+}
+
+impl Serialize for Scopes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Scope::as_str))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scopes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        words.iter().map(|word| word.parse::<Scope>()).collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scope_allows_itself_and_admin_allows_all() {
+        for scope in Scope::ALL {
+            for other in Scope::ALL {
+                assert_eq!(Scopes::from(scope).allow(other), scope == other || scope == Scope::Admin, "{scope} {other}");
+            }
+            assert!(!Scopes::default().allow(scope));
+        }
+    }
+
+    #[test]
+    fn a_set_is_written_and_read_as_words() {
+        let scopes: Scopes = "work, enqueue:critical work".parse().unwrap();
+        assert_eq!(scopes.to_string(), "enqueue:critical work");
+        let json = serde_json::to_string(&scopes).unwrap();
+        assert_eq!(json, r#"["enqueue:critical","work"]"#);
+        assert_eq!(serde_json::from_str::<Scopes>(&json).unwrap(), scopes);
+        assert!("work everything".parse::<Scopes>().unwrap_err().to_string().contains("`everything`"));
+        assert!(serde_json::from_str::<Scopes>(r#"["Admin"]"#).is_err());
+    }
+}

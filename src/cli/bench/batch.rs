@@ -1,0 +1,39 @@
+//! `batch`: a thousand jobs per request, over HTTP.
+
+use super::{DATA, JOB_TYPE, Plan, TempDir, figure::Figure, http, process::Process, raw};
+
+/// Jobs of one request.
+const JOBS: usize = 1000;
+/// How many connections send.
+const CONNECTIONS: usize = 4;
+/// Rows that SQLite inserts beside it.
+const ROWS: u64 = 200_000;
+
+/// The measure.
+pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+    let raw_dir = TempDir::new(&plan.dir)?;
+    let path = raw_dir.0.clone();
+    let raw = tokio::task::spawn_blocking(move || raw::inserts(&path, ROWS, JOBS)).await??;
+    drop(raw_dir);
+    let dir = TempDir::new(&plan.dir)?;
+    let server = Process::serve(&dir.0).await?;
+    let request = http::request("POST", "/v1/jobs/batch", &body(JOBS, |_| String::new()));
+    http::load(server.address, CONNECTIONS, plan.window / 10, request.clone()).await?;
+    let meter = server.meter();
+    let load = http::load(server.address, CONNECTIONS, plan.window, request).await?;
+    let spent = meter.read();
+    server.stop().await?;
+    Ok(vec![
+        Figure::rate(format!("batch of {JOBS}, {CONNECTIONS} connections"), "jobs/s", load.rate() * JOBS as f64)
+            .reach(60_000.0)
+            .beside("SQLite's inserts", raw)
+            .among(spent.others_cores),
+        Figure::cost("batch: server's processor per job", "us", spent.micros_per(load.requests * JOBS as u64)).among(spent.others_cores),
+    ])
+}
+
+/// A batch of `jobs` jobs, each with what `more` says of it: fields, each after a comma.
+pub(super) fn body(jobs: usize, more: impl Fn(usize) -> String) -> String {
+    let jobs: Vec<String> = (0..jobs).map(|index| format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}{}}}"#, more(index))).collect();
+    format!(r#"{{"jobs":[{}]}}"#, jobs.join(","))
+}

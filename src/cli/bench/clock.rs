@@ -1,0 +1,35 @@
+//! The clocks of the measures, read at the edge.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// A point to measure from.
+#[expect(clippy::disallowed_methods, reason = "a measure of time is what this command is for")]
+pub(super) fn instant() -> Instant {
+    Instant::now()
+}
+
+/// The wall clock, since 1970.
+#[expect(clippy::disallowed_methods, reason = "lateness is counted from due times, which are on the wall clock")]
+pub(super) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The value below which `share` of `spans` are, in milliseconds; zero if there are none.
+pub(super) fn percentile(spans: &mut [Duration], share: f64) -> f64 {
+    spans.sort_unstable();
+    let place = (spans.len() as f64 * share).ceil() as usize;
+    let span = spans.get(place.saturating_sub(1)).copied().unwrap_or_default();
+    span.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let mut spans: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
+        assert_eq!([percentile(&mut spans, 0.5), percentile(&mut spans, 0.99), percentile(&mut spans, 1.0)], [100.0, 198.0, 200.0]);
+        assert_eq!([percentile(&mut [], 0.5), percentile(&mut [Duration::from_millis(3)], 0.99)], [0.0, 3.0]);
+    }
+}

@@ -1,0 +1,119 @@
+//! `limit`: a queue that runs at most ten jobs at once, each 10 ms long, by workers over HTTP that report and
+//! lease in one call. Twenty workers then try to get past the limit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    super::context::pause,
+    DATA, Plan, TempDir, clock,
+    embedded::within,
+    figure::Figure,
+    process::{Process, Spent},
+    worker::Worker,
+};
+
+/// The limit, and the workers of the measured run.
+const LIMIT: usize = 10;
+/// How long a job takes.
+const WORK: Duration = Duration::from_millis(10);
+/// The longest a run may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// The limited queue, and its type.
+pub(super) const QUEUE: &str = "limited";
+
+/// The measure.
+pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+    let dir = TempDir::new(&plan.dir)?;
+    let server = Process::serve(&dir.0).await?;
+    let jobs = jobs(plan);
+    let alone = without_queue(jobs).await;
+    let (rate, most, spent) = run(&server, LIMIT, jobs).await?;
+    let (_, most_of_twice, _) = run(&server, 2 * LIMIT, jobs / 2).await?;
+    server.stop().await?;
+    anyhow::ensure!(most.max(most_of_twice) <= LIMIT as i64, "{} jobs ran at once under a limit of {LIMIT}", most.max(most_of_twice));
+    Ok(vec![
+        Figure::rate(format!("limit {LIMIT}, jobs of 10 ms, {LIMIT} workers"), "jobs/s", rate)
+            .reach(850.0)
+            .share("without a queue", alone, 0.9)
+            .among(spent.others_cores),
+        Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most_of_twice as f64)
+            .reach(LIMIT as f64)
+            .among(spent.others_cores),
+        Figure::cost("limit: server's processor per job", "us", spent.micros_per(jobs)).among(spent.others_cores),
+    ])
+}
+
+/// How many jobs fill the window.
+pub(super) fn jobs(plan: &Plan) -> u64 {
+    (plan.window.as_secs_f64() * 900.0) as u64 + 1
+}
+
+/// Runs `jobs` jobs: jobs per second, and how many ran at once at most.
+pub(super) async fn run(server: &Process, workers: usize, jobs: u64) -> anyhow::Result<(f64, i64, Spent)> {
+    server.ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#)).await?;
+    server.ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#)).await?;
+    let mut left = jobs;
+    while left > 0 {
+        let some = left.min(1000);
+        let batch: Vec<String> = (0..some).map(|_| format!(r#"{{"type":"{QUEUE}","data":{DATA}}}"#)).collect();
+        server.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(","))).await?;
+        left -= some;
+    }
+    let (active, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let done = Arc::new(AtomicU64::new(0));
+    let meter = server.meter();
+    let start = clock::instant();
+    let mut working = Vec::new();
+    for number in 0..workers {
+        let mut worker = Worker::open(server.address, number, QUEUE).await?;
+        let (active, most, done) = (Arc::clone(&active), Arc::clone(&most), Arc::clone(&done));
+        working.push(tokio::spawn(async move {
+            while done.load(Ordering::Relaxed) < jobs {
+                for lease in worker.lease(1, 0.1).await? {
+                    most.fetch_max(active.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    pause(WORK).await;
+                    active.fetch_sub(1, Ordering::SeqCst);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    worker.succeeded(&lease);
+                }
+            }
+            let end = clock::instant();
+            worker.lease(0, 0.0).await?;
+            anyhow::Ok(end)
+        }));
+    }
+    let mut end = start;
+    for worker in working {
+        // Whoever finds nothing left waits for a moment; the last job to end is what counts.
+        let ended = within(PATIENCE, worker).await???;
+        end = if end == start { ended } else { end.min(ended) };
+    }
+    let rate = jobs as f64 / end.duration_since(start).as_secs_f64();
+    Ok((rate, most.load(Ordering::SeqCst), meter.read()))
+}
+
+/// The same workers and jobs with nobody to ask.
+pub(super) async fn without_queue(jobs: u64) -> f64 {
+    let left = Arc::new(AtomicI64::new(jobs as i64));
+    let start = clock::instant();
+    let working: Vec<_> = (0..LIMIT)
+        .map(|_| {
+            let left = Arc::clone(&left);
+            tokio::spawn(async move {
+                while left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                    pause(WORK).await;
+                }
+            })
+        })
+        .collect();
+    for worker in working {
+        let _ = worker.await;
+    }
+    jobs as f64 / start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,93 @@
+//! `rickover`: many clients enqueue while nothing runs, then as many workers start, all over HTTP; jobs
+//! per second from the first to the last. The method by which an older system measured itself.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    DATA, JOB_TYPE, Plan, TempDir, clock,
+    embedded::within,
+    figure::Figure,
+    http::{self, Connection},
+    process::Process,
+    worker::Worker,
+};
+
+/// The longest each half may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// The measure.
+pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+    let dir = TempDir::new(&plan.dir)?;
+    let server = Process::serve(&dir.0).await?;
+    let enqueuing = server.meter();
+    within(PATIENCE, enqueue(&server, plan)).await??;
+    let enqueued = enqueuing.read();
+    let draining = server.meter();
+    within(PATIENCE, drain(&server, plan)).await??;
+    let drained = draining.read();
+    server.stop().await?;
+    let (jobs, clients) = (plan.drain, plan.clients);
+    let rate = |wall: Duration| jobs as f64 / wall.as_secs_f64();
+    Ok(vec![
+        Figure::rate(format!("enqueue {jobs} with {clients} clients"), "jobs/s", rate(enqueued.wall)).among(enqueued.others_cores),
+        Figure::rate(format!("drain {jobs} with {clients} workers"), "jobs/s", rate(drained.wall)).among(drained.others_cores),
+        Figure::cost("drain over HTTP: server's processor per job", "us", drained.micros_per(jobs)).among(drained.others_cores),
+    ])
+}
+
+async fn enqueue(server: &Process, plan: &Plan) -> anyhow::Result<()> {
+    let left = Arc::new(AtomicU64::new(plan.drain));
+    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let mut clients = Vec::new();
+    for _ in 0..plan.clients {
+        let mut connection = Connection::open(server.address).await?;
+        let (left, request) = (Arc::clone(&left), request.clone());
+        clients.push(tokio::spawn(async move {
+            while take(&left) {
+                connection.send(&request).await?.ok()?;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    for client in clients {
+        client.await??;
+    }
+    Ok(())
+}
+
+async fn drain(server: &Process, plan: &Plan) -> anyhow::Result<()> {
+    let done = Arc::new(AtomicU64::new(0));
+    let jobs = plan.drain;
+    let start = clock::instant();
+    let mut workers = Vec::new();
+    for number in 0..plan.clients {
+        let mut worker = Worker::open(server.address, number, "default").await?;
+        let done = Arc::clone(&done);
+        workers.push(tokio::spawn(async move {
+            while done.load(Ordering::Relaxed) < jobs {
+                for lease in worker.lease(1, 0.05).await? {
+                    worker.succeeded(&lease);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            worker.lease(0, 0.0).await?;
+            anyhow::Ok(())
+        }));
+    }
+    for worker in workers {
+        worker.await??;
+    }
+    anyhow::ensure!(done.load(Ordering::Relaxed) == jobs, "a job came twice, {:?} after the start", start.elapsed());
+    Ok(())
+}
+
+/// Takes one of what is left; false if nothing is.
+fn take(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}

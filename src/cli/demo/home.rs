@@ -1,0 +1,160 @@
+//! Where the demo's server runs: in this process, or as a child of its own that can be killed.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::process::{Child, Command};
+use url::Url;
+
+use crate::{
+    cli::{
+        Misused,
+        client::{Client, Error},
+        context::pause,
+        serve::{self, Serving},
+    },
+    settings::{PREFIX, Settings},
+};
+
+/// The port that the demo takes unless it is told another, or somebody has it.
+const PORT: u16 = 8080;
+/// How long a child may take until it serves.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// A server and its data.
+pub struct Home {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its data.
+    pub data: PathBuf,
+    /// Whether the data is the demo's alone, and goes with it.
+    pub temporary: bool,
+    process: Process,
+}
+
+enum Process {
+    Inside(Serving),
+    Child(Child),
+}
+
+impl Home {
+    /// Starts a server on `data`, or on a directory of its own; as a child process if it is to be `killed`.
+    ///
+    /// # Errors
+    ///
+    /// The port is taken, or the directory cannot be served.
+    pub async fn open(data: Option<&Path>, port: Option<u16>, killed: bool) -> anyhow::Result<Self> {
+        let address = free_address(port)?;
+        let temporary = data.is_none();
+        let own = || std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
+        let data = data.map_or_else(own, Path::to_owned);
+        let process = if killed {
+            Process::Child(child(address, &data)?)
+        } else {
+            let settings = Settings { listen: address, data: data.clone(), ..Settings::default() };
+            let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be collected")?;
+            Process::Inside(serve::start(&settings, Some(metrics)).await?)
+        };
+        Ok(Self { address, data, temporary, process })
+    }
+
+    /// Where the server is asked.
+    pub fn url(&self) -> Url {
+        Url::parse(&format!("http://{}", self.address)).expect("an address makes a URL")
+    }
+
+    /// Waits until the server answers.
+    ///
+    /// # Errors
+    ///
+    /// It ended, or does not answer in time.
+    pub async fn ready(&mut self, client: &Client) -> anyhow::Result<()> {
+        let ready = async {
+            loop {
+                if let Process::Child(child) = &mut self.process
+                    && let Some(status) = child.try_wait()?
+                {
+                    anyhow::bail!("the server ended at its start ({status}); see {}", log(&self.data).display());
+                }
+                match client.get(&["queues"]).query("limit", "1").send().await {
+                    Ok(_) => return Ok(()),
+                    Err(Error::Unreachable { .. }) => pause(Duration::from_millis(20)).await,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        tokio::time::timeout(STARTING, ready).await.context("the server did not answer within 30 s of its start")?
+    }
+
+    /// Kills the child with SIGKILL and starts another on the same directory and port.
+    ///
+    /// # Errors
+    ///
+    /// It is no child, or the new one does not serve.
+    pub async fn kill_and_restart(&mut self, client: &Client) -> anyhow::Result<()> {
+        let Process::Child(server) = &mut self.process else { anyhow::bail!("a server in this process cannot be killed") };
+        server.kill().await?;
+        *server = child(self.address, &self.data)?;
+        self.ready(client).await
+    }
+
+    /// Stops the server; its data goes if it is temporary and not to be kept.
+    pub async fn close(self, keep_data: bool) {
+        match self.process {
+            Process::Inside(serving) => serving.stop().await,
+            Process::Child(mut child) => {
+                // It may have ended by itself: Ctrl-C reaches it too.
+                let _ = child.kill().await;
+            }
+        }
+        if self.temporary && !keep_data {
+            // It is in the system's own temporary place, which is cleaned anyway.
+            let _ = std::fs::remove_dir_all(&self.data);
+        }
+    }
+}
+
+/// `tidegate serve` as a user starts it, but for settings in the environment; what it logs goes into its directory.
+fn child(address: SocketAddr, data: &Path) -> anyhow::Result<Child> {
+    std::fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
+    let log = std::fs::File::options().create(true).append(true).open(log(data)).context("the server's log cannot be written")?;
+    let mut command = Command::new(std::env::current_exe().context("this program does not know its own file")?);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(PREFIX)) {
+        command.env_remove(name);
+    }
+    command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(data);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
+    child.context("the server cannot be started as a process")
+}
+
+fn log(data: &Path) -> PathBuf {
+    data.join("demo-server.log")
+}
+
+/// An address of this machine that nobody listens on: the wanted port, or the usual one, or any.
+fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
+    let take = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+    match port {
+        Some(port) => take(port).map_err(|error| Misused(format!("--port: {port} cannot be listened on: {error}")).into()),
+        None => take(PORT).or_else(|_| take(0)).context("no port can be listened on"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_refused_if_it_was_asked_for() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = holder.local_addr().unwrap().port();
+        assert!(free_address(Some(port)).unwrap_err().to_string().contains("--port"));
+        assert_ne!(free_address(None).unwrap().port(), port);
+    }
+}

@@ -1,0 +1,148 @@
+//! The HTTP worker: what pushed jobs are posted to. One route per job type, one behaviour each.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+use url::Url;
+
+use super::{
+    book::Book,
+    plan::{Errand, Kind},
+    until_answered,
+};
+use crate::{
+    adapter::system::SystemClock,
+    cli::{client::Client, context::pause},
+    port::Clock as _,
+    signature,
+};
+
+/// How long the server is to wait before it asks a busy worker again.
+const BUSY: Duration = Duration::from_secs(1);
+/// The status by which a worker says that another attempt makes no sense.
+const HOPELESS: u16 = 489;
+
+/// The worker.
+struct Web {
+    book: Arc<Book>,
+    secrets: Vec<String>,
+    client: Client,
+    /// Jobs that were turned away once, and are taken now.
+    turned_away: Mutex<HashSet<String>>,
+}
+
+/// What is posted.
+#[derive(Deserialize)]
+struct Delivery {
+    id: String,
+    attempt: u16,
+    data: Errand,
+    callback: Callback,
+}
+
+/// Whom to tell later.
+#[derive(Deserialize)]
+struct Callback {
+    url: Url,
+    token: String,
+}
+
+/// Starts the worker on a free port of this machine, among `workers`; its URL. Pushes are signed with `secret`, callbacks go
+/// through `client`.
+pub async fn start(workers: &mut JoinSet<()>, book: Arc<Book>, secret: &str, client: Client) -> std::io::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let web = Web { book, secrets: vec![secret.to_owned()], client, turned_away: Mutex::default() };
+    let routes = Router::new().route("/{type}", post(take)).with_state(Arc::new(web));
+    workers.spawn(async move {
+        // It ends only with the demo: a listener on loopback has nothing to fail by.
+        let _ = axum::serve(listener, routes).await;
+    });
+    Ok(url)
+}
+
+/// Takes one push.
+async fn take(State(web): State<Arc<Web>>, Path(job_type): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+    if !web.is_signed(&headers, &body) {
+        web.book.write(|pages| pages.signatures.1 += 1);
+        return (StatusCode::UNAUTHORIZED, "the signature does not fit").into_response();
+    }
+    web.book.write(|pages| pages.signatures.0 += 1);
+    let (Some(kind), Ok(delivery)) = (Kind::named(&job_type), serde_json::from_slice::<Delivery>(&body)) else {
+        return (StatusCode::BAD_REQUEST, "nobody here can read that").into_response();
+    };
+    let Delivery { id, attempt, data: errand, callback } = delivery;
+    if kind == Kind::Busy && web.turned_away.lock().insert(id.clone()) {
+        web.book.write(|pages| pages.turned_away += 1);
+        let after = [(header::RETRY_AFTER, BUSY.as_secs().to_string())];
+        return (StatusCode::SERVICE_UNAVAILABLE, after, "too busy").into_response();
+    }
+    let at_work = web.book.begin(kind, &id, attempt, &errand);
+    let work = pause(Duration::from_millis(errand.work_ms));
+    if kind == Kind::Later {
+        web.book.write(|pages| pages.callbacks.0 += 1);
+        tokio::spawn(async move {
+            work.await;
+            drop(at_work);
+            web.call_back(&id, attempt, &callback).await;
+        });
+        return StatusCode::ACCEPTED.into_response();
+    }
+    work.await;
+    drop(at_work);
+    if errand.breaks_off {
+        // The head is sent, then the connection breaks: whoever asked cannot know what was done.
+        let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err("the worker is gone")]);
+        return Response::new(Body::from_stream(broken));
+    }
+    if kind == Kind::Hopeless {
+        let status = StatusCode::from_u16(HOPELESS).unwrap_or(StatusCode::BAD_REQUEST);
+        return (status, "no such address, and there never will be").into_response();
+    }
+    if attempt <= errand.failures {
+        return (StatusCode::BAD_GATEWAY, "the mail server hung up").into_response();
+    }
+    web.book.write(|pages| pages.succeeded.insert((id.clone(), attempt)));
+    ([(header::CONTENT_TYPE, "application/json")], result(&id, attempt).to_string()).into_response()
+}
+
+/// The result of an attempt that succeeded.
+pub fn result(id: &str, attempt: u16) -> Value {
+    json!({"job": id, "attempt": attempt})
+}
+
+impl Web {
+    fn is_signed(&self, headers: &HeaderMap, body: &[u8]) -> bool {
+        let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (id, timestamp, signatures) = (value(signature::ID), value(signature::TIMESTAMP), value(signature::SIGNATURE));
+        signature::verify(&self.secrets, id, timestamp, signatures, body, SystemClock.now()).is_ok()
+    }
+
+    /// Reports a success with the attempt's own token, through a server that is away for a while.
+    async fn call_back(&self, id: &str, attempt: u16, callback: &Callback) {
+        #[derive(Serialize)]
+        struct Report {
+            status: &'static str,
+            attempt: u16,
+            result: Value,
+        }
+        let report = Report { status: "succeeded", attempt, result: result(id, attempt) };
+        self.book.write(|pages| pages.succeeded.insert((id.to_owned(), attempt)));
+        let answer = until_answered(|| self.client.post_to(callback.url.clone()).token(&callback.token).json(&report)).await;
+        self.book.write(|pages| match answer {
+            Ok(_) => pages.callbacks.1 += 1,
+            Err(_) => pages.late_reports += 1,
+        });
+    }
+}

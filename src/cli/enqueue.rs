@@ -1,0 +1,307 @@
+//! `tidegate enqueue`: hand in one job, or many with their due times spread over a span.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, ValueEnum};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{
+    Context, ExitCode,
+    args::{self, Fields, Json, When},
+    client::{Answer, Client, Problem},
+    context::complain,
+    wire::Job,
+};
+use crate::{
+    job::spec::{Attributes, Value},
+    time::{Seconds, Timestamp},
+};
+
+/// Most jobs of one request.
+const BATCH: usize = 1000;
+/// Most bytes of data in one request of several jobs.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// The options of `tidegate enqueue`.
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("what").args(["data", "data_file"]))]
+#[command(after_help = "Examples:\n  \
+    tidegate enqueue --type mail --data '{\"to\": \"ann\"}' --delay 10m\n  \
+    tidegate enqueue --type mail --count 50 --spread 20s")]
+pub struct Args {
+    /// The job's type.
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: String,
+    /// The job's data, JSON; `-` reads standard input [default: null].
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+    /// A file with the job's data, JSON; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
+    data_file: Option<PathBuf>,
+    /// Lower goes first [default: the type's].
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Capacity units it takes [default: the type's].
+    #[arg(long)]
+    weight: Option<u32>,
+    /// How long it waits at least, for example 20s or 1h30m.
+    #[arg(long, value_name = "SPAN", value_parser = args::span, conflicts_with = "run_at")]
+    delay: Option<Seconds>,
+    /// The earliest it may run: RFC 3339, or a span from now such as +10m.
+    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
+    run_at: Option<When>,
+    /// It is never started after this: RFC 3339, or a span from now such as +1h.
+    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
+    expires_at: Option<When>,
+    /// Your own id: handing in the same job again changes nothing.
+    #[arg(long, conflicts_with = "count")]
+    id: Option<String>,
+    /// An attribute that limits and searches look at; may be given again.
+    #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = args::attribute)]
+    attributes: Vec<(String, Value)>,
+    /// What both the request and a later reply can build.
+    #[arg(long, value_name = "KEY")]
+    correlation_key: Option<String>,
+    /// Keeps duplicates out: while a job of this type holds the key, it is the answer.
+    #[arg(long, value_name = "KEY")]
+    unique_key: Option<String>,
+    /// While what the unique key is held.
+    #[arg(long, value_name = "STATES", requires = "unique_key", default_value = "live")]
+    unique_while: UniqueWhile,
+    /// How long the unique key is held at least.
+    #[arg(long, value_name = "SPAN", requires = "unique_key", value_parser = args::span)]
+    unique_period: Option<Seconds>,
+    /// Not held by limits; needs a token with `enqueue:critical`.
+    #[arg(long)]
+    critical: bool,
+    /// Any other field of a job, for example `keep_result="once"`; may be given again.
+    #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field)]
+    fields: Vec<(String, Json)>,
+    /// How many jobs.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// Spreads the due times of the jobs evenly over this span.
+    #[arg(long, value_name = "SPAN", value_parser = args::span, default_value = "0")]
+    spread: Seconds,
+}
+
+/// While what a unique key is held.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum UniqueWhile {
+    /// Until the job's first attempt starts.
+    Scheduled,
+    /// Until the job ends.
+    Live,
+}
+
+#[derive(Serialize)]
+struct Unique<'a> {
+    key: &'a str,
+    #[serde(rename = "while")]
+    hold: UniqueWhile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period_seconds: Option<Seconds>,
+}
+
+/// Hands in the jobs and prints their ids.
+///
+/// # Errors
+///
+/// The data is not JSON, or the server is away or refuses.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let data = args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?.unwrap_or_else(Json::null);
+    let now = ctx.now();
+    let mut job = Fields::default();
+    job.set("data", &data);
+    job.maybe("priority", args.priority);
+    job.maybe("weight", args.weight);
+    job.maybe("expires_at", args.expires_at.map(|at| at.at(now)));
+    let attributes: Attributes = args.attributes.iter().cloned().collect();
+    job.maybe("attributes", Some(attributes).filter(|attributes| !attributes.is_empty()));
+    job.maybe("correlation_key", args.correlation_key.as_deref());
+    let unique = args.unique_key.as_deref().map(|key| Unique { key, hold: args.unique_while, period_seconds: args.unique_period });
+    job.maybe("unique", unique);
+    job.maybe("critical", args.critical.then_some(true));
+    job.extend(&args.fields);
+
+    let due = Due { run_at: args.run_at.map(|at| at.at(now)), delay: args.delay.unwrap_or_default() };
+    match args.id {
+        Some(id) => {
+            due.set(&mut job, Seconds::default());
+            one(&client.put(&["jobs", &args.job_type, &id]).json(&job).send().await?, ctx)
+        }
+        None if args.count == 1 => {
+            due.set(&mut job, Seconds::default());
+            job.set("type", &args.job_type);
+            one(&client.post(&["jobs"]).json(&job).send().await?, ctx)
+        }
+        None => {
+            job.set("type", &args.job_type);
+            let per_request = (BATCH_BYTES / data.0.get().len().max(1)).clamp(1, BATCH);
+            many(&client, &job, &due, spread(args.count, args.spread), per_request, ctx).await
+        }
+    }
+}
+
+fn one(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(answer.read::<Job>()?.id)?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// When the first job is due.
+struct Due {
+    run_at: Option<Timestamp>,
+    delay: Seconds,
+}
+
+impl Due {
+    /// Says in `job` that it is due `later` than the first. A delay is left to the server's clock.
+    fn set(&self, job: &mut Fields, later: Seconds) {
+        let delay = Seconds::from_millis(self.delay.millis() + later.millis());
+        match self.run_at {
+            Some(at) => job.set("run_at", at + later.duration()),
+            None => job.maybe("delay_seconds", Some(delay).filter(|delay| delay.millis() > 0)),
+        }
+    }
+}
+
+/// How much later than the first each of `count` jobs is due: equal steps that fill `span`, so that
+/// the same command run again when the span is over goes on in step.
+fn spread(count: u32, span: Seconds) -> impl ExactSizeIterator<Item = Seconds> {
+    (0..count).map(move |n| Seconds::from_millis((u128::from(span.millis()) * u128::from(n) / u128::from(count)) as u64))
+}
+
+#[derive(Serialize)]
+struct Batch {
+    jobs: Vec<Fields>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct BatchAnswer {
+    results: Vec<Box<RawValue>>,
+}
+
+/// The server's answer to one job of a batch.
+#[derive(Deserialize)]
+struct Item {
+    status: u16,
+    job: Option<Job>,
+    error: Option<Problem>,
+}
+
+async fn many(
+    client: &Client,
+    job: &Fields,
+    due: &Due,
+    offsets: impl ExactSizeIterator<Item = Seconds>,
+    per_request: usize,
+    ctx: &Context,
+) -> anyhow::Result<ExitCode> {
+    let bar = ctx.progress(offsets.len() as u64, "enqueue");
+    let offsets: Vec<Seconds> = offsets.collect();
+    let mut all = BatchAnswer::default();
+    let mut refused = 0_usize;
+    for chunk in offsets.chunks(per_request) {
+        let jobs = chunk.iter().map(|later| {
+            let mut job = job.clone();
+            due.set(&mut job, *later);
+            job
+        });
+        let answer = client.post(&["jobs", "batch"]).json(&Batch { jobs: jobs.collect() }).send().await?;
+        for raw in answer.read::<BatchAnswer>()?.results {
+            match answer.read_part(&raw)? {
+                Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
+                Item { error: Some(problem), .. } => {
+                    refused += 1;
+                    bar.suspend(|| complain(format_args!("error: {problem}")));
+                }
+                Item { status, .. } => refused += usize::from(status >= 400),
+            }
+            all.results.push(raw);
+        }
+        bar.inc(chunk.len() as u64);
+    }
+    bar.finish_and_clear();
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&all)?)?;
+    } else if refused > 0 {
+        ctx.note(format_args!("{refused} of {} jobs were refused", all.results.len()));
+    }
+    Ok(if refused == 0 { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[test]
+    fn due_times_are_spread_evenly() {
+        let millis: Vec<u64> = spread(50, Seconds::new(20)).map(Seconds::millis).collect();
+        assert_eq!((millis.len(), millis[0], millis[1], millis[49]), (50, 0, 400, 19_600));
+        assert!(millis.windows(2).all(|pair| pair[1] - pair[0] == 400));
+        assert!(spread(3, Seconds::default()).all(|later| later.millis() == 0));
+        let last = spread(1_000_000, Seconds::new(31_557_600_000)).last().unwrap();
+        assert_eq!(last.millis(), 31_557_568_442_400);
+    }
+
+    #[tokio::test]
+    async fn one_job_is_sent_as_it_was_said_and_its_id_printed() {
+        let server = FakeServer::answering(|_| (201, json!({"id": "j1", "state": "scheduled"}))).await;
+        let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m --attribute region=east --attribute size=3 \
+                    --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
+        let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, "j1\n"));
+        let seen = server.seen();
+        assert_eq!(seen[0].line(), "POST /v1/jobs");
+        assert_eq!(
+            seen[0].body,
+            json!({"type": "mail", "data": {"to": 1}, "priority": -5, "weight": 2, "delay_seconds": 60, "critical": true, "keep_result": "once",
+                   "attributes": {"region": "east", "size": 3}, "unique": {"key": "k", "while": "live", "period_seconds": 3600}})
+        );
+    }
+
+    #[tokio::test]
+    async fn an_own_id_is_put_where_it_belongs() {
+        let server = FakeServer::answering(|_| (200, json!({"id": "order:17"}))).await;
+        let (code, out) = server.run(&["enqueue", "--type", "mail", "--id", "order:17", "--json"]).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, "{\"id\":\"order:17\"}\n"));
+        assert_eq!(server.seen()[0].line(), "PUT /v1/jobs/mail/order:17");
+        assert_eq!(server.seen()[0].body, json!({"data": null}));
+    }
+
+    #[tokio::test]
+    async fn many_jobs_go_in_batches_of_a_thousand_and_one_refusal_is_told() {
+        let server = FakeServer::answering(|seen| {
+            let results = seen.body["jobs"].as_array().unwrap().iter().map(|job| match job["delay_seconds"].as_f64() {
+                Some(2.4) => json!({"status": 400, "error": {"title": "Bad", "code": "bad"}}),
+                later => json!({"status": 201, "job": {"id": format!("j{}", later.unwrap_or_default())}}),
+            });
+            (200, json!({ "results": results.collect::<Vec<_>>() }))
+        })
+        .await;
+        let (code, out) = server.run(&["enqueue", "--type", "a", "--count", "2500", "--spread", "1000s"]).await;
+        assert_eq!(code, ExitCode::Refused);
+        assert_eq!(out.lines().count(), 2499);
+        assert_eq!(out.lines().nth(1), Some("j0.4"));
+        let sizes: Vec<usize> = server.seen().iter().map(|seen| seen.body["jobs"].as_array().unwrap().len()).collect();
+        assert_eq!(sizes, [1000, 1000, 500]);
+    }
+
+    #[tokio::test]
+    async fn data_that_is_not_json_never_leaves() {
+        let server = FakeServer::answering(|_| (201, json!({}))).await;
+        let (code, _) = server.run(&["enqueue", "--type", "a", "--data", "hello"]).await;
+        assert_eq!(code, ExitCode::Usage);
+        assert!(server.seen().is_empty());
+    }
+}

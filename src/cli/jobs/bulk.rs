@@ -1,0 +1,179 @@
+//! `tidegate jobs cancel` and `replay`: one job by its id, or every job that fits a filter.
+//!
+//! A call that names neither is refused, so that a forgotten option never means "all".
+
+use serde::Serialize;
+
+use super::{
+    filter::{Body, Filter},
+    one::type_of,
+};
+use crate::cli::{
+    Context, ExitCode, Misused,
+    args::{self, Fields, Json},
+    operation,
+    wire::Job,
+};
+
+/// The options of `tidegate jobs cancel`.
+#[derive(Debug, clap::Args)]
+pub struct CancelArgs {
+    /// The job's id; without it, give a filter.
+    id: Option<String>,
+    /// End the job at once even if it runs, without waiting for its worker; only with an id.
+    #[arg(long, requires = "id")]
+    force: bool,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// The options of `tidegate jobs replay`.
+#[derive(Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// The job's id; without it, give a filter.
+    id: Option<String>,
+    /// A field that the new job has otherwise, for example `priority=10`; only with an id; may be given again.
+    #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field, requires = "id")]
+    fields: Vec<(String, Json)>,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// A bulk change as its request has it.
+#[derive(Serialize)]
+struct Bulk {
+    filter: Body,
+}
+
+/// Either an id or a filter, never both, never neither.
+fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, Misused> {
+    match (id, filter.is_empty()) {
+        (None, true) => Err(Misused("which jobs? Give an id, or a filter such as --type or --state".to_owned())),
+        (Some(_), false) => Err(Misused("an id and a filter do not go together".to_owned())),
+        (id, _) => Ok(id),
+    }
+}
+
+/// Cancels jobs.
+///
+/// # Errors
+///
+/// Neither an id nor a filter is given, or the server is away or refuses.
+pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let Some(id) = choose(args.id, &args.filter)? else {
+        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
+        let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
+        return operation::follow(&client, answer, "cancelled", ctx).await;
+    };
+    let job_type = type_of(&client, &id).await?;
+    let mut request = client.delete(&["jobs", &job_type, &id]);
+    if args.force {
+        request = request.query("force", "true");
+    }
+    let answer = request.send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else if answer.status == 202 {
+        ctx.print(format_args!("{id} is running; its worker is told at its next heartbeat (--force ends it at once)"))?;
+    } else {
+        ctx.print(format_args!("{id} is cancelled"))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Runs ended jobs again.
+///
+/// # Errors
+///
+/// Neither an id nor a filter is given, or the server is away or refuses.
+pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let Some(id) = choose(args.id, &args.filter)? else {
+        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
+        let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
+        return operation::follow(&client, answer, "replayed", ctx).await;
+    };
+    let job_type = type_of(&client, &id).await?;
+    let mut changes = Fields::default();
+    changes.extend(&args.fields);
+    let answer = client.post(&["jobs", &job_type, &id, "replay"]).json(&changes).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(answer.read::<Job>()?.id)?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[tokio::test]
+    async fn a_bulk_cancel_is_followed_to_its_end() {
+        let done = AtomicU64::new(0);
+        let server = FakeServer::answering(move |seen| {
+            if seen.method == "POST" {
+                return (202, json!({"operation": {"id": "op1", "state": "running", "matched": 0, "done": 0, "refused": 0}}));
+            }
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let state = if done == 3 { "done" } else { "running" };
+            (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
+        })
+        .await;
+        let (code, out) = server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east"]).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, "cancelled 3 of 3 jobs, 0 refused\n"));
+        let seen = server.seen();
+        assert_eq!(seen[0].line(), "POST /v1/jobs/cancel");
+        assert_eq!(seen[0].body, json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}}));
+        assert_eq!((seen.len(), seen[3].line().as_str()), (4, "GET /v1/operations/op1"));
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_failed_in_part_is_not_ok() {
+        let server =
+            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "refused": 1}})))
+                .await;
+        assert_eq!(server.run(&["jobs", "replay", "--state", "failed"]).await.0, ExitCode::Refused);
+    }
+
+    #[tokio::test]
+    async fn nobody_cancels_everything_by_forgetting_an_option() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        assert_eq!(server.run(&["jobs", "cancel"]).await.0, ExitCode::Usage);
+        assert_eq!(server.run(&["jobs", "replay"]).await.0, ExitCode::Usage);
+        assert_eq!(server.run(&["jobs", "cancel", "j1", "--type", "mail"]).await.0, ExitCode::Usage);
+        assert!(server.seen().is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_job_is_cancelled_under_its_type() {
+        let server = FakeServer::answering(|seen| match seen.method.as_str() {
+            "GET" => (200, json!({"id": "j1", "type": "mail"})),
+            _ => (202, json!({"id": "j1"})),
+        })
+        .await;
+        let (code, out) = server.run(&["jobs", "cancel", "j1", "--force"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        assert!(out.starts_with("j1 is running"), "{out}");
+        assert_eq!(server.seen()[1].line(), "DELETE /v1/jobs/mail/j1?force=true");
+    }
+
+    #[tokio::test]
+    async fn a_replay_prints_the_new_jobs_id() {
+        let server = FakeServer::answering(|seen| match seen.method.as_str() {
+            "GET" => (200, json!({"id": "j1", "type": "mail"})),
+            _ => (201, json!({"id": "j2", "replay_of": "j1"})),
+        })
+        .await;
+        assert_eq!(server.run(&["jobs", "replay", "j1", "--field", "priority=1"]).await, (ExitCode::Ok, "j2\n".to_owned()));
+        assert_eq!(server.seen()[1].line(), "POST /v1/jobs/mail/j1/replay");
+        assert_eq!(server.seen()[1].body, json!({"priority": 1}));
+    }
+}

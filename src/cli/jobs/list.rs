@@ -1,0 +1,108 @@
+//! `tidegate jobs list`.
+
+use super::filter::Filter;
+use crate::{
+    cli::{
+        Context, ExitCode, pages, show,
+        wire::{Failure, Job},
+    },
+    time::Timestamp,
+};
+
+/// The options of `tidegate jobs list`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Most jobs to list; pages are followed until then.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// Lists the jobs that fit.
+///
+/// # Errors
+///
+/// The server is away or refuses.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    // One instant for all pages, so that they are pages of one list.
+    let now = ctx.now();
+    let page = pages::collect(|client| args.filter.query(client.get(&["jobs"]), now), &client, args.limit as usize).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+    } else if page.items.is_empty() {
+        ctx.note("no jobs");
+    } else {
+        ctx.print(render(ctx.look, &page.read::<Job>(&client)?, now))?;
+        if page.next_cursor.is_some() {
+            ctx.note(format_args!("there are more than {}; see --limit", args.limit));
+        }
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(look: show::Look, jobs: &[Job], now: Timestamp) -> String {
+    let rows = jobs.iter().map(|job| {
+        // The instant that matters most in the job's state: its end, its start, its due time.
+        let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
+        [
+            job.id.clone(),
+            job.r#type.clone(),
+            job.queue.clone(),
+            job.state.clone(),
+            format!("{}/{}", job.attempt, job.attempts),
+            job.priority.map_or_else(show::dash, |priority| priority.to_string()),
+            show::when_known(at, now),
+            job.error.as_ref().map(Failure::line).unwrap_or_default(),
+        ]
+    });
+    show::table(look, ["id", "type", "queue", "state", "attempt", "priority", "when", "error"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[test]
+    fn a_list_says_where_each_job_stands() {
+        let jobs: Vec<Job> = serde_json::from_value(json!([
+            {"id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0, "attempts": 3, "priority": 100,
+             "run_at": "2001-09-09T01:46:45Z"},
+            {"id": "j2", "type": "mail", "queue": "default", "state": "running", "attempt": 1, "attempts": 3, "priority": 5,
+             "run_at": "2001-09-09T01:40:00Z", "started_at": "2001-09-09T01:46:30Z"},
+            {"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3, "attempts": 3, "priority": 100,
+             "ended_at": "2001-09-09T01:44:40Z", "error": {"reason": "failed", "message": "trace\nboom\n", "details": null}},
+        ]))
+        .unwrap();
+        insta::assert_snapshot!(render(show::Look::default(), &jobs, Timestamp::from_millis(1_000_000_000_000)));
+    }
+
+    #[tokio::test]
+    async fn pages_are_followed_until_the_limit() {
+        let server = FakeServer::answering(|seen| {
+            let page: Vec<_> = (0..1000).map(|n| json!({"id": format!("j{n}")})).collect();
+            let limit: usize = seen.path.split("limit=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
+            (200, json!({"jobs": page[..limit], "next_cursor": "c"}))
+        })
+        .await;
+        let args =
+            ["jobs", "list", "--limit", "2500", "--type", "mail", "--state", "failed,expired", "--attribute", "region=east", "--json"];
+        let (code, out) = server.run(&args).await;
+        assert_eq!(code, ExitCode::Ok);
+        let body: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((body["jobs"].as_array().unwrap().len(), &body["next_cursor"]), (2500, &json!("c")));
+        let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
+        assert_eq!(
+            paths,
+            [
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=1000",
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=1000&cursor=c",
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=500&cursor=c",
+            ]
+        );
+    }
+}

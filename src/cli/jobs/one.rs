@@ -1,0 +1,275 @@
+//! The commands about one job: `get`, `explain`, `result`, `patch`.
+//!
+//! Routes name a job by type and id; people know the id. So each command first asks which type it is.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{
+    cli::{
+        Context, ExitCode, Misused,
+        args::{self, Fields, Json, When},
+        client::{Client, Error, Problem},
+        show::{self, Look},
+        wire::{Entry, Explanation, Failure, Job},
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// The longest that the server lets one request wait for a result.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// The options of `tidegate jobs get`.
+#[derive(Debug, clap::Args)]
+pub struct GetArgs {
+    /// The job's id.
+    id: String,
+}
+
+/// The options of `tidegate jobs explain`.
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The job's id.
+    id: String,
+}
+
+/// The options of `tidegate jobs result`.
+#[derive(Debug, clap::Args)]
+pub struct ResultArgs {
+    /// The job's id.
+    id: String,
+    /// How long to wait for the job's end, for example 30s or 5m.
+    #[arg(long, value_name = "SPAN", value_parser = args::span, default_value = "0")]
+    wait: Seconds,
+}
+
+/// The options of `tidegate jobs patch`.
+#[derive(Debug, clap::Args)]
+pub struct PatchArgs {
+    /// The job's id.
+    id: String,
+    /// The earliest it may run: RFC 3339, or a span from now such as +10m.
+    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
+    run_at: Option<When>,
+    /// It is never started after this: RFC 3339, or a span from now such as +1h.
+    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
+    expires_at: Option<When>,
+    /// Lower goes first.
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The job's data, JSON; `-` reads standard input.
+    #[arg(long, value_name = "JSON", conflicts_with = "data_file")]
+    data: Option<String>,
+    /// A file with the job's data, JSON; `-` reads standard input.
+    #[arg(long, value_name = "FILE")]
+    data_file: Option<PathBuf>,
+    /// Any other field, for example `windows=[]` or `expires_at=null`; may be given again.
+    #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field)]
+    fields: Vec<(String, Json)>,
+}
+
+/// The type of the job `id`.
+///
+/// # Errors
+///
+/// There is no such job, or the server is away or refuses.
+pub async fn type_of(client: &Client, id: &str) -> Result<String, Error> {
+    Ok(client.get(&["jobs", id]).send().await?.read::<Job>()?.r#type)
+}
+
+/// Shows a job and its history.
+///
+/// # Errors
+///
+/// There is no such job, or the server is away or refuses.
+pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = ctx.client()?.get(&["jobs", &args.id]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(render_job(ctx.look, &answer.read()?, &answer.read::<Job>()?.history, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render_job(look: Look, fields: &show::Fields, history: &[Entry], now: Timestamp) -> String {
+    let job = show::fields(look, fields, &["history"], now);
+    if history.is_empty() {
+        return job;
+    }
+    let rows = history.iter().map(|entry| {
+        [
+            entry.attempt.to_string(),
+            show::when_known(entry.started_at, now),
+            entry.started_at.zip(entry.ended_at).map_or_else(show::dash, |(from, to)| show::took(to.since(from))),
+            entry.outcome.clone(),
+            entry.error.as_ref().map(Failure::line).unwrap_or_default(),
+        ]
+    });
+    format!("{job}\n\n{}", show::table(look, ["attempt", "started", "took", "outcome", "error"], rows))
+}
+
+/// Says why a job waits.
+///
+/// # Errors
+///
+/// There is no such job, or the server is away or refuses.
+pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let job_type = type_of(&client, &args.id).await?;
+    let answer = client.get(&["jobs", &job_type, &args.id, "explain"]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(sentence(&answer.read()?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// The explanation as one sentence: `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
+fn sentence(explanation: &Explanation, now: Timestamp) -> String {
+    let mut text = explanation.state.clone();
+    let Some(rule) = &explanation.held_by else { return text };
+    text += ", held by ";
+    text += &rule.kind;
+    if let Some(name) = &rule.name {
+        text = text + " " + name;
+    }
+    if let Some(since) = explanation.since {
+        text = text + " since " + &show::when(since, now);
+    }
+    if let Some(reason) = &explanation.reason {
+        text = text + ": " + reason;
+    }
+    match explanation.earliest_at {
+        Some(at) => text + "; earliest " + &show::when(at, now),
+        None => text + "; no earliest time is known",
+    }
+}
+
+/// Prints a job's result, waiting for it if told so.
+///
+/// # Errors
+///
+/// There is no such job, or the server is away or refuses.
+pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let job_type = type_of(&client, &args.id).await?;
+    let until = ctx.now() + args.wait.duration();
+    loop {
+        let wait = until.since(ctx.now()).min(LONGEST_WAIT);
+        let request = client.get(&["jobs", &job_type, &args.id, "result"]).wait(wait);
+        match request.query("wait", &wait.as_secs_f64().to_string()).send().await {
+            Ok(answer) => {
+                ctx.print_body(&answer.body)?;
+                return Ok(ExitCode::Ok);
+            }
+            Err(Error::Problem(Problem { status: 408, .. })) if ctx.now() < until => {}
+            Err(err) => return Err(err.into()),
+        }
+    }
+}
+
+/// Changes a scheduled job.
+///
+/// # Errors
+///
+/// Nothing is to be changed, the data is not JSON, or the server is away or refuses.
+pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let now = ctx.now();
+    let mut changes = Fields::default();
+    changes.maybe("run_at", args.run_at.map(|at| at.at(now)));
+    changes.maybe("expires_at", args.expires_at.map(|at| at.at(now)));
+    changes.maybe("priority", args.priority);
+    changes.maybe("data", args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?);
+    changes.extend(&args.fields);
+    if changes.is_empty() {
+        return Err(Misused("nothing to change: give --run-at, --priority, --data, --expires-at or --field".to_owned()).into());
+    }
+    let job_type = type_of(&client, &args.id).await?;
+    let answer = client.patch(&["jobs", &job_type, &args.id]).json(&changes).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(render_job(ctx.look, &answer.read()?, &[], now))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    fn now() -> Timestamp {
+        Timestamp::from_millis(1_000_000_000_000)
+    }
+
+    #[test]
+    fn a_job_is_shown_with_its_history() {
+        let body = r#"{"id":"j1","type":"mail","state":"scheduled","attempt":1,"attempts":3,"run_at":"2001-09-09T01:46:50Z","ended_at":null,
+            "data":{"to":"ann"},"history":[{"attempt":1,"started_at":"2001-09-09T01:46:30Z","ended_at":"2001-09-09T01:46:31.250Z",
+            "outcome":"failed","error":{"reason":"timeout","message":null}}]}"#;
+        let job: Job = serde_json::from_str(body).unwrap();
+        insta::assert_snapshot!(render_job(Look::default(), &serde_json::from_str(body).unwrap(), &job.history, now()));
+    }
+
+    #[test]
+    fn an_explanation_is_a_sentence() {
+        let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
+        assert_eq!(
+            said(json!({"state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"}, "since": "2001-09-09T01:44:40Z",
+                        "reason": "3 of 3 are running", "earliest_at": "2001-09-09T01:46:43Z"})),
+            "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; earliest in 3 s"
+        );
+        assert_eq!(
+            said(json!({"state": "scheduled", "held_by": {"kind": "worker"}, "earliest_at": null})),
+            "scheduled, held by worker; no earliest time is known"
+        );
+        assert_eq!(said(json!({"state": "running", "held_by": null})), "running");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_does_not_come_in_time_has_its_own_exit_code() {
+        let server = FakeServer::answering(|seen| match seen.path.as_str() {
+            "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
+            _ => (408, json!({"title": "Request Timeout", "code": "wait_over"})),
+        })
+        .await;
+        assert_eq!(server.run(&["jobs", "result", "j1"]).await.0, ExitCode::TimedOut);
+        assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=0");
+    }
+
+    #[tokio::test]
+    async fn a_wait_goes_on_after_the_servers_own_is_over() {
+        let asked = AtomicU32::new(0);
+        let server = FakeServer::answering(move |seen| match seen.path.as_str() {
+            "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
+            _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => (408, json!({"title": "Request Timeout"})),
+            _ => (200, json!({"sum": 3})),
+        })
+        .await;
+        assert_eq!(server.run(&["jobs", "result", "j1", "--wait", "2h"]).await, (ExitCode::Ok, "{\"sum\":3}\n".to_owned()));
+        assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=60");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_not_there_has_its_own_exit_code() {
+        let server = FakeServer::answering(|_| (404, json!({"title": "Not Found", "code": "no_such_job"}))).await;
+        assert_eq!(server.run(&["jobs", "get", "j1"]).await.0, ExitCode::NotFound);
+    }
+
+    #[tokio::test]
+    async fn a_patch_sends_only_what_was_said() {
+        let server = FakeServer::answering(|_| (200, json!({"id": "j1", "type": "mail"}))).await;
+        let args = ["jobs", "patch", "j1", "--priority", "-1", "--run-at", "2030-01-01T00:00:00Z", "--field", "expires_at=null"];
+        assert_eq!(server.run(&args).await.0, ExitCode::Ok);
+        assert_eq!(server.seen()[1].line(), "PATCH /v1/jobs/mail/j1");
+        assert_eq!(server.seen()[1].body, json!({"priority": -1, "run_at": "2030-01-01T00:00:00.000Z", "expires_at": null}));
+        assert_eq!(server.run(&["jobs", "patch", "j1"]).await.0, ExitCode::Usage);
+    }
+}

@@ -1,0 +1,164 @@
+//! The command line: one file per command, each a thin client of the HTTP API.
+//!
+//! A command is a clap `Args` struct and `run(args, ctx)`. It decides nothing that the server decides: it
+//! sends what it was told and shows what came back, as a table for people or, with `--json`, as the server
+//! wrote it.
+
+mod args;
+mod bench;
+mod client;
+mod completions;
+mod context;
+mod demo;
+mod enqueue;
+mod jobs;
+mod operation;
+mod pages;
+mod queues;
+mod serve;
+mod show;
+#[cfg(test)]
+mod testing;
+mod token;
+mod types;
+mod wire;
+mod work;
+
+use std::io;
+
+use clap::{Parser, Subcommand};
+use url::Url;
+
+pub use self::{
+    client::{Client, Error, Problem},
+    context::{Context, ExitCode, Misused, Output},
+    show::Look,
+};
+
+/// A durable job queue for work that must happen at the right time and at the right rate.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, after_help = context::EXIT_CODES)]
+pub struct Cli {
+    /// What every command is told.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The options that every command has.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Global {
+    /// Where the server is.
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_parser = client::base_url,
+        help_heading = "Common options"
+    )]
+    pub url: Url,
+    /// The token to show to the server.
+    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true, help_heading = "Common options")]
+    pub token: Option<String>,
+    /// Print the server's JSON instead of tables.
+    #[arg(long, global = true, help_heading = "Common options")]
+    pub json: bool,
+}
+
+/// What tidegate can be told to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// See it work: a server, workers, a mix of jobs, and a table of what happened.
+    Demo(demo::Args),
+    /// Serve the jobs in a directory.
+    Serve(serve::Args),
+    /// Hand in jobs.
+    Enqueue(enqueue::Args),
+    /// Look at jobs and change them.
+    #[command(subcommand)]
+    Jobs(jobs::Command),
+    /// Look at queues, configure and operate them.
+    #[command(subcommand)]
+    Queues(queues::Command),
+    /// Look at job types and configure them.
+    #[command(subcommand)]
+    Types(types::Command),
+    /// Create, list and revoke access tokens.
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Lease jobs and run a command for each.
+    Work(work::Args),
+    /// Measure what the server reaches on this machine.
+    Bench(bench::Args),
+    /// Print completions for a shell.
+    Completions(completions::Args),
+}
+
+/// Runs the command line and says with what code the program ends.
+pub async fn run(cli: Cli) -> ExitCode {
+    run_in(cli.command, &Context::new(cli.global)).await
+}
+
+/// Runs `command` in given surroundings; an error is told on standard error in one line.
+pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
+    let outcome = match command {
+        Command::Demo(args) => demo::run(args, ctx).await,
+        Command::Serve(args) => serve::run(args, ctx).await,
+        Command::Enqueue(args) => enqueue::run(args, ctx).await,
+        Command::Jobs(command) => jobs::run(command, ctx).await,
+        Command::Queues(command) => queues::run(command, ctx).await,
+        Command::Types(command) => types::run(command, ctx).await,
+        Command::Token(command) => token::run(command, ctx).await,
+        Command::Work(args) => work::run(args, ctx).await,
+        Command::Bench(args) => bench::run(args, ctx).await,
+        Command::Completions(args) => completions::run(&args, ctx),
+    };
+    outcome.unwrap_or_else(|error| {
+        // Whoever pipes into `head` has read enough.
+        if error.downcast_ref::<io::Error>().is_some_and(|err| err.kind() == io::ErrorKind::BrokenPipe) {
+            return ExitCode::Ok;
+        }
+        context::complain(format_args!("error: {error:#}"));
+        ExitCode::of(&error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_has_help() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn the_help_names_the_exit_codes() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.contains("3  the server is not reachable"), "{help}");
+    }
+
+    #[test]
+    fn global_options_may_stand_after_the_command() {
+        let cli = Cli::try_parse_from(["tidegate", "queues", "list", "--json", "--url", "localhost:9"]).unwrap();
+        assert!(cli.global.json);
+        assert_eq!(cli.global.url.as_str(), "http://localhost:9/");
+    }
+}

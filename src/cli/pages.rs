@@ -1,0 +1,97 @@
+//! Lists: pages followed by their cursors until there is enough.
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error as _, MapAccess, Visitor},
+    ser::SerializeMap as _,
+};
+use serde_json::value::RawValue;
+
+use super::client::{Client, Error, Request};
+
+/// Most items of one request.
+const PAGE: usize = 1000;
+
+/// A list, or a page of one. The field that holds it is named for what it lists, so whatever array
+/// stands there is the list. Written out again it is one page with all that was collected.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What the list is called.
+    name: String,
+    /// What is listed, each as it came.
+    pub items: Vec<Box<RawValue>>,
+    /// Where the next page starts; `None` on the last.
+    pub next_cursor: Option<String>,
+}
+
+/// Collects at most `limit` items; `request` makes the request that each page's cursor is added to.
+///
+/// # Errors
+///
+/// The server is away or refuses.
+pub async fn collect<'a>(request: impl Fn(&'a Client) -> Request<'a>, client: &'a Client, limit: usize) -> Result<Page, Error> {
+    let mut all = Page::default();
+    loop {
+        let room = (limit - all.items.len()).min(PAGE);
+        let mut request = request(client).query("limit", &room.to_string());
+        if let Some(cursor) = &all.next_cursor {
+            request = request.query("cursor", cursor);
+        }
+        let page: Page = request.send().await?.read()?;
+        // A page may be empty and yet not the last; a cursor that does not move would be followed forever.
+        let over = page.next_cursor.is_none() || (page.items.is_empty() && page.next_cursor == all.next_cursor);
+        all = Page { name: page.name, items: [all.items, page.items].concat(), next_cursor: page.next_cursor };
+        if over || all.items.len() >= limit {
+            return Ok(all);
+        }
+    }
+}
+
+impl Page {
+    /// The items, read as `T`.
+    ///
+    /// # Errors
+    ///
+    /// One of them is no `T`.
+    pub fn read<T: DeserializeOwned>(&self, client: &Client) -> Result<Vec<T>, Error> {
+        let read = |raw: &RawValue| serde_json::from_str(raw.get());
+        let items: Result<_, _> = self.items.iter().map(|raw| read(raw)).collect();
+        items.map_err(|err| Error::Strange { url: client.base().clone(), cause: err.to_string() })
+    }
+}
+
+impl Serialize for Page {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(&self.name, &self.items)?;
+        if let Some(cursor) = &self.next_cursor {
+            map.serialize_entry("next_cursor", cursor)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Page {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Page;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a page of a list")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page, A::Error> {
+                let mut page = Page::default();
+                while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    if name == "next_cursor" {
+                        page.next_cursor = serde_json::from_str(value.get()).map_err(A::Error::custom)?;
+                    } else if value.get().starts_with('[') {
+                        page.items = serde_json::from_str(value.get()).map_err(A::Error::custom)?;
+                        page.name = name;
+                    }
+                }
+                Ok(page)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}

@@ -1,0 +1,164 @@
+//! `tidegate queues`: where jobs wait, how each queue stands, and the handles an operator turns.
+
+use clap::Subcommand;
+
+use super::{
+    Context, ExitCode,
+    client::Client,
+    operation, pages,
+    show::{self, Look},
+    types::{Configure, Name},
+    wire::Queue,
+};
+use crate::time::Timestamp;
+
+/// What can be done with queues.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List queues and how they stand.
+    List,
+    /// Show a queue, how it stands and all its settings.
+    Get(Name),
+    /// Create a queue, or replace all its settings.
+    Put(Configure),
+    /// Change some of a queue's settings.
+    Patch(Configure),
+    /// Start nothing from this queue until it is resumed; what runs goes on.
+    Pause(Name),
+    /// Start jobs from this queue again.
+    Resume(Name),
+    /// Drop every scheduled job of a queue.
+    Purge(Name),
+    /// Delete a queue that has no live jobs.
+    Delete(Name),
+}
+
+/// How an answer is shown to people.
+enum Shown {
+    /// As a row of the list.
+    Row,
+    /// With all its settings.
+    Whole,
+    /// By a sentence.
+    Said(String),
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The server is away or refuses.
+pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let (answer, shown) = match command {
+        Command::List => return list(&client, ctx).await,
+        Command::Purge(Name { name }) => {
+            let answer = client.post(&["queues", &name, "purge"]).send().await?;
+            return operation::follow(&client, answer, "dropped", ctx).await;
+        }
+        Command::Get(Name { name }) => (client.get(&["queues", &name]).send().await?, Shown::Whole),
+        Command::Put(args) => (client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
+        Command::Patch(args) => (client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
+        Command::Pause(Name { name }) => {
+            (client.post(&["queues", &name, "pause"]).send().await?, Shown::Said(format!("{name} is paused; what runs goes on")))
+        }
+        Command::Resume(Name { name }) => {
+            (client.post(&["queues", &name, "resume"]).send().await?, Shown::Said(format!("{name} is resumed")))
+        }
+        Command::Delete(Name { name }) => (client.delete(&["queues", &name]).send().await?, Shown::Said(format!("{name} is deleted"))),
+    };
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(ExitCode::Ok);
+    }
+    match shown {
+        Shown::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
+        Shown::Whole => {
+            let row = render(ctx.look, &[answer.read()?], ctx.now());
+            let settings = show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
+            ctx.print(format_args!("{row}\n\n{settings}"))?;
+        }
+        Shown::Said(sentence) => ctx.print(sentence)?,
+    }
+    Ok(ExitCode::Ok)
+}
+
+async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let page = pages::collect(|client| client.get(&["queues"]), client, usize::MAX).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+    } else {
+        ctx.print(render(ctx.look, &page.read(client)?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(look: Look, queues: &[Queue], now: Timestamp) -> String {
+    let rows = queues.iter().map(|queue| {
+        let status = queue.status.as_ref();
+        let count = |count: Option<u64>| count.map_or_else(show::dash, |count| count.to_string());
+        let depth = |state: &str| count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()));
+        let held = status.map(|status| status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>());
+        [
+            queue.name.clone(),
+            depth("scheduled"),
+            depth("running"),
+            format!("{}/{}", count(status.map(|status| status.running_weight)), count(queue.concurrency)),
+            show::when_known(status.and_then(|status| status.oldest_due_at), now),
+            if queue.paused { "paused".to_owned() } else { show::dash() },
+            held.unwrap_or_default().join(", "),
+            count(status.map(|status| status.desired_workers)),
+        ]
+    });
+    show::table(look, ["name", "scheduled", "running", "weight/limit", "oldest", "paused", "held by", "wants workers"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[test]
+    fn a_list_says_what_holds_each_queue() {
+        let queues: Vec<Queue> = serde_json::from_value(json!([
+            {"name": "default", "concurrency": 10, "paused": false, "status": {"depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
+             "oldest_due_at": "2001-09-09T01:44:40Z", "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10}},
+            {"name": "idle", "paused": true, "status": {"depth": {}, "running_weight": 0, "held": {}, "desired_workers": 0}},
+            {"name": "new", "paused": false},
+        ]))
+        .unwrap();
+        insta::assert_snapshot!(render(Look::default(), &queues, Timestamp::from_millis(1_000_000_000_000)));
+    }
+
+    #[tokio::test]
+    async fn a_queue_is_operated_by_its_routes() {
+        let server = FakeServer::answering(|_| (200, json!({"name": "q"}))).await;
+        for (verb, line) in
+            [("pause", "POST /v1/queues/q/pause"), ("resume", "POST /v1/queues/q/resume"), ("delete", "DELETE /v1/queues/q")]
+        {
+            assert_eq!(server.run(&["queues", verb, "q"]).await.0, ExitCode::Ok);
+            assert_eq!(server.seen().last().unwrap().line(), line);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_purge_says_how_many_it_dropped() {
+        let server =
+            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
+                .await;
+        assert_eq!(server.run(&["queues", "purge", "q"]).await, (ExitCode::Ok, "dropped 5 of 5 jobs, 0 refused\n".to_owned()));
+        assert_eq!(server.seen()[0].line(), "POST /v1/queues/q/purge");
+    }
+
+    #[tokio::test]
+    async fn settings_come_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{\"concurrency\": 10}\n").unwrap();
+        let server = FakeServer::answering(|_| (200, json!({"name": "q", "concurrency": 10}))).await;
+        let (code, out) = server.run(&["queues", "put", "q", "--file", file.path().to_str().unwrap()]).await;
+        assert_eq!((code, server.seen()[0].body.clone()), (ExitCode::Ok, json!({"concurrency": 10})));
+        assert!(out.contains("-/10"), "{out}");
+    }
+}

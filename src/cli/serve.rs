@@ -1,0 +1,242 @@
+//! `tidegate serve`: the embedded server, until a signal stops it.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use anyhow::Context as _;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use serde::Serialize;
+use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
+use tracing_subscriber::EnvFilter;
+
+use super::{Context, ExitCode};
+use crate::{
+    adapter::{
+        http::HttpTarget,
+        system::{SystemClock, SystemEntropy},
+    },
+    api::{self, ApiOptions},
+    auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
+    dashboard::DashboardOptions,
+    engine::Rules,
+    server::{Options, Server, metrics},
+    settings::{LogFormat, Settings, reference_table, unknown_variables},
+};
+
+/// Serve the jobs in a directory.
+///
+/// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these flags;
+/// a later one wins.
+#[derive(Debug, Default, clap::Args)]
+#[command(after_long_help = reference_table())]
+pub struct Args {
+    /// A TOML file with settings.
+    #[arg(long, env = "TIDEGATE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The address and port to listen on [default: 127.0.0.1:8080].
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// The directory of the data [default: ./tidegate-data].
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// What callback URLs start with [default: the address listened on].
+    #[arg(long)]
+    pub public_url: Option<url::Url>,
+    /// Print the settings as they were read, without secrets, and end.
+    #[arg(long)]
+    pub print_settings: bool,
+}
+
+/// The flags that are settings.
+#[derive(Serialize)]
+struct Flags<'a> {
+    listen: Option<SocketAddr>,
+    data: Option<&'a PathBuf>,
+    public_url: Option<&'a url::Url>,
+}
+
+/// Variables of the command line's own, which are no settings.
+const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
+
+/// Serves until SIGTERM or Ctrl-C.
+///
+/// # Errors
+///
+/// A wrong setting, a directory that cannot be served, an address that cannot be listened on.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let flags = Flags { listen: args.listen, data: args.data.as_ref(), public_url: args.public_url.as_ref() };
+    let settings = Settings::load(args.config.as_deref(), &flags)?;
+    if args.print_settings {
+        ctx.print(&settings)?;
+        return Ok(ExitCode::Ok);
+    }
+    log(&settings);
+    for name in unknown_variables(std::env::vars()).iter().filter(|name| !OWN_VARIABLES.contains(&name.as_str())) {
+        tracing::warn!("{name} is set but is no setting of tidegate");
+    }
+    let metrics = install_metrics(&settings)?;
+    tokio::spawn(keep_up(metrics.clone()));
+    let serving = start(&settings, Some(metrics)).await?;
+    ctx.note(format_args!("tidegate serves {} on http://{}", settings.data.display(), serving.address));
+    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        done = tokio::signal::ctrl_c() => done?,
+    }
+    tracing::info!("stopping: no job is admitted any more, answers are finished");
+    serving.stop().await;
+    Ok(ExitCode::Ok)
+}
+
+/// A server that listens.
+pub struct Serving {
+    /// The address it listens on.
+    pub address: SocketAddr,
+    /// The server.
+    pub server: Server,
+    closing: watch::Sender<bool>,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+impl Serving {
+    /// Stops gracefully: nothing more is admitted, answers under way are finished, within the set time.
+    pub async fn stop(self) {
+        let wait = self.server.options().shutdown;
+        self.server.stop().await;
+        self.closing.send_replace(true);
+        let clock = Arc::clone(&self.server.engine().ports().clock);
+        let deadline = clock.now() + wait.max(Duration::from_millis(100));
+        tokio::select! {
+            _ = self.listener => {}
+            () = clock.sleep_until(deadline) => tracing::warn!("some answers were still under way at the stop"),
+        }
+    }
+}
+
+/// Starts a server as `settings` say.
+///
+/// # Errors
+///
+/// A directory that cannot be served; an address that cannot be listened on, or not without tokens.
+pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> anyhow::Result<Serving> {
+    let listener =
+        TcpListener::bind(settings.listen).await.with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
+    let address = listener.local_addr()?;
+    let rules = Rules {
+        max_data_bytes: settings.max_data_bytes as usize,
+        create_unknown_types: settings.create_unknown_types,
+        default_target: settings.default_target.clone(),
+    };
+    let options = Options {
+        push_slots: settings.push_slots,
+        public_url: settings.public_url(address),
+        shutdown: settings.shutdown_seconds.duration(),
+    };
+    let builder = Server::open(&settings.data, settings.guard())?;
+    let server = builder.rules(rules).options(options).start().await?;
+
+    let loopback = settings.listen.ip().is_loopback();
+    let jwt = JwtAuthenticator::new(&settings.jwt, HttpTarget::new(settings.guard())?, Arc::new(SystemClock));
+    let anonymous = if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
+    let tokens = token_items(&server.tokens().await?)?;
+    if !loopback && tokens.is_empty() && jwt.is_none() {
+        server.stop().await;
+        anyhow::bail!(
+            "listen: {} is not a loopback address, and there are no tokens: start on loopback, make one with `tidegate token create \
+             --name admin --scope admin`, and start again",
+            settings.listen
+        );
+    }
+    let auth = Arc::new(BuiltIn::new(jwt, anonymous));
+    auth.set_tokens(tokens);
+    let keeper = Arc::clone(&auth);
+    server.watch_tokens(move |items| match token_items(&items) {
+        Ok(tokens) => keeper.set_tokens(tokens),
+        Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+    });
+    let options = ApiOptions {
+        auth,
+        entropy: Arc::new(SystemEntropy),
+        max_data_bytes: settings.max_data_bytes as usize,
+        dashboard: DashboardOptions { title: settings.dashboard_title.clone(), embed: settings.dashboard_page_url.clone() },
+        log_traffic: settings.log_traffic,
+        metrics,
+    };
+    let router = api::router(server.clone(), options);
+    let (closing, mut closed) = watch::channel(false);
+    let listener = tokio::spawn(async move {
+        let shutdown = async move {
+            let _ = closed.wait_for(|closing| *closing).await;
+        };
+        let service = axum::serve(listener, router.into_make_service()).with_graceful_shutdown(shutdown);
+        if let Err(error) = service.await {
+            tracing::error!(%error, "the listener ended");
+        }
+    });
+    Ok(Serving { address, server, closing, listener })
+}
+
+/// Tokens as they are stored.
+fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
+    items.iter().map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read")).collect()
+}
+
+/// Collects metrics, without those that the settings exclude.
+fn install_metrics(settings: &Settings) -> anyhow::Result<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().set_buckets(&metrics::BUCKETS)?.build_recorder();
+    let handle = recorder.handle();
+    let chosen = Chosen { recorder, settings: settings.clone() };
+    ::metrics::set_global_recorder(chosen).map_err(|error| anyhow::anyhow!("metrics cannot be collected: {error}"))?;
+    Ok(handle)
+}
+
+/// Folds what histograms were told into their buckets now and then, so that it does not pile up between two scrapes.
+async fn keep_up(handle: PrometheusHandle) {
+    let mut tick = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tick.tick().await;
+        handle.run_upkeep();
+    }
+}
+
+/// A recorder that leaves out what the settings exclude.
+struct Chosen {
+    recorder: PrometheusRecorder,
+    settings: Settings,
+}
+
+impl Recorder for Chosen {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        if self.settings.excludes_metric(key.name()) { Counter::noop() } else { self.recorder.register_counter(key, metadata) }
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        if self.settings.excludes_metric(key.name()) { Gauge::noop() } else { self.recorder.register_gauge(key, metadata) }
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        if self.settings.excludes_metric(key.name()) { Histogram::noop() } else { self.recorder.register_histogram(key, metadata) }
+    }
+}
+
+/// Starts logging to standard error.
+fn log(settings: &Settings) {
+    let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level.as_str()));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match settings.log_format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+}

@@ -1,0 +1,339 @@
+'use strict';
+// The page asks the API like any client. All that it shows passes through `node` or textContent, so
+// that nothing a job carries is ever read as HTML.
+
+const $ = (id) => document.getElementById(id);
+const KEEP = 180; // Samples per chart: six minutes at one every two seconds.
+const EVERY = 2000;
+
+const node = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === 'class') made.className = value;
+    else if (key === 'click') made.addEventListener('click', value);
+    else made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+};
+
+const cell = (content, kind = '') => node('td', { class: kind }, content instanceof Node ? content : String(content ?? '—'));
+const time = (text) => (text ? new Date(text).toLocaleString() : '—');
+const since = (text) => {
+  if (!text) return '—';
+  const seconds = Math.max(0, Math.round((Date.now() - new Date(text)) / 1000));
+  if (seconds < 120) return `${seconds} s ago`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min ago`;
+  return `${Math.round(seconds / 3600)} h ago`;
+};
+const state = (word) => node('span', { class: `state ${word}` }, word);
+const jobLink = (job) => node('a', { href: `#job/${encodeURIComponent(job.type)}/${encodeURIComponent(job.id)}` }, job.id);
+
+// Talking to the API.
+
+const ask = async (method, path, body) => {
+  const headers = { accept: 'application/json', 'x-requested-with': 'dashboard' };
+  const token = sessionStorage.getItem('token');
+  if (token) headers.authorization = `Bearer ${token}`;
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await answer.text();
+  let value = null;
+  try {
+    value = text ? JSON.parse(text) : null;
+  } catch {
+    throw new Error(`${answer.status}: the answer is not JSON`);
+  }
+  if (answer.ok) return value;
+  if (answer.status === 401) $('token').focus();
+  throw new Error(answer.status === 401 ? 'This server asks for a token with scope read; enter it above.' : (value && value.detail) || answer.statusText);
+};
+
+// What a button met stays until the next button; what a refresh met goes with the next good one.
+const notice = (text, kind) => {
+  if (!text && $('notice').dataset.kind !== kind) return;
+  $('notice').textContent = text;
+  $('notice').dataset.kind = kind;
+  $('notice').hidden = !text;
+};
+
+// Runs what a button does, and says so when it fails.
+const act = async (button, work) => {
+  button.disabled = true;
+  try {
+    await work();
+    notice('', 'action');
+    await refresh();
+  } catch (error) {
+    notice(error.message, 'action');
+  } finally {
+    button.disabled = false;
+  }
+};
+
+const button = (label, work) => {
+  const made = node('button', { type: 'button' }, label);
+  made.addEventListener('click', () => act(made, work));
+  return made;
+};
+
+// Queues, with a chart each of what was seen since the page was opened.
+
+const samples = new Map();
+
+const all = async (path, name) => {
+  const items = [];
+  let cursor = '';
+  do {
+    const page = await ask('GET', `${path}?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    items.push(...page[name]);
+    cursor = page.next_cursor || '';
+  } while (cursor);
+  return items;
+};
+
+const sample = (queue) => {
+  const seen = samples.get(queue.name) || [];
+  const depth = (queue.status.depth || {}).scheduled || 0;
+  seen.push({ depth, admitted: queue.status.running_weight, limit: queue.concurrency });
+  if (seen.length > KEEP) seen.shift();
+  samples.set(queue.name, seen);
+};
+
+const SVG = 'http://www.w3.org/2000/svg';
+const svg = (name, attributes) => {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+};
+
+const line = (values, top, kind) => {
+  const points = values
+    .map((value, index) => [KEEP - values.length + index, value])
+    .filter(([, value]) => value !== null && value !== undefined)
+    .map(([x, value]) => `${x},${(98 - (96 * value) / top).toFixed(1)}`);
+  return svg('polyline', { class: kind, points: points.join(' ') });
+};
+
+const chart = (name) => {
+  const seen = samples.get(name);
+  const last = seen[seen.length - 1];
+  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth and admitted weight of ${name}` });
+  const deepest = Math.max(1, ...seen.map((one) => one.depth));
+  const most = Math.max(1, ...seen.map((one) => Math.max(one.admitted, one.limit || 0)));
+  drawing.append(
+    line(seen.map((one) => one.depth), deepest, 'depth'),
+    line(seen.map((one) => one.limit), most, 'limit'),
+    line(seen.map((one) => one.admitted), most, 'admitted'),
+  );
+  const limit = last.limit === null || last.limit === undefined ? 'unlimited' : `of ${last.limit}`;
+  return node('div', { class: 'chart' },
+    node('h2', {}, name, node('small', {}, `${last.depth} waiting, ${last.admitted} ${limit} admitted`)),
+    drawing,
+    node('div', { class: 'key' },
+      node('span', { class: 'depth-key' }, `waiting (to ${deepest})`), ' · ',
+      node('span', { class: 'admitted-key' }, `admitted weight (to ${most})`), ' · ',
+      node('span', { class: 'limit-key' }, 'limit')));
+};
+
+const queueRow = (queue) => {
+  const { status } = queue;
+  const depth = status.depth || {};
+  const held = Object.entries(status.held || {}).map(([rule, jobs]) => `${rule}: ${jobs}`).join(', ');
+  const path = `/v1/queues/${encodeURIComponent(queue.name)}`;
+  const name = node('span', {}, node('a', { href: `#jobs?queue=${encodeURIComponent(queue.name)}` }, queue.name),
+    queue.paused ? node('span', { class: 'state paused' }, ' paused') : null);
+  return node('tr', {},
+    cell(name), cell(depth.scheduled || 0, 'number'), cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
+    cell(queue.concurrency ?? 'none', 'number'), cell(depth.failed || 0, 'number'), cell(since(status.oldest_due_at)),
+    cell(held || '—'), cell(status.desired_workers, 'number'),
+    cell(queue.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`))));
+};
+
+const showQueues = async () => {
+  const queues = (await all('/v1/queues', 'queues')).filter((queue) => queue.status);
+  queues.forEach(sample);
+  const names = new Set(queues.map((queue) => queue.name));
+  for (const name of samples.keys()) if (!names.has(name)) samples.delete(name);
+  if (view().name !== 'queues') return;
+  $('charts').replaceChildren(...queues.slice(0, 24).map((queue) => chart(queue.name)));
+  $('queues').replaceChildren(...queues.map(queueRow));
+};
+
+// Jobs.
+
+let cursor = '';
+let next = '';
+
+const jobRow = (job) => node('tr', {},
+  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.state)), cell(`${job.attempt}/${job.attempts}`, 'number'),
+  cell(job.priority, 'number'), cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
+
+// What was searched for last; what is being typed is not searched for yet.
+let sought = { id: '', query: new URLSearchParams() };
+
+const readFilter = () => {
+  const form = $('filter').elements;
+  const query = new URLSearchParams();
+  for (const name of ['type', 'queue', 'state']) if (form[name].value.trim()) query.set(name, form[name].value.trim());
+  const [name, ...rest] = form.attribute.value.split('=');
+  if (name.trim() && rest.length) query.set(`attribute.${name.trim()}`, rest.join('=').trim());
+  sought = { id: form.id.value.trim(), query };
+  cursor = '';
+};
+
+const showJobs = async () => {
+  const query = new URLSearchParams(sought.query);
+  query.set('limit', '50');
+  if (cursor) query.set('cursor', cursor);
+  const page = sought.id ? { jobs: [await ask('GET', `/v1/jobs/${encodeURIComponent(sought.id)}`)] } : await ask('GET', `/v1/jobs?${query}`);
+  next = page.next_cursor || '';
+  $('more').disabled = !next;
+  $('first').disabled = !cursor;
+  $('jobs').replaceChildren(...page.jobs.map(jobRow));
+};
+
+// One job.
+
+const fields = (job) => {
+  const list = node('dl');
+  const add = (name, value) => {
+    if (value !== null && value !== undefined && value !== '') list.append(node('dt', {}, name), node('dd', {}, value instanceof Node ? value : String(value)));
+  };
+  add('state', state(job.state));
+  add('type', job.type);
+  add('queue', job.queue);
+  add('attempt', `${job.attempt} of ${job.attempts}`);
+  add('priority', job.priority);
+  add('weight', job.critical ? `${job.weight}, critical` : job.weight);
+  add('created', time(job.created_at));
+  for (const [name, at] of [['due', job.run_at], ['started', job.started_at], ['ended', job.ended_at], ['expires', job.expires_at], ['deadline', job.deadline_at]]) {
+    if (at) add(name, time(at));
+  }
+  if (job.running) {
+    add('worker', job.running.worker);
+    add('lease until', time(job.running.lease_expires_at));
+    if (job.running.progress) add('progress', `${job.running.progress.percent} % ${job.running.progress.note || ''}`);
+    if (job.running.cancel) add('cancel', 'asked for; its worker is told at the next heartbeat');
+  }
+  add('attributes', Object.entries(job.attributes || {}).map(([name, value]) => `${name}=${value}`).join(', '));
+  add('correlation key', job.correlation_key);
+  if (job.replay_of) add('replay of', node('a', { href: `#job/${encodeURIComponent(job.type)}/${encodeURIComponent(job.replay_of)}` }, job.replay_of));
+  if (job.error) add('error', `${job.error.reason}: ${job.error.message || ''}`);
+  return list;
+};
+
+const history = (entries) => node('table', {},
+  node('thead', {}, node('tr', {}, ...['Attempt', 'Started', 'Ended', 'Outcome', 'Error', 'Next'].map((title) => node('th', {}, title)))),
+  node('tbody', {}, ...entries.map((entry) => node('tr', {},
+    cell(entry.attempt, 'number'), cell(time(entry.started_at)), cell(time(entry.ended_at)), cell(state(entry.outcome)),
+    cell(entry.error ? `${entry.error.reason}: ${entry.error.message || ''}` : '—'), cell(time(entry.retry_at))))));
+
+const explained = (why) => {
+  const by = why.held_by ? `${why.held_by.kind}${why.held_by.name ? ` ${why.held_by.name}` : ''}` : 'nothing';
+  return node('div', { class: 'explain' }, node('strong', {}, `Held by ${by}. `), why.reason || '',
+    node('div', { class: 'soft' }, `since ${time(why.since)}; earliest start ${why.earliest_at ? time(why.earliest_at) : 'not known'}`));
+};
+
+const showJob = async (type, id) => {
+  const path = `/v1/jobs/${encodeURIComponent(type)}/${encodeURIComponent(id)}`;
+  const job = await ask('GET', path);
+  const waits = job.state === 'scheduled';
+  const ended = !waits && job.state !== 'running';
+  const why = waits ? await ask('GET', `${path}/explain`).catch(() => null) : null;
+  const actions = node('div', { class: 'actions' });
+  if (!ended) {
+    actions.append(button('Cancel', () => ask('DELETE', path)));
+    if (job.state === 'running') actions.append(button('Cancel at once', () => ask('DELETE', `${path}?force=true`)));
+  }
+  if (!waits) {
+    actions.append(button('Replay', async () => {
+      const again = await ask('POST', `${path}/replay`);
+      location.hash = `#job/${encodeURIComponent(again.type)}/${encodeURIComponent(again.id)}`;
+    }));
+  }
+  const shown = (value) => node('pre', {}, JSON.stringify(value, null, 2));
+  if (view().name !== 'job' || view().id !== id) return;
+  $('view-job').replaceChildren(
+    ...[
+      node('h2', {}, `Job ${job.id}`), actions, why ? explained(why) : null, node('h2', {}, 'What it is'), fields(job),
+      node('h2', {}, 'History'), job.history.length ? history(job.history) : node('p', { class: 'soft' }, 'No attempt has ended yet.'),
+      node('h2', {}, 'Data'), shown(job.data), job.result === null ? null : node('h2', {}, 'Result'), job.result === null ? null : shown(job.result),
+    ].filter(Boolean));
+};
+
+// Workers.
+
+const showWorkers = async () => {
+  const workers = await all('/v1/workers', 'workers');
+  $('workers').replaceChildren(...workers.map((worker) => node('tr', {},
+    cell(worker.name), cell(worker.running, 'number'), cell(worker.capacity ?? '—', 'number'), cell(since(worker.seen_at)),
+    cell(worker.draining ? state('paused') : 'working'))));
+};
+
+// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #workers.
+
+const view = () => {
+  const [path, query] = location.hash.slice(1).split('?');
+  const [name, type, id] = path.split('/').map(decodeURIComponent);
+  return { name: name || 'queues', type, id, query: new URLSearchParams(query || '') };
+};
+
+const refresh = async () => {
+  const { name, type, id } = view();
+  try {
+    if (name === 'job') await showJob(type, id);
+    else if (name === 'jobs') await showJobs();
+    else if (name === 'workers') await showWorkers();
+    await showQueues();
+    $('health').textContent = 'live';
+    $('health').className = 'ok';
+    notice('', 'refresh');
+  } catch (error) {
+    $('health').textContent = 'no answer';
+    $('health').className = 'failed';
+    notice(error.message, 'refresh');
+  }
+};
+
+const route = () => {
+  const { name, query } = view();
+  for (const one of ['queues', 'jobs', 'job', 'workers']) $(`view-${one}`).hidden = one !== name;
+  for (const link of document.querySelectorAll('nav a')) {
+    if (link.hash === `#${name === 'job' ? 'jobs' : name}`) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  for (const [field, value] of query) if ($('filter').elements[field]) $('filter').elements[field].value = value;
+  if (name === 'jobs') readFilter();
+  if (name === 'job') $('view-job').replaceChildren();
+  refresh();
+};
+
+$('login').addEventListener('submit', (event) => {
+  event.preventDefault();
+  sessionStorage.setItem('token', $('token').value.trim());
+  $('token').value = '';
+  refresh();
+});
+$('filter').addEventListener('submit', (event) => {
+  event.preventDefault();
+  readFilter();
+  refresh();
+});
+$('more').addEventListener('click', () => {
+  cursor = next;
+  refresh();
+});
+$('first').addEventListener('click', () => {
+  cursor = '';
+  refresh();
+});
+addEventListener('hashchange', route);
+
+// One round after another, never two at once, and none while nobody looks.
+const live = async () => {
+  if (!document.hidden) await refresh();
+  setTimeout(live, EVERY);
+};
+route();
+setTimeout(live, EVERY);

@@ -1,0 +1,168 @@
+//! What a store keeps comes back as it was: in MessagePack without field names, where a skipped field would shift the rest.
+
+use proptest::prelude::*;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::spec;
+use crate::{
+    job::{
+        Encoding, Life, Spec, State, Token, Value,
+        life::{Entry, Failure, Outcome, Progress, Reason, ResultBody, Revision, Running, Version, Waiting},
+        retry::{Backoff, Jitter, Retry},
+        spec::KeepResult,
+    },
+    queue::{
+        Grant, Head, Rule,
+        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch},
+        order::Position,
+    },
+    time::{Seconds, Timestamp},
+};
+
+fn comes_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    let packed = rmp_serde::to_vec(&(value, "end")).unwrap();
+    let (back, end): (T, String) = rmp_serde::from_slice(&packed).unwrap();
+    assert_eq!((&back, end.as_str()), (value, "end"));
+}
+
+fn full_spec() -> Spec {
+    Spec {
+        priority: -5,
+        weight: u32::MAX,
+        critical: true,
+        expires_at: Some(Timestamp::MAX),
+        deadline_at: Some(Timestamp::from_millis(1)),
+        windows: serde_json::from_value(json!([
+            {"from": "22:00", "to": "06:30:15", "days": ["fri", "sat"], "tz": "Europe/Berlin"},
+            {"from": "08:00", "to": "09:00"},
+        ]))
+        .unwrap(),
+        retry: Retry::Exponential(Backoff {
+            base_seconds: Seconds::from_millis(1500),
+            max_seconds: Seconds::new(60),
+            jitter: Jitter::None,
+        }),
+        correlation_key: Some("key".into()),
+        unique: Some(serde_json::from_value(json!({"key": "k", "while": "scheduled", "period_seconds": 1.5})).unwrap()),
+        attributes: [
+            ("region".to_owned(), Value::Text("east".into())),
+            ("n".to_owned(), Value::Number(3.into())),
+            ("half".to_owned(), serde_json::from_value(json!(0.5)).unwrap()),
+        ]
+        .into(),
+        keep_result: KeepResult::Once,
+        callback_url: "https://example.org/done?x=1".parse().ok(),
+        headers: [("x-key".to_owned(), "v".to_owned())].into(),
+        replay_of: "old.1".parse().ok(),
+        partition: "tenant".into(),
+        request_digest: [7; 16],
+        ..spec()
+    }
+}
+
+fn life(state: State) -> Life {
+    let error = Failure { reason: Reason::NotDelivered, message: None, details: Some("{}".into()) };
+    let at = Timestamp::from_millis(17);
+    Life {
+        revision: Revision(9),
+        version: Version(u64::MAX),
+        state,
+        attempt: 3,
+        started_at: Some(at),
+        result: Some(ResultBody {
+            encoding: Encoding::MessagePack,
+            bytes: bytes::Bytes::from_static(&[0xc4, 1, 0]),
+            object: Some(("k".into(), 9)),
+        }),
+        error: Some(error.clone()),
+        history: vec![Entry {
+            attempt: 1,
+            started_at: at,
+            ended_at: at,
+            outcome: Outcome::Failed,
+            error: Some(error),
+            retry_at: None,
+            token: Token(7),
+        }],
+    }
+}
+
+#[test]
+fn a_job_comes_back() {
+    comes_back(&spec());
+    comes_back(&full_spec());
+    comes_back(&Spec { keep_result: KeepResult::For(Seconds::from_millis(1)), unique: None, ..full_spec() });
+    comes_back(&Life::new(Timestamp::EPOCH, Waiting::Due));
+    comes_back(&life(State::Scheduled { run_at: Timestamp::from_millis(-1), waiting: Waiting::Retry }));
+    comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
+    comes_back(&life(State::Running(Running {
+        token: Token(u128::MAX - 1),
+        started_at: Timestamp::EPOCH,
+        lease_until: Timestamp::EPOCH,
+        timeout_at: Timestamp::EPOCH,
+        worker: None,
+        granted: true,
+        cancel: true,
+        progress: Some(Progress { percent: 0.5, note: None }),
+    })));
+}
+
+#[test]
+fn a_head_and_its_batches_come_back() {
+    let mut released = Bits::default();
+    released.set(9);
+    let batch = BatchRef { id: BatchId(4), count: 10, released, check_at: Timestamp::from_millis(5), sent: false, sends: 1 };
+    let look = Position { partition: String::new(), priority: -1, run_at: Timestamp::EPOCH, id: "a".parse().unwrap() };
+    let bucket = Bucket { tokens: 0.1 + 0.2, at: Timestamp::from_millis(3) };
+    let rules = [
+        Rule::Paused,
+        Rule::Concurrency,
+        Rule::TypeConcurrency("mail".parse().unwrap()),
+        Rule::Constraint("c".into(), None),
+        Rule::Constraint("c".into(), Some("east".into())),
+    ];
+    comes_back(&Head::default());
+    comes_back(&Head {
+        version: 3,
+        nonce: u64::MAX,
+        settling_until: None,
+        look: Some(look),
+        turn: Some("t".into()),
+        buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
+        batches: vec![batch],
+        held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
+        ..Head::default()
+    });
+    let grant = Grant {
+        job: "j".parse().unwrap(),
+        version: Version(2),
+        job_type: "mail".parse().unwrap(),
+        priority: i32::MIN,
+        weight: 0,
+        critical: true,
+        attributes: full_spec().attributes,
+    };
+    comes_back(&GrantBatch { id: BatchId(1), for_head: 2, grants: vec![grant] });
+}
+
+proptest! {
+    #[test]
+    fn bits_are_a_set(numbers in prop::collection::vec(0usize..200, 0..50)) {
+        let mut bits = Bits::default();
+        let mut set = std::collections::BTreeSet::new();
+        for n in numbers {
+            prop_assert_eq!(bits.set(n), set.insert(n));
+        }
+        prop_assert_eq!(bits.count(), set.len());
+        prop_assert!((0..300).all(|n| bits.has(n) == set.contains(&n)));
+        comes_back(&bits);
+    }
+
+    #[test]
+    fn values_that_are_equal_have_one_text(whole in -1_000_000i64..1_000_000) {
+        let number = |value: serde_json::Value| serde_json::from_value::<Value>(value).unwrap();
+        prop_assert_eq!(number(json!(whole)).text(), number(json!(whole as f64)).text());
+        prop_assert_ne!(number(json!(whole as f64 + 0.5)).text(), number(json!(whole)).text());
+    }
+}

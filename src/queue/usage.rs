@@ -1,0 +1,123 @@
+//! How much of each limit is in use: a sum over the live grants, never counted on its own.
+
+use std::{
+    borrow::{Borrow, Cow},
+    collections::HashMap,
+    hash::Hash,
+};
+
+use super::{config::Limits, head::Grant, matcher::Subject};
+use crate::job::TypeName;
+
+/// The weight that live grants take, by limit. Derived from the grants; see [`Usage::of`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    weight: u64,
+    live: u64,
+    types: HashMap<TypeName, u64>,
+    /// By constraint and, where it has `per`, by value (else under the empty text).
+    values: HashMap<usize, HashMap<String, u64>>,
+}
+
+impl Usage {
+    /// What `grants` take of `limits`.
+    pub fn of<'a>(limits: &Limits, grants: impl IntoIterator<Item = &'a Grant>) -> Self {
+        let mut usage = Self::default();
+        for grant in grants {
+            usage.add(limits, grant);
+        }
+        usage
+    }
+
+    /// Counts `grant`.
+    pub fn add(&mut self, limits: &Limits, grant: &Grant) {
+        if !grant.critical {
+            let subject = grant.subject();
+            self.take(limits, subject, grant.weight, counting(limits, subject));
+        }
+    }
+
+    /// Counts `grant` no more. It must have been counted under the same limits.
+    pub fn remove(&mut self, limits: &Limits, grant: &Grant) {
+        if grant.critical {
+            return;
+        }
+        let (subject, weight) = (grant.subject(), u64::from(grant.weight));
+        self.weight = self.weight.saturating_sub(weight);
+        self.live = self.live.saturating_sub(1);
+        lower(&mut self.types, subject.job_type.as_str(), weight);
+        for (index, value) in counting(limits, subject) {
+            if let Some(values) = self.values.get_mut(&index) {
+                lower(values, &value, weight);
+                if values.is_empty() {
+                    self.values.remove(&index);
+                }
+            }
+        }
+    }
+
+    /// Counts a job that the constraints `counted` count.
+    pub(super) fn take<'a>(
+        &mut self,
+        limits: &Limits,
+        subject: Subject<'_>,
+        weight: u32,
+        counted: impl IntoIterator<Item = (usize, Cow<'a, str>)>,
+    ) {
+        let weight = u64::from(weight);
+        self.weight += weight;
+        self.live += 1;
+        if weight == 0 {
+            return;
+        }
+        if limits.types.contains_key(subject.job_type) {
+            *self.types.entry(subject.job_type.clone()).or_default() += weight;
+        }
+        for (index, value) in counted {
+            if limits.queue.constraints[index].concurrency.is_some() {
+                *self.values.entry(index).or_default().entry(value.into_owned()).or_default() += weight;
+            }
+        }
+    }
+
+    /// How many jobs are granted, critical ones apart.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// The granted weight.
+    pub fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// What jobs of a type take, if it has a limit.
+    pub(super) fn of_type(&self, job_type: &TypeName) -> u64 {
+        self.types.get(job_type).copied().unwrap_or(0)
+    }
+
+    /// What jobs take of a constraint's concurrency under a value.
+    pub(super) fn of_value(&self, index: usize, value: &str) -> u64 {
+        self.values.get(&index).and_then(|values| values.get(value)).copied().unwrap_or(0)
+    }
+}
+
+/// Lowers a count, and forgets it at zero.
+fn lower<K: Borrow<str> + Eq + Hash>(counts: &mut HashMap<K, u64>, key: &str, by: u64) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(by);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// The constraints that count `subject`: each one's index, and the value it is counted under (empty without `per`).
+pub(super) fn counting<'a>(limits: &'a Limits, subject: Subject<'a>) -> impl Iterator<Item = (usize, Cow<'a, str>)> {
+    limits.queue.constraints.iter().enumerate().filter_map(move |(index, constraint)| {
+        let value = match &constraint.per {
+            None => Cow::Borrowed(""),
+            Some(name) => subject.attributes.get(name)?.as_text(),
+        };
+        constraint.matcher.matches(subject).then_some((index, value))
+    })
+}

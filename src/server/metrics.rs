@@ -1,0 +1,78 @@
+//! What the server measures. Names and labels are listed in `docs/OPERATIONS.md`.
+//!
+//! Nothing here costs a write or a lock on the way of a job: counters are summed per round, and depths
+//! are read now and then.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use metrics::{counter, gauge, histogram};
+
+use super::bulk::state_word;
+use crate::{
+    engine::{Ticked, request::Enqueued},
+    job::{Job, QueueName, life},
+    port::job_store::Depth,
+    time::Timestamp,
+};
+
+/// The upper bounds, in seconds, of the buckets of every histogram.
+pub const BUCKETS: [f64; 15] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
+
+/// Jobs were accepted.
+pub(super) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for enqueued in jobs.filter(|enqueued| enqueued.new) {
+        *counts.entry((enqueued.job.spec.queue.as_str(), enqueued.job.spec.job_type.as_str())).or_default() += 1;
+    }
+    for ((queue, job_type), count) in counts {
+        counter!("tidegate_enqueued_total", "queue" => queue.to_owned(), "type" => job_type.to_owned()).increment(count);
+    }
+}
+
+/// A round was taken: what it claimed, and what its reports settled.
+pub(super) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Duration) {
+    let queue = queue.as_str();
+    histogram!("tidegate_round_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
+    if !ticked.claimed.is_empty() {
+        counter!("tidegate_claimed_total", "queue" => queue.to_owned()).increment(ticked.claimed.len() as u64);
+        let lateness = histogram!("tidegate_lateness_seconds", "queue" => queue.to_owned());
+        for claimed in &ticked.claimed {
+            lateness.record(now.since(claimed.run_at).as_secs_f64());
+        }
+    }
+    let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for job in ticked.reports.iter().flatten() {
+        let Some(entry) = job.life.history.last() else { continue };
+        let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
+        histogram!("tidegate_run_seconds", "queue" => queue.to_owned()).record(entry.ended_at.since(entry.started_at).as_secs_f64());
+    }
+    for ((job_type, outcome), count) in attempts {
+        counter!("tidegate_attempts_total", "queue" => queue.to_owned(), "type" => job_type.to_owned(), "outcome" => outcome)
+            .increment(count);
+    }
+}
+
+/// What a queue's grants weigh and what its rules held in the latest round.
+pub(super) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
+    gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
+    gauge!("tidegate_held", "queue" => queue.to_string()).set(held.values().sum::<u64>() as f64);
+}
+
+/// A job ended.
+pub(super) fn ended(job: &Job) {
+    let state = life::word(&job.life.state);
+    counter!("tidegate_ended_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
+        .increment(1);
+}
+
+/// How many jobs there are.
+pub(super) fn depth(depths: &[Depth]) {
+    let mut sums: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for depth in depths {
+        *sums.entry((depth.queue.as_str(), state_word(depth.state))).or_default() += depth.jobs;
+    }
+    for ((queue, state), jobs) in sums {
+        gauge!("tidegate_jobs", "queue" => queue.to_owned(), "state" => state).set(jobs as f64);
+    }
+}

@@ -1,0 +1,96 @@
+//! The documents say what is so: their links lead somewhere, and what can be taken from the code is.
+
+use std::{fs, net::TcpListener, path::Path, process::Command};
+
+use tidegate::settings;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every document, with its path from the root.
+fn documents() -> Vec<(String, String)> {
+    let mut paths = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
+    for dir in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        paths.extend(entries.filter(|name| name.ends_with(".md")).map(|name| format!("{dir}/{name}")));
+    }
+    paths.into_iter().map(|path| (fs::read_to_string(root().join(&path)).unwrap(), path)).map(|(text, path)| (path, text)).collect()
+}
+
+#[test]
+fn every_link_and_every_path_leads_somewhere() {
+    let mut dead = Vec::new();
+    for (path, text) in documents() {
+        let dir = root().join(&path);
+        let dir = dir.parent().unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            let file = link.split('#').next().unwrap();
+            if !link.contains("://") && !file.is_empty() && !dir.join(file).exists() {
+                dead.push(format!("{path}: the link {link}"));
+            }
+        }
+        for name in text.split('`').skip(1).step_by(2) {
+            let file = ["src/", "tests/", "docs/", "examples/", "benches/"].iter().any(|start| name.starts_with(start));
+            let plain = name.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
+            if file && plain && !root().join(name).exists() {
+                dead.push(format!("{path}: `{name}`"));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
+fn every_decision_is_linked_from_the_architecture() {
+    let architecture = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    for (path, text) in documents() {
+        let Some(name) = path.strip_prefix("docs/decisions/") else { continue };
+        assert!(architecture.contains(&format!("(decisions/{name})")), "{name}");
+        for part in ["\n## Context\n", "\n## Choice\n", "\n## Consequences\n"] {
+            assert!(text.contains(part), "{name} has no {}", part.trim());
+        }
+    }
+}
+
+#[test]
+fn the_table_of_settings_is_the_code_s() {
+    let path = root().join("docs/OPERATIONS.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- settings: written by the test `the_table_of_settings_is_the_code_s` -->\n", "<!-- end of settings -->");
+    let (before, rest) = text.split_once(start).unwrap();
+    let (table, after) = rest.split_once(end).unwrap();
+    let wanted = settings::reference_table();
+    if table != wanted && std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, format!("{before}{start}{wanted}{end}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(table, wanted, "run this test with UPDATE_EXPECT=1 to write the table anew");
+}
+
+/// The README's session, run as printed but for the port and for where the program is.
+#[test]
+fn the_session_in_the_readme_runs_as_printed() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, session) = readme.split_once("\n## By hand\n").unwrap();
+    let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
+    let session = session.replace("$PWD/target/release", program.to_str().unwrap()).replace(":8080", &format!(":{port}"));
+    assert!(session.contains(program.to_str().unwrap()) && session.contains(&port.to_string()), "{session}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let ran = Command::new("bash")
+        .args(["-c", &format!("set -eu; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{session}")])
+        .env("TIDEGATE_LISTEN", format!("127.0.0.1:{port}"))
+        .env("TIDEGATE_URL", format!("http://127.0.0.1:{port}"))
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{:?}\n{out}\n{err}", ran.status);
+    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
+}

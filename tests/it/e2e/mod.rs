@@ -1,0 +1,10 @@
+//! The built binary over a real socket: what its users see, row by row.
+//!
+//! Every test starts a server of its own on a free port and an empty directory, so that all can run at
+//! once; nothing waits for a span, everything for a condition.
+
+mod serve;
+mod target;
+
+mod input;
+mod routes;

@@ -1,0 +1,190 @@
+//! Every route, in both encodings, and the document that lists them.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::serve::{Answer, Api, Tidegate};
+
+/// A client that speaks one encoding and notes which routes it has seen answer as they should.
+struct Tour<'a> {
+    api: &'a Api,
+    media: &'static str,
+    seen: BTreeSet<String>,
+}
+
+impl Tour<'_> {
+    /// Asks `route` with its parameters filled in from `names`, in order; a body that is null is not sent.
+    async fn ask(&mut self, method: Method, route: &str, names: &[&str], body: Value, status: u16) -> Value {
+        let mut path = route.to_owned();
+        let mut names = names.iter();
+        while let Some((before, after)) = path.split_once('{') {
+            path = before.to_owned() + names.next().unwrap() + after.split_once('}').unwrap().1;
+        }
+        path.extend(names.copied());
+        let headers = [("content-type", self.media), ("accept", self.media)];
+        let bytes = match body {
+            Value::Null => Vec::new(),
+            body if self.media.ends_with("json") => body.to_string().into_bytes(),
+            body => rmp_serde::to_vec(&body).unwrap(),
+        };
+        let answer: Answer = self.api.send(method.clone(), &path, &headers, bytes).await;
+        let value = answer.is(status);
+        if status != 204 {
+            assert_eq!(answer.header("content-type"), Some(self.media), "{method} {path}");
+        }
+        assert!(answer.header("x-request-id").is_some());
+        self.seen.insert(format!("{} {route}", method.as_str().to_lowercase()));
+        value
+    }
+
+    async fn whole(&mut self) {
+        use reqwest::Method as M;
+        let (none, tag) = (Value::Null, if self.media.ends_with("json") { "j" } else { "m" });
+        let (queue, kind, idle) = (&*format!("q-{tag}"), &*format!("t-{tag}"), &*format!("idle-{tag}"));
+
+        for (route, field) in [("/healthz", "status"), ("/readyz", "status")] {
+            assert_eq!(self.ask(M::GET, route, &[], none.clone(), 200).await[field], "ok");
+        }
+
+        let queues = "/v1/queues/{queue}";
+        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await["concurrency"], 4);
+        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"], 2);
+        assert_eq!(self.ask(M::PATCH, queues, &[queue], json!({"order": "priority"}), 200).await["concurrency"], 5);
+        assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/pause", &[queue], none.clone(), 200).await["paused"], true);
+        assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/resume", &[queue], none.clone(), 200).await["paused"], false);
+        assert_eq!(self.ask(M::GET, queues, &[queue], none.clone(), 200).await["status"]["running_weight"], 0);
+        let listed = self.ask(M::GET, "/v1/queues", &[], none.clone(), 200).await;
+        assert!(listed["queues"].as_array().unwrap().iter().any(|listed| listed["name"] == queue));
+
+        let types = "/v1/job-types/{type}";
+        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["version"], 1);
+        assert_eq!(self.ask(M::PUT, types, &[idle], json!({}), 201).await["queue"], "default");
+        assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"attempts": 7}), 200).await["queue"], queue);
+        assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["attempts"], 7);
+        let listed = self.ask(M::GET, "/v1/job-types", &[], none.clone(), 200).await;
+        assert!(listed["job_types"].as_array().unwrap().iter().any(|listed| listed["name"] == kind));
+        self.ask(M::DELETE, types, &[idle], none.clone(), 204).await;
+
+        let job = self.ask(M::POST, "/v1/jobs", &[], json!({"type": kind, "data": {"n": [1, 2.5, "x", null, true]}}), 201).await;
+        assert_eq!((&job["state"], &job["data"]["n"][1], &job["queue"]), (&json!("scheduled"), &json!(2.5), &json!(queue)));
+        let first = job["id"].as_str().unwrap().to_owned();
+        let own = &*format!("own-{tag}");
+        let one = "/v1/jobs/{type}/{id}";
+        let later = json!({"data": 1, "delay_seconds": 600});
+        self.ask(M::PUT, one, &[kind, own], later.clone(), 201).await;
+        self.ask(M::PUT, one, &[kind, own], later, 200).await;
+        let batch =
+            self.ask(M::POST, "/v1/jobs/batch", &[], json!({"jobs": [{"type": kind, "data": 1}, {"type": "no", "data": 1}]}), 200).await;
+        assert_eq!((&batch["results"][0]["status"], &batch["results"][1]["status"]), (&json!(201), &json!(404)));
+        let second = batch["results"][0]["job"]["id"].as_str().unwrap().to_owned();
+        assert_eq!(self.ask(M::GET, one, &[kind, own], none.clone(), 200).await["id"], own);
+        assert_eq!(self.ask(M::GET, "/v1/jobs/{id}", &[own], none.clone(), 200).await["type"], kind);
+        assert_eq!(self.ask(M::PATCH, one, &[kind, own], json!({"priority": 3}), 200).await["priority"], 3);
+        let explained = self.ask(M::GET, "/v1/jobs/{type}/{id}/explain", &[kind, own], none.clone(), 200).await;
+        assert_eq!(explained["held_by"]["kind"], "due_time");
+        assert_eq!(self.ask(M::DELETE, one, &[kind, own], none.clone(), 200).await["state"], "cancelled");
+        let replayed = self.ask(M::POST, "/v1/jobs/{type}/{id}/replay", &[kind, own], none.clone(), 201).await;
+        assert_eq!((&replayed["replay_of"], &replayed["priority"]), (&json!(own), &json!(3)));
+        let listed = self.ask(M::GET, "/v1/jobs", &["?type=", kind], none.clone(), 200).await;
+        assert_eq!(listed["jobs"].as_array().unwrap().len(), 4);
+
+        let worker = &*format!("w-{tag}");
+        assert_eq!(self.ask(M::PUT, "/v1/workers/{worker}", &[worker], json!({"capacity": 3}), 200).await["capacity"], 3);
+        let asked = json!({"types": [kind], "max": 10, "wait_seconds": 20, "worker": worker});
+        let mut leased = Vec::new();
+        while leased.len() < 3 {
+            let answer = self.ask(M::POST, "/v1/leases", &[], asked.clone(), 200).await;
+            leased.extend(answer["leases"].as_array().unwrap().clone());
+        }
+        assert_eq!(self.ask(M::POST, "/v1/workers/{worker}/drain", &[worker], none.clone(), 200).await["draining"], true);
+        assert_eq!(self.ask(M::POST, "/v1/workers/{worker}/undrain", &[worker], none.clone(), 200).await["draining"], false);
+        let listed = self.ask(M::GET, "/v1/workers", &[], none.clone(), 200).await;
+        assert!(listed["workers"].as_array().unwrap().iter().any(|listed| listed["name"] == worker && listed["running"] == 3), "{listed}");
+        self.ask(M::DELETE, "/v1/workers/{worker}", &[worker], none.clone(), 204).await;
+        let beat = json!({"attempt": 1, "progress": 40, "note": "halfway"});
+        assert_eq!(self.ask(M::POST, "/v1/jobs/{type}/{id}/heartbeat", &[kind, &first], beat, 200).await["cancel"], false);
+        let done = json!({"attempt": 1, "status": "succeeded", "result": {"sum": 3}});
+        assert_eq!(self.ask(M::POST, one, &[kind, &first], done, 200).await["state"], "succeeded");
+        assert_eq!(self.ask(M::GET, "/v1/jobs/{type}/{id}/result", &[kind, &first, "?wait=5"], none.clone(), 200).await, json!({"sum": 3}));
+        let failed = json!({"attempt": 1, "status": "failed", "retryable": false, "error": {"code": 7}, "message": "no"});
+        let failed = self.ask(M::POST, one, &[kind, &second], failed, 200).await;
+        assert_eq!((&failed["state"], &failed["error"]["details"]), (&json!("failed"), &json!({"code": 7})));
+
+        for (route, filter) in [
+            ("/v1/jobs/replay", json!({"type": kind, "state": "failed"})),
+            ("/v1/jobs/cancel", json!({"type": kind, "state": ["scheduled"]})),
+        ] {
+            let operation = self.ask(M::POST, route, &[], json!({"filter": filter}), 202).await["operation"].clone();
+            self.ask(M::GET, "/v1/operations/{id}", &[operation["id"].as_str().unwrap()], none.clone(), 200).await;
+        }
+        self.ask(M::POST, "/v1/queues/{queue}/purge", &[queue], none.clone(), 202).await;
+        let spare = &*format!("spare-{tag}");
+        self.ask(M::PUT, queues, &[spare], json!({}), 201).await;
+        self.ask(M::DELETE, queues, &[spare], none.clone(), 204).await;
+    }
+
+    /// The routes of tokens, which close the server to whoever has none.
+    async fn tokens(&mut self) {
+        let minted = self.ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201).await;
+        let (id, token) = (minted["id"].as_str().unwrap(), minted["token"].as_str().unwrap());
+        let admin = self.api.with_token(token);
+        let mut known = Tour { api: &admin, media: self.media, seen: BTreeSet::new() };
+        let listed = known.ask(Method::GET, "/v1/tokens", &[], Value::Null, 200).await;
+        assert!(listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops", "{listed}");
+        known.ask(Method::DELETE, "/v1/tokens/{id}", &[id], Value::Null, 204).await;
+        self.seen.append(&mut known.seen);
+    }
+}
+
+#[tokio::test]
+async fn every_route_speaks_both_encodings_and_is_in_the_document() {
+    let tide = Tidegate::start().await;
+    let document = tide.get("/openapi.json").await.is(200);
+    assert_eq!(document["openapi"], "3.1.0");
+    let routes: BTreeSet<String> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, operations)| operations.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .filter(|route| !["get /metrics", "get /openapi.json"].contains(&route.as_str()))
+        .collect();
+    assert!(document["webhooks"]["delivery"].is_object() && document["webhooks"]["ended"].is_object());
+    for media in ["application/json", "application/msgpack"] {
+        let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
+        tour.whole().await;
+        tour.tokens().await;
+        assert_eq!(tour.seen, routes, "{media}: what the document lists and what was asked differ");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_text_for_prometheus() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    tide.enqueue_a("t").await;
+    let metrics = tide.get("/metrics").await;
+    let text = String::from_utf8(metrics.body.clone()).unwrap();
+    assert_eq!(metrics.status, 200);
+    for name in ["tidegate_http_requests_total", "tidegate_enqueued_total{queue=\"default\",type=\"t\"} 1"] {
+        assert!(text.contains(name), "{name} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_route_is_a_problem_too() {
+    let tide = Tidegate::start().await;
+    tide.get("/v2/jobs").await.problem(404, "route_not_found");
+    let wrong = tide.post("/healthz", json!({})).await;
+    wrong.problem(405, "method_not_allowed");
+    assert_eq!(wrong.header("allow").map(|allow| allow.contains("GET")), Some(true));
+    tide.send(Method::POST, "/v1/jobs", &[("content-type", "text/csv")], "a,b").await.problem(415, "unsupported_media_type");
+    tide.send(Method::GET, "/v1/jobs", &[("accept", "text/csv")], "").await.problem(406, "not_acceptable");
+    tide.send(Method::POST, "/v1/jobs", &[("sec-fetch-site", "cross-site")], "{}").await.problem(403, "cross_site");
+    let packed = tide.send(Method::GET, "/v1/jobs/none", &[("accept", "application/msgpack")], "").await;
+    packed.problem(404, "job_not_found");
+    assert_eq!(packed.header("content-type"), Some("application/problem+msgpack"));
+    let own = tide.send(Method::GET, "/healthz", &[("x-request-id", "mine-7")], "").await;
+    assert_eq!(own.header("x-request-id"), Some("mine-7"));
+}

@@ -1,0 +1,94 @@
+//! A push target: a local HTTP server that answers as a test says and remembers what came.
+
+use std::{future::Future, sync::Arc};
+
+use axum::{Router, body::Bytes, extract::Request, http::HeaderMap, response::IntoResponse};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::serve::eventually;
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which, from 1.
+    pub number: usize,
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Call {
+    /// Its body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A server that is called; gone when this is dropped.
+pub struct Target {
+    pub url: String,
+    calls: Arc<Mutex<Vec<Call>>>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Target {
+    /// A target that answers each call by `answer`.
+    pub async fn start<R, F>(answer: impl Fn(Call) -> F + Clone + Send + Sync + 'static) -> Self
+    where
+        R: IntoResponse + 'static,
+        F: Future<Output = R> + Send + 'static,
+    {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/work", listener.local_addr().unwrap());
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+        let seen = Arc::clone(&calls);
+        let router = Router::new().fallback(move |request: Request| {
+            let (seen, answer) = (Arc::clone(&seen), answer.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+                let call = {
+                    let mut seen = seen.lock();
+                    let path = parts.uri.path_and_query().unwrap().to_string();
+                    let call = Call { number: seen.len() + 1, path, headers: parts.headers, body };
+                    seen.push(call.clone());
+                    call
+                };
+                answer(call).await.into_response()
+            }
+        });
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, calls, serving }
+    }
+
+    /// Every call so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().clone()
+    }
+
+    /// The `number`th call, waited for.
+    pub async fn call(&self, number: usize) -> Call {
+        eventually("the target is called", || {
+            let call = self.calls.lock().get(number - 1).cloned();
+            async { call }
+        })
+        .await
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// A URL at which nobody listens.
+pub fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}/", listener.local_addr().unwrap())
+}
