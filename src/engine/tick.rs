@@ -461,7 +461,8 @@ impl Engine {
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
             let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
-            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+            let rules = old.into_iter().chain(new).take(HELD);
+            rules.map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
         } else {
             head.held.clone()
         };
