@@ -36,8 +36,9 @@ pub(super) enum Message {
     Left(JobId, Version),
     /// What became of attempts.
     Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
-    /// An attempt that this process made is over, or (no report) goes on elsewhere.
-    Done(Lane, Option<Report>),
+    /// An attempt that this process made is over, or (no report) goes on elsewhere. A stop waits until what makes it wait is
+    /// dropped, which is when the report is settled.
+    Done(Lane, Option<Report>, Option<mpsc::Sender<()>>),
     /// A worker wants jobs.
     Lease(LeaseCall),
 }
@@ -185,6 +186,7 @@ impl Task {
         let mut reports = Vec::new();
         let mut sources = Vec::new();
         let mut callers: Callers = Vec::new();
+        let mut settling = Vec::new();
         for message in inbox {
             match message {
                 Message::Wake => {}
@@ -194,7 +196,8 @@ impl Task {
                     reports.extend(batch);
                     callers.push((reply, Vec::new()));
                 }
-                Message::Done(lane, report) => {
+                Message::Done(lane, report, busy) => {
+                    settling.extend(busy);
                     if let Some(count) = self.running.get_mut(&lane) {
                         *count = count.saturating_sub(1);
                     }
@@ -347,8 +350,7 @@ impl Task {
                     None => None,
                 },
             };
-            let _ = sender.send(Message::Done(lane, report));
-            drop(busy);
+            let _ = sender.send(Message::Done(lane, report, busy));
         });
     }
 
