@@ -36,8 +36,9 @@ pub(super) enum Message {
     Left(JobId, Version),
     /// What became of attempts.
     Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
-    /// An attempt that this process made is over, or (no report) goes on elsewhere.
-    Done(Lane, Option<Report>),
+    /// An attempt that this process made is over, or (no report) goes on elsewhere. A stop waits until what makes it wait is
+    /// dropped, which is when the report is settled.
+    Done(Lane, Option<Report>, Option<mpsc::Sender<()>>),
     /// A worker wants jobs.
     Lease(LeaseCall),
 }
@@ -189,6 +190,7 @@ impl Task {
         let mut reports = Vec::new();
         let mut sources = Vec::new();
         let mut callers: Callers = Vec::new();
+        let mut settling = Vec::new();
         for message in inbox {
             match message {
                 Message::Wake => {}
@@ -198,7 +200,8 @@ impl Task {
                     reports.extend(batch);
                     callers.push((reply, Vec::new()));
                 }
-                Message::Done(lane, report) => {
+                Message::Done(lane, report, busy) => {
+                    settling.extend(busy);
                     if let Some(count) = self.running.get_mut(&lane) {
                         *count = count.saturating_sub(1);
                     }
@@ -351,8 +354,7 @@ impl Task {
                     None => None,
                 },
             };
-            let _ = sender.send(Message::Done(lane, report));
-            drop(busy);
+            let _ = sender.send(Message::Done(lane, report, busy));
         });
     }
 

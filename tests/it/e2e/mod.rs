@@ -6,11 +6,14 @@
 mod serve;
 mod target;
 
+mod access;
 mod crash;
 mod input;
 mod jobs;
+mod lifecycle;
 mod live;
 mod order;
 mod pull;
 mod push;
 mod routes;
+mod trouble;
