@@ -7,7 +7,10 @@ use tidegate::{
         Hand, Round,
         request::{Explanation, JobPatch, NewJob},
     },
-    job::{Job, retry::{Backoff, Jitter, Retry}},
+    job::{
+        Job,
+        retry::{Backoff, Jitter, Retry},
+    },
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Rate},
@@ -50,7 +53,11 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
         let opening = place.now() + Duration::from_hours(8);
         assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
         place.clock.set(opening);
-        place.engine.patch(&job.id, None, JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() }, None).await.unwrap();
+        place
+            .engine
+            .patch(&job.id, None, JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() }, None)
+            .await
+            .unwrap();
         assert!(place.lease(1).await.is_empty());
         assert_eq!(held(&place, &job).await, ("window", None, Some(opening + Duration::from_hours(2))));
     }

@@ -15,7 +15,13 @@ use tidegate::{
 use super::place::{Place, ask, everywhere, of_type, with, work};
 
 fn per_tenant(concurrency: u32) -> Constraint {
-    Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(concurrency), rate: None }
+    Constraint {
+        name: "tenant".into(),
+        matcher: Matcher::default(),
+        per: Some("tenant".into()),
+        concurrency: Some(concurrency),
+        rate: None,
+    }
 }
 
 async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constraint>) {

@@ -10,7 +10,10 @@ use std::{
 
 use tidegate::{
     adapter::sqlite::SqliteStore,
-    engine::{Hand, Memory, Round, request::{JobPatch, Verdict}},
+    engine::{
+        Hand, Memory, Round,
+        request::{JobPatch, Verdict},
+    },
     job::{Outcome, State, life::Reason},
     queue::{QueueConfig, TypeConfig, config::Delivery},
 };
@@ -96,7 +99,12 @@ async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
             assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
             assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
             let work = place.send(1).await;
-            let work = if work.is_empty() { place.wait(7); place.send(1).await } else { work };
+            let work = if work.is_empty() {
+                place.wait(7);
+                place.send(1).await
+            } else {
+                work
+            };
             let claimed = place.engine.claim(&work, None).await.unwrap();
             assert_eq!(claimed[0].as_ref().expect("the grant stands").life.attempt, 1);
         }

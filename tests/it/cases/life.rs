@@ -147,7 +147,8 @@ async fn the_end_of_a_job_is_told_once_however_it_ends() {
     for mut place in everywhere() {
         place.with_limit(10).await;
         let told = || NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), attempts: Some(2), ..work() };
-        let jobs = place.enqueue_many([told(), told(), told(), NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() }, work()]).await;
+        let jobs =
+            place.enqueue_many([told(), told(), told(), NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() }, work()]).await;
         place.engine.cancel(&jobs[1].id, None, false).await.unwrap();
         let running = place.lease(2).await;
         place.succeed(&running[..1]).await;
@@ -163,7 +164,9 @@ async fn the_end_of_a_job_is_told_once_however_it_ends() {
         let callbacks = callbacks(&place).await;
         let mut about: Vec<String> = callbacks
             .iter()
-            .map(|job| serde_json::from_slice::<serde_json::Value>(&job.data.inline().unwrap().bytes).unwrap()["id"].as_str().unwrap().into())
+            .map(|job| {
+                serde_json::from_slice::<serde_json::Value>(&job.data.inline().unwrap().bytes).unwrap()["id"].as_str().unwrap().into()
+            })
             .collect();
         about.sort_unstable();
         let mut expected: Vec<String> = jobs[..4].iter().map(|job| job.id.to_string()).collect();

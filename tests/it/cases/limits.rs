@@ -108,8 +108,13 @@ fn by_tenant(jobs: &[Job]) -> BTreeMap<String, usize> {
 async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
     for mut place in everywhere() {
         let rate = Rate { count: 5, per_seconds: Seconds::new(1), burst: Some(10) };
-        let constraint =
-            Constraint { name: "calls".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: None, rate: Some(rate) };
+        let constraint = Constraint {
+            name: "calls".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: None,
+            rate: Some(rate),
+        };
         place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
@@ -182,8 +187,13 @@ async fn head_bytes(place: &Place) -> usize {
 #[tokio::test]
 async fn the_head_is_small_whatever_runs() {
     for mut place in everywhere() {
-        let tenant =
-            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1000), rate: None };
+        let tenant = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(1000),
+            rate: None,
+        };
         place.set_queue(QueueConfig { concurrency: Some(10_000), constraints: vec![tenant], ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() }).await;
         let mut running: Vec<Job> = Vec::new();
