@@ -91,6 +91,7 @@ async fn tokens_are_listed_without_secrets_and_revoked_at_once_and_survive_a_res
     assert!(listed.contains("reader") && !listed.contains(&reader), "{listed}");
     let refused = tide.cli_as(Some(&reader), &["token", "list"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("no scope admin"), "{refused:?}");
     let tide = tide.stop().await.start().await;
     tide.get("/v1/jobs").await.problem(401, "unauthorized");
     tide.with_token(&reader).get("/v1/jobs").await.is(200);

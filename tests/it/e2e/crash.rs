@@ -164,7 +164,9 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
             let told = books.insist(Method::POST, &format!("/v1/jobs/{kind}/{id}"), &without_until(&report)).await;
             judge(&books, id, &report, told.status.into());
         }
-        reports.iter_mut().for_each(|report| *report = without_until(report));
+        for report in &mut reports {
+            *report = without_until(report);
+        }
     }
 }
 
@@ -271,7 +273,7 @@ async fn a_server_killed_at_any_instant_loses_nothing_and_keeps_its_limits() {
 
     let faults = std::mem::take(&mut *books.faults.lock());
     assert!(faults.is_empty(), "{faults:#?}");
-    let held = books.held.lock();
+    let held = std::mem::take(&mut *books.held.lock());
     for queue in ["pulled", "pushed"] {
         let most = most_at_once(&held, queue);
         assert!((1..=LIMIT).contains(&most), "{most} ran at once in {queue}");

@@ -92,7 +92,7 @@ async fn a_file_that_cannot_be_used_stops_the_start_with_what_to_do() {
         fs::create_dir_all(setup.data()).unwrap();
         Connection::open(setup.data().join("tidegate.db")).unwrap().execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
     };
-    let cases: [(&dyn Fn(&Setup), &str); 2] = [(&damaged, "restore it from a backup"), (&foreign, "is a database of another program")];
+    let cases = [(damaged as fn(&Setup), "restore it from a backup"), (foreign, "is a database of another program")];
     for (spoil, wanted) in cases {
         let setup = Setup::new();
         spoil(&setup);
@@ -138,17 +138,17 @@ async fn flags_win_over_the_environment_and_that_over_the_file() {
     }
     let secret = [("TIDEGATE_DEFAULT_TARGET__URL", "http://127.0.0.1:1/"), ("TIDEGATE_DEFAULT_TARGET__SIGNING_SECRET", "hush-hush")];
     assert!(!printed(&secret, &[]).1.contains("hush-hush"));
-    let wrong: &[(&[(&str, &str)], &str)] = &[
-        (&[("TIDEGATE_PUSH_SLOTS", "0")], "push_slots"),
-        (&[("TIDEGATE_PUSH_SLOTS", "many")], "push_slots"),
-        (&[("TIDEGATE_LISTEN", "nowhere")], "listen"),
-        (&[("TIDEGATE_SHUTDOWN_SECONDS", "-1")], "shutdown_seconds"),
-        (&[("TIDEGATE_LOG_LEVEL", "loud")], "log_level"),
-        (&[("TIDEGATE_PUBLIC_URL", "ftp://x/")], "public_url"),
-        (&[("TIDEGATE_JWT__ISSUER", "me")], "jwt.jwks_url"),
+    let wrong = [
+        (("TIDEGATE_PUSH_SLOTS", "0"), "push_slots"),
+        (("TIDEGATE_PUSH_SLOTS", "many"), "push_slots"),
+        (("TIDEGATE_LISTEN", "nowhere"), "listen"),
+        (("TIDEGATE_SHUTDOWN_SECONDS", "-1"), "shutdown_seconds"),
+        (("TIDEGATE_LOG_LEVEL", "loud"), "log_level"),
+        (("TIDEGATE_PUBLIC_URL", "ftp://x/"), "public_url"),
+        (("TIDEGATE_JWT__ISSUER", "me"), "jwt.jwks_url"),
     ];
     for (env, setting) in wrong {
-        let (good, said) = printed(env, &[]);
+        let (good, said) = printed(&[env], &[]);
         assert!(!good && said.contains(setting), "{env:?}: {said}");
     }
     fs::write(&file, "push_slotz = 7\n").unwrap();

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate::{
     Server,
     adapter::{
-        http::HttpTarget,
+        http::{Guard, HttpTarget},
         memory::MemoryWorkQueue,
         sqlite::SqliteStore,
         system::{SystemClock, SystemEntropy},
@@ -66,7 +66,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Default::default()).unwrap())).start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).start().await.unwrap();
     let options = ApiOptions {
         auth: Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens)),
         entropy: Arc::new(SystemEntropy),
