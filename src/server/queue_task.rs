@@ -228,20 +228,20 @@ impl Task {
         let now = inner.engine.now();
         let catalog = match inner.engine.catalog().await {
             Ok(catalog) => catalog,
-            Err(error) => return self.failed(inner, error, own, callers, &sources),
+            Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, now) };
         let round = Round { reports, released: self.left.clone(), asks };
         let ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
-            Err(error) => return self.failed(inner, error, own, callers, &sources),
+            Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
         self.left.clear();
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers).await;
+        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers);
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
@@ -287,7 +287,7 @@ impl Task {
     }
 
     /// Answers reports and leases, starts deliveries and handlers.
-    async fn hand_out(
+    fn hand_out(
         &mut self,
         inner: &Arc<Inner>,
         ticked: Ticked,
@@ -383,7 +383,7 @@ impl Task {
     }
 
     /// The store failed: everybody who can ask again is told, and the task tries again soon.
-    fn failed(&mut self, inner: &Inner, error: Error, own: Vec<Unsettled>, callers: Callers, sources: &[Source]) -> Option<Timestamp> {
+    fn failed(&mut self, inner: &Inner, error: &Error, own: Vec<Unsettled>, callers: Callers, sources: &[Source]) -> Timestamp {
         self.unsettled = own;
         tracing::warn!(queue = %self.queue, %error, "a round failed");
         for (reply, _) in callers {
@@ -401,7 +401,7 @@ impl Task {
             }
         }
         self.leases = kept;
-        Some(inner.engine.now() + RECOVER)
+        inner.engine.now() + RECOVER
     }
 
     fn show(&self, inner: &Inner, catalog: &Catalog) {

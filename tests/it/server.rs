@@ -12,7 +12,7 @@ use object_store::memory::InMemory;
 use tidegate::{
     Server,
     adapter::{
-        http::HttpTarget,
+        http::{Guard, HttpTarget},
         memory::{MemoryStore, MemoryWorkQueue},
         sqlite::SqliteStore,
         system::{SystemClock, SystemEntropy},
@@ -42,7 +42,7 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
     let running = Arc::new(AtomicU64::new(0));
     let most = Arc::new(AtomicU64::new(0));
     let (running_in, most_in) = (Arc::clone(&running), Arc::clone(&most));
-    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Default::default()).unwrap()))
+    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
         .handler(name("work"), 16, move |_| {
             let (running, most) = (Arc::clone(&running_in), Arc::clone(&most_in));
             Box::pin(async move {
@@ -74,7 +74,7 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
 async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
     let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let broken = Arc::clone(&store);
-    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), Arc::new(HttpTarget::new(Default::default()).unwrap()))
+    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
         .handler(name("once"), 1, move |_| {
             broken.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
             Box::pin(async { Handled::Succeeded(Some(Payload::json("7"))) })
