@@ -163,13 +163,11 @@ impl Engine {
             *was = Expect::Is(holder);
             return Ok(None);
         }
-        match key {
-            Key::Unique(..) => Ok(Some(Enqueued { job: standing, new: false })),
-            _ => {
-                let message = format!("a live job of this type has this correlation key: {holder}");
-                Err(Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) })
-            }
+        if matches!(key, Key::Unique(..)) {
+            return Ok(Some(Enqueued { job: standing, new: false }));
         }
+        let message = format!("a live job of this type has this correlation key: {holder}");
+        Err(Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) })
     }
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.

@@ -461,7 +461,8 @@ impl Engine {
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
             let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
-            old.into_iter().chain(new).take(HELD).map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
+            let rules = old.into_iter().chain(new).take(HELD);
+            rules.map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
         } else {
             head.held.clone()
         };
@@ -829,7 +830,7 @@ impl Engine {
             for job in page.jobs {
                 looked += 1;
                 last = Some(position(&job));
-                self.offer(search, admission, plan, rooms, job);
+                self.offer(search, admission, plan, rooms, &job);
                 if admission.closed(critical) {
                     return Ok(None);
                 }
@@ -903,7 +904,7 @@ impl Engine {
                 let Some(job) = lane.next() else { continue };
                 offered = true;
                 let partition = job.spec.partition.clone();
-                if self.offer(search, admission, plan, rooms, job) {
+                if self.offer(search, admission, plan, rooms, &job) {
                     plan.turn = Some(partition);
                 }
                 if admission.closed(false) || rooms.total() == 0 {
@@ -934,9 +935,9 @@ impl Engine {
     }
 
     /// Offers one job; whether it was admitted.
-    fn offer(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, job: Job) -> bool {
+    fn offer(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, job: &Job) -> bool {
         let now = search.now;
-        if !plan.seen.insert(job.id.clone()) || search.is_granted(&job) || self.plain.lock().contains_key(&job.id) {
+        if !plan.seen.insert(job.id.clone()) || search.is_granted(job) || self.plain.lock().contains_key(&job.id) {
             return false;
         }
         if let Some((view, _)) = &search.granted
@@ -949,7 +950,7 @@ impl Engine {
             }
         }
         let Some(ask) = rooms.find(&job.spec.job_type) else { return false };
-        if let Some(ended) = overdue(&job, now) {
+        if let Some(ended) = overdue(job, now) {
             plan.ended.push(job.id.clone());
             plan.before.push(Change { was: job.life.revision, job: ended });
             return false;
@@ -976,12 +977,12 @@ impl Engine {
     }
 
     /// Grants and claims (or sends) an admitted job.
-    fn admit(&self, search: &Search<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, ask: usize, job: Job) {
+    fn admit(&self, search: &Search<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, ask: usize, job: &Job) {
         let now = search.now;
         let asker = &rooms.asks[ask];
         let granted = search.granted.is_some();
         if asker.hand == Hand::Send && granted {
-            plan.delta.granted.push(grant(&job));
+            plan.delta.granted.push(grant(job));
             plan.delta.sent = false;
             plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
             plan.wake(Some(now + CLAIM_BY));
@@ -990,7 +991,7 @@ impl Engine {
         }
         let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
         let push = config.is_some_and(|config| self.push_target(config).is_some());
-        let lease = lease(config, push, asker, &job);
+        let lease = lease(config, push, asker, job);
         let event = Event::Claim {
             version: job.life.version,
             token: Token(self.ports.entropy.bits()),
@@ -1002,7 +1003,7 @@ impl Engine {
         let was = job.life.revision;
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
-            plan.delta.granted.push(grant(&job));
+            plan.delta.granted.push(grant(job));
             let flight = self.ports.store.flight();
             // Without atomic transactions the grant may be written and the claim not.
             let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };

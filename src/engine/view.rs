@@ -194,12 +194,11 @@ impl View {
         head.batches = kept;
         for reference in &merged {
             check_at = check_at.min(reference.check_at);
-            match add.iter().position(|batch| batch.id == reference.id) {
-                Some(fresh) => grants.extend(add.remove(fresh).grants),
-                None => {
-                    grants.extend(self.live_of(reference).cloned());
-                    remove.push(reference.id);
-                }
+            if let Some(fresh) = add.iter().position(|batch| batch.id == reference.id) {
+                grants.extend(add.remove(fresh).grants);
+            } else {
+                grants.extend(self.live_of(reference).cloned());
+                remove.push(reference.id);
             }
         }
         add.push(append(head, 1, grants, check_at, true, sends));

@@ -49,6 +49,8 @@ async fn a_copy_made_while_jobs_come_in_has_every_job_accepted_before_it() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["missing_bodies"], 0);
+    let names: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "the database and the bodies, and nothing else: {names:?}");
     server.stop().await;
 
     let copy = Server::open(&to, Guard::On).unwrap().start().await.unwrap();

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
     file::{OpenError, database, fault, format, open_reader},
@@ -22,6 +22,19 @@ use crate::{
 pub struct Inspection {
     db: Connection,
     file: PathBuf,
+}
+
+/// A connection that only reads, and leaves no file behind: a database without a log is at rest, and is read as it lies.
+fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
+    let at_rest = !file.with_extension("db-wal").exists();
+    let url = file.canonicalize().ok().filter(|_| at_rest).and_then(|file| url::Url::from_file_path(file).ok());
+    match url {
+        Some(mut url) => {
+            url.set_query(Some("immutable=1"));
+            Connection::open_with_flags(url.as_str(), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+        }
+        None => open_reader(file),
+    }
 }
 
 /// What process serves the directory, in its own words; none if nobody does.
@@ -52,7 +65,7 @@ impl Inspection {
     /// [`OpenError`] if it is not there, cannot be read, is not ours, or of a later release.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let file = database(dir);
-        let db = open_reader(&file).map_err(|error| fault(&file, &error))?;
+        let db = open(&file).map_err(|error| fault(&file, &error))?;
         format(&db, &file)?;
         Ok(Self { db, file })
     }

@@ -44,10 +44,11 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut Report) {
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
         let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
         let held = if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
-        let found = format!("a job is due since {}{held}", show::when(due, now));
-        let advice = match status.held.contains_key("worker") {
-            true => format!("start workers: `tidegate work --queue {name} -- COMMAND`"),
-            false => format!("`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs explain` of one"),
+        let found = format!("a job was due {} and still waits{held}", show::when(due, now));
+        let advice = if status.held.contains_key("worker") {
+            format!("start workers: `tidegate work --queue {name} -- COMMAND`")
+        } else {
+            format!("`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs explain` of one")
         };
         finding(Level::Warning, &about, found, advice)
     }));

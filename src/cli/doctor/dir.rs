@@ -59,9 +59,9 @@ fn unusable(error: &OpenError) -> Finding {
 
 fn served(dir: &Path) -> Option<Finding> {
     match holder(dir) {
-        Ok(held) => {
-            held.map(|by| finding(Level::Note, "server", format!("{by} serves the directory"), "nothing; `tidegate doctor` asks it, too"))
-        }
+        Ok(held) => held.map(|by| {
+            finding(Level::Note, "server", format!("{by} serves the directory"), "`tidegate doctor` without --data asks it, too")
+        }),
         Err(error) => Some(finding(Level::Error, "lock", error.to_string(), "see who may read and write the directory")),
     }
 }

@@ -55,7 +55,8 @@ pub struct Finding {
     /// What it is about.
     pub about: String,
     /// What was found.
-    pub finding: String,
+    #[serde(rename = "finding")]
+    pub found: String,
     /// What to do.
     pub advice: String,
 }
@@ -85,7 +86,7 @@ impl Report {
 
 /// A finding.
 pub fn finding(level: Level, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { level, about: about.into(), finding: found.into(), advice: advice.into() }
+    Finding { level, about: about.into(), found: found.into(), advice: advice.into() }
 }
 
 /// Looks, and tells.
@@ -115,10 +116,8 @@ fn tell(report: &Report, ctx: &Context) -> std::io::Result<()> {
     if report.findings.is_empty() {
         return ctx.print(format_args!("{} checks, nothing found", report.checks));
     }
-    let rows = report
-        .findings
-        .iter()
-        .map(|found| [found.level.word().to_owned(), found.about.clone(), found.finding.clone(), found.advice.clone()]);
+    let rows =
+        report.findings.iter().map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
     ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
     let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_off_is_told_by_how_far() {
         let now = Timestamp::from_millis(1_000_000_000_000);
-        let told = |there: Timestamp| skew(there, now, now + Duration::from_millis(20)).map(|found| (found.level, found.finding));
+        let told = |there: Timestamp| skew(there, now, now + Duration::from_millis(20)).map(|found| (found.level, found.found));
         assert_eq!(told(now), None);
         assert_eq!(told(now - Duration::from_millis(999)), None);
         assert_eq!(told(now + Duration::from_secs(10)).unwrap(), (Level::Warning, "it is 9 s ahead of the clock here".to_owned()));

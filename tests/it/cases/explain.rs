@@ -138,14 +138,14 @@ async fn a_job_heavier_than_its_limit_can_never_run() {
 }
 
 #[tokio::test]
-async fn a_job_behind_a_reservation_waits_for_its_limit() {
+async fn a_job_behind_a_reservation_waits_for_its_turn() {
     for mut place in everywhere() {
         place.with_limit(5).await;
         place.enqueue(work()).await;
         place.lease(1).await;
         place.enqueue(NewJob { weight: Some(5), ..work() }).await;
         let light = place.enqueue(work()).await;
-        assert_eq!(held(&place, &light).await.0, "concurrency");
+        assert_eq!(held(&place, &light).await.0, "order");
     }
 }
 

@@ -29,14 +29,10 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 /// Runs `plan`, and prints its seed whatever goes wrong.
 fn run(plan: Plan) {
     let ran = std::panic::catch_unwind(|| World::run(plan));
-    match ran {
-        Ok(Ok(summary)) => {
-            println!("seed {}: {} steps, {:?}", plan.seed, summary.steps, summary.counts);
-            assert!(summary.counts.get("claims").is_some_and(|claims| *claims > 0), "seed {}: nothing ever ran", plan.seed);
-        }
-        Ok(Err(fault)) => panic!("{fault}"),
-        Err(_) => panic!("seed {}: the engine panicked, see above ({plan:?})", plan.seed),
-    }
+    let Ok(ran) = ran else { panic!("seed {}: it panicked, see above ({plan:?})", plan.seed) };
+    let summary = ran.unwrap_or_else(|fault| panic!("{fault}"));
+    println!("seed {}: {} steps, {:?}", plan.seed, summary.steps, summary.counts);
+    assert!(summary.counts.get("claims").is_some_and(|claims| *claims > 0), "seed {}: nothing ever ran", plan.seed);
 }
 
 #[test]

@@ -230,7 +230,7 @@ impl Model {
         };
         let settling = head.settling_until.is_some();
         let granted = self.live(&old.spec.queue).contains_key(&(id.clone(), version));
-        if !granted && !(settling && !run.granted) {
+        if !granted && (run.granted || !settling) {
             self.fault(format!("I2: {id} started at version {} without a live grant", version.0));
         }
     }
@@ -295,7 +295,7 @@ impl Model {
         let settled = old.settling_until.is_some() && head.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
-            .filter(|(key, _)| !before.contains_key(*key) && !(settled && self.claimed.contains(key)))
+            .filter(|(key, _)| !before.contains_key(*key) && (!settled || !self.claimed.contains(key)))
             .map(|(_, grant)| grant)
             .collect();
         self.note(format!(
@@ -405,7 +405,9 @@ impl Model {
                 faults.push(format!("I4: {} runs, and no grant watches it", job.id));
             }
         }
-        faults.into_iter().for_each(|fault| self.fault(fault));
+        for fault in faults {
+            self.fault(fault);
+        }
     }
 
     /// The accepted jobs that have not ended.
@@ -434,7 +436,9 @@ impl Model {
                 faults.push(format!("nobody was told of the end of {}", job.id));
             }
         }
-        faults.into_iter().for_each(|fault| self.fault(fault));
+        for fault in faults {
+            self.fault(fault);
+        }
     }
 }
 

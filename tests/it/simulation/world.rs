@@ -51,6 +51,7 @@ const TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
 
 /// What kind of world it is.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a kind of world of its own, and they combine")]
 pub struct Plan {
     pub seed: u64,
     /// Writes arrive one by one, and a process may die between two of them.
@@ -59,7 +60,7 @@ pub struct Plan {
     pub late_limit: bool,
     /// Limits hold nobody back: a light load shows what a backlog hides.
     pub light: bool,
-    /// On SQLite rather than in memory.
+    /// On `SqliteStore` rather than in memory.
     pub sqlite: bool,
     pub jobs: usize,
     pub bug: Option<Bug>,
@@ -377,25 +378,22 @@ impl World {
             let asks = self.asks();
             let kept = reports.clone();
             let round = Round { reports, released, asks };
-            let again = match engine.tick(&self.queue, &mut memory, round).await {
-                Ok(ticked) => {
-                    for (report, answer) in kept.iter().zip(&ticked.reports) {
-                        self.check_answer(report, answer);
-                    }
-                    for claimed in ticked.claimed {
-                        self.start(claimed.job);
-                    }
-                    self.model.lock().count("ticks");
-                    ticked.again
+            let ticked = engine.tick(&self.queue, &mut memory, round).await;
+            let again = ticked.as_ref().is_ok_and(|ticked| ticked.again);
+            if let Ok(ticked) = ticked {
+                for (report, answer) in kept.iter().zip(&ticked.reports) {
+                    self.check_answer(report, answer);
                 }
-                Err(_) => {
-                    // The callers send their reports again, if they live.
-                    let again = kept.into_iter().filter(|_| !self.bad(0.3)).map(|report| (now + Duration::from_secs(1), report));
-                    let again: Vec<_> = again.collect();
-                    self.mail.lock().reports.extend(again);
-                    false
+                for claimed in ticked.claimed {
+                    self.start(claimed.job);
                 }
-            };
+                self.model.lock().count("ticks");
+            } else {
+                // The callers send their reports again, if they live.
+                let repeated: Vec<_> =
+                    kept.into_iter().filter(|_| !self.bad(0.3)).map(|report| (now + Duration::from_secs(1), report)).collect();
+                self.mail.lock().reports.extend(repeated);
+            }
             if self.bad(0.03) {
                 memory = Memory::default();
             }
@@ -414,7 +412,7 @@ impl World {
         let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
         match answer {
             Ok(_) if !recorded => {
-                model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt))
+                model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt));
             }
             Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
             _ => {}
