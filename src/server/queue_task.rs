@@ -357,7 +357,8 @@ impl Task {
         let (inner, sender, catalog, busy) = (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
         tokio::spawn(async move {
             let report = match &lane {
-                Lane::Push => deliver::push(&inner, job, &catalog).await,
+                // Much larger than a handler's call, which would otherwise take as much room.
+                Lane::Push => Box::pin(deliver::push(&inner, job, &catalog)).await,
                 Lane::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => Some(handle(&inner, handler, job).await),
                     None => None,
@@ -447,7 +448,11 @@ fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
 async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     let (id, attempt) = (job.id.clone(), job.life.attempt);
     let token = job.life.running().map(|run| run.token);
-    let handled = match inner.engine.load(vec![job]).await.map(|mut jobs| jobs.pop()) {
+    let loaded = match job.data.inline() {
+        Some(_) => Ok(Some(job)),
+        None => Box::pin(inner.engine.load(vec![job])).await.map(|mut jobs| jobs.pop()),
+    };
+    let handled = match loaded {
         Ok(Some(job)) => {
             let work = AssertUnwindSafe((handler.run)(handler::Call { job })).catch_unwind();
             work.await.unwrap_or_else(|_| handler::Handled::failed("the handler panicked"))
