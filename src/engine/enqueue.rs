@@ -98,14 +98,16 @@ impl Engine {
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
-                Committed::Refused { step, standing: Standing::Key(holder) } => match Box::pin(self.contend(&mut entry, step, holder)).await {
-                    Ok(None) => {
-                        again.push(entry);
-                        None
+                Committed::Refused { step, standing: Standing::Key(holder) } => {
+                    match Box::pin(self.contend(&mut entry, step, holder)).await {
+                        Ok(None) => {
+                            again.push(entry);
+                            None
+                        }
+                        Ok(Some(enqueued)) => Some(Ok(enqueued)),
+                        Err(error) => Some(Err(error)),
                     }
-                    Ok(Some(enqueued)) => Some(Ok(enqueued)),
-                    Err(error) => Some(Err(error)),
-                },
+                }
                 Committed::Refused { step, .. } => {
                     // The key was freed since: ask again for an absent one.
                     if let Some((_, was)) = entry.keys.get_mut(step) {
