@@ -37,7 +37,7 @@ fn run(plan: Plan) {
 
 #[test]
 fn invariants_hold_whatever_goes_wrong() {
-    for seed in seeds(24) {
+    for seed in seeds(48) {
         run(Plan::of(seed));
     }
 }
@@ -62,8 +62,9 @@ fn a_seed_fixes_the_whole_run() {
 fn planted_bugs_are_found() {
     let mut missed = Vec::new();
     for (bug, slow) in Bug::ALL {
-        let found = (0..40).find_map(|seed| {
-            let plan = Plan { slow, late_limit: slow, light: false, bug: Some(bug), ..Plan::of(seed) };
+        let found = (0..80).find_map(|seed| {
+            // What goes wrong before the first limit counts shows only where much is under way then.
+            let plan = Plan { slow, late_limit: slow, light: false, jobs: if slow { 150 } else { 60 }, bug: Some(bug), ..Plan::of(seed) };
             let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()));
             fault.map(|fault| (seed, fault.lines().next().unwrap_or_default().to_owned()))
         });

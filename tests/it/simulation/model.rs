@@ -229,6 +229,9 @@ impl Model {
             return;
         };
         let settling = head.settling_until.is_some();
+        if !run.granted {
+            self.count("claims under way at the first limit");
+        }
         let granted = self.live(&old.spec.queue).contains_key(&(id.clone(), version));
         if !granted && (run.granted || !settling) {
             self.fault(format!("I2: {id} started at version {} without a live grant", version.0));

@@ -148,6 +148,17 @@ impl Scheduler {
         self.sleep_until(at).await;
     }
 
+    /// A place in the middle of a commit: others go on, and now and then the rest of it takes its time.
+    pub async fn linger(&self) {
+        let slow = { self.state.lock().mishaps.pause > 0.0 };
+        if slow && self.happens(0.25) {
+            let deadline = self.state.lock().deadline.unwrap_or_else(|| self.now());
+            let left = deadline.since(self.now());
+            self.sleep(left.mul_f64(0.5 + self.span(0.5).as_secs_f64())).await;
+        }
+        self.step().await;
+    }
+
     /// Runs `commit`, in which the process is not paused beyond `longest`: what the store promises of its writes.
     pub async fn bounded<T>(&self, longest: Duration, commit: impl Future<Output = T>) -> T {
         let deadline = self.now() + longest;

@@ -4,7 +4,10 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -14,7 +17,7 @@ use parking_lot::Mutex;
 use tidegate::{
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Head, head::BatchId},
     testkit::faults::{Faults, FaultyStore},
@@ -30,6 +33,24 @@ pub struct Watched {
     pub scheduler: Arc<Scheduler>,
     /// Whether writes arrive one by one, with time between them.
     pub slow: bool,
+    /// How many claims are under way.
+    pub claiming: AtomicUsize,
+}
+
+/// Counts something that is under way, for as long as it lives.
+struct Under<'a>(&'a AtomicUsize);
+
+impl<'a> Under<'a> {
+    fn way(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Under<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What a future is worth, without giving up the turn: the store behind answers at once, or on a thread of its own.
@@ -180,7 +201,10 @@ impl JobStore for Watched {
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
             if self.slow {
-                self.scheduler.step().await;
+                let claims = txn.iter().any(|write| matches!(write, Write::SetJob { job, .. } if job.life.running().is_some()));
+                let claiming = claims.then(|| Under::way(&self.claiming));
+                self.scheduler.linger().await;
+                drop(claiming);
             }
             let mut model = self.model.lock();
             let answer = at_once(self.store.commit(vec![txn.clone()]))?;

@@ -1,6 +1,13 @@
 //! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
@@ -76,7 +83,7 @@ impl Plan {
             late_limit,
             light: seed % 5 == 4,
             sqlite: false,
-            jobs: [30, 60, 150][(seed / 3 % 3) as usize],
+            jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             bug: None,
         }
     }
@@ -155,7 +162,13 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         let store: SharedStore =
             if plan.sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
-        let watched = Arc::new(Watched { store, model: Arc::clone(&model), scheduler: Arc::clone(&scheduler), slow: plan.slow });
+        let watched = Arc::new(Watched {
+            store,
+            model: Arc::clone(&model),
+            scheduler: Arc::clone(&scheduler),
+            slow: plan.slow,
+            claiming: AtomicUsize::new(0),
+        });
         let world = Arc::new(Self {
             plan,
             quiet_at: scheduler.now() + FAULTS,
@@ -637,7 +650,16 @@ impl World {
     async fn own(self: Arc<Self>) {
         let s = &self.scheduler;
         if self.plan.late_limit {
-            s.sleep(Duration::from_secs(40) + s.span(40.0)).await;
+            s.sleep(Duration::from_secs(40) + s.span(30.0)).await;
+            // The worst moment for a first limit: somebody is about to start without a grant.
+            for _ in 0..200 {
+                if self.watched.claiming.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
+                s.sleep(Duration::from_millis(50)).await;
+            }
+            let limits = self.limits();
+            self.put_queue(&self.any_engine(), limits).await;
         }
         loop {
             let engine = self.any_engine();
