@@ -14,6 +14,7 @@ use crate::{
         request::{LeaseRequest, Leased, Report},
     },
     job::{Job, QueueName, TypeName},
+    queue::TypeConfig,
     queue::check::check_lease,
     time::Timestamp,
 };
@@ -82,10 +83,18 @@ impl Server {
                     self.inner.engine.queue(queue).await?;
                     lanes.insert(queue.clone(), None);
                 }
-                None => lanes.extend(catalog.types.values().map(|item| (item.config.queue.clone(), None))),
+                None => {
+                    let pulled = catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
+                    lanes.extend(pulled.map(|(_, item)| (item.config.queue.clone(), None)));
+                }
             }
         }
         Ok(lanes)
+    }
+
+    /// Whether pull workers take jobs of this type.
+    fn is_pulled(&self, name: &TypeName, config: &TypeConfig) -> bool {
+        self.inner.engine.push_target(config).is_none() && !self.inner.handlers.contains_key(name)
     }
 
     /// The usual call: one queue, which settles the reports and leases in one commit.

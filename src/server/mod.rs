@@ -224,6 +224,13 @@ impl Inner {
         handle
     }
 
+    /// Asks for a round of every queue that has a task.
+    fn wake_known(&self) {
+        for handle in self.queues.lock().values() {
+            handle.send(Message::Wake);
+        }
+    }
+
     /// Asks for a round of `queue`.
     fn wake(self: &Arc<Self>, queue: &QueueName) {
         self.queue(queue).send(Message::Wake);

@@ -17,7 +17,10 @@ use crate::{
         Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
         request::{Leased, Report, Verdict},
     },
-    job::{Job, JobId, QueueName, TypeName, Version},
+    job::{
+        Job, JobId, QueueName, TypeName, Version,
+        life::{Failure, Reason},
+    },
     time::{Seconds, Timestamp},
 };
 
@@ -364,6 +367,10 @@ impl Task {
                     None => None,
                 },
             };
+            let report = match report {
+                Some(report) => Some(bounded(&inner, report).await),
+                None => None,
+            };
             let _ = sender.send(Message::Done(lane, report, busy));
         });
     }
@@ -402,6 +409,7 @@ impl Task {
             }
         }
         self.leases = kept;
+        self.expire_leases(inner.engine.now(), false);
         inner.engine.now() + RECOVER
     }
 
@@ -444,6 +452,18 @@ fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
     });
 }
 
+/// A report of work done here, its result within the server's bound and put where large ones go.
+async fn bounded(inner: &Inner, report: Report) -> Report {
+    match inner.engine.prepare_report(report.clone()).await {
+        Ok(report) => report,
+        Err(error) => {
+            let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
+            let verdict = Verdict::Failed { failure, retryable: true, least_wait: Duration::ZERO };
+            Report { verdict, ..report }
+        }
+    }
+}
+
 /// Runs a handler; a panic is a failure of the attempt.
 async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     let (id, attempt) = (job.id.clone(), job.life.attempt);
@@ -454,7 +474,7 @@ async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     };
     let handled = match loaded {
         Ok(Some(job)) => {
-            let work = AssertUnwindSafe((handler.run)(handler::Call { job })).catch_unwind();
+            let work = AssertUnwindSafe(async { (handler.run)(handler::Call { job }).await }).catch_unwind();
             work.await.unwrap_or_else(|_| handler::Handled::failed("the handler panicked"))
         }
         Ok(None) => handler::Handled::failed("the job vanished"),

@@ -263,7 +263,9 @@ impl Server {
     /// 404 `worker_not_found`.
     pub fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         self.inner.workers.drain(name, draining);
-        self.worker(name)
+        let worker = self.worker(name)?;
+        self.inner.wake_known();
+        Ok(worker)
     }
 
     /// Takes a worker off the list; its leases go on.
@@ -274,6 +276,7 @@ impl Server {
     pub fn forget_worker(&self, name: &str) -> Result<(), Error> {
         self.worker(name)?;
         self.inner.workers.forget(name);
+        self.inner.wake_known();
         Ok(())
     }
 

@@ -1,0 +1,89 @@
+//! What becomes of grants whose time has come: the end of a lease, of the wait for a claim, or the minute's audit.
+//!
+//! A grant is released only because its job was read and had left the granted version, or because this round makes it leave.
+
+use std::time::Duration;
+
+use super::{Change, Plan, delivery};
+use crate::{
+    engine::{Catalog, Engine, Error, View, view::AUDIT},
+    job::{Event, Job, JobId, State},
+    port::Work,
+    queue::{Grant, config::Delivery},
+    time::Timestamp,
+};
+
+/// How long handed-on work may stay unclaimed before it is sent again.
+pub(super) const CLAIM_BY: Duration = Duration::from_secs(6);
+/// How often unclaimed work is sent before its grant is revoked.
+const SENDS: u8 = 3;
+/// Most grants that one round checks.
+const CHECKS: usize = 2000;
+
+impl Engine {
+    /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
+    pub(super) async fn check(&self, view: &View, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
+        let mut looked = 0;
+        for reference in view.due_checks(now) {
+            if looked >= CHECKS {
+                plan.again = true;
+                break;
+            }
+            // Until their time has come, grants are left to whoever was sent them, or is about to claim them.
+            let due = reference.check_at <= now;
+            let resend = reference.sends > 0 && reference.sends < SENDS;
+            let grants: Vec<&Grant> = view.live_of(reference).collect();
+            let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
+            looked += grants.len();
+            let (mut next, mut resent) = (now + AUDIT, false);
+            for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
+                let release = (grant.job.clone(), grant.version);
+                if plan.delta.released.contains(&release) {
+                    continue;
+                }
+                let Some(job) = job.filter(|job| job.life.version == grant.version) else {
+                    plan.delta.released.push(release);
+                    continue;
+                };
+                let event = match &job.life.state {
+                    State::Running(run) if run.lease_until <= now => {
+                        Event::LeaseOver { next: self.next(&job), at_most_once: delivery(catalog, &job) == Delivery::AtMostOnce }
+                    }
+                    State::Running(run) => {
+                        next = next.min(run.lease_until);
+                        continue;
+                    }
+                    State::Scheduled { .. } if !due => continue,
+                    State::Scheduled { .. } if resend => {
+                        resent = true;
+                        plan.send.push(work(&job, now));
+                        continue;
+                    }
+                    State::Scheduled { .. } => Event::Revoke { version: grant.version },
+                    State::Ended { .. } => continue,
+                };
+                let was = job.life.revision;
+                if let Ok(job) = job.apply(event, now) {
+                    plan.delta.released.push(release);
+                    if job.life.ended().is_some() {
+                        plan.ended.push(job.id.clone());
+                    }
+                    plan.before.push(Change { job, was });
+                }
+            }
+            if resent {
+                next = next.min(now + CLAIM_BY);
+            }
+            plan.delta.read.push(reference.id);
+            if due {
+                plan.delta.checked.push((reference.id, next, resent));
+                plan.wake(Some(next));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn work(job: &Job, decided_at: Timestamp) -> Work {
+    Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, decided_at }
+}

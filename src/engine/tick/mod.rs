@@ -1,0 +1,292 @@
+//! `tick`: one round of a queue: settle reports, release, check, admit, claim, in one commit.
+//!
+//! ```text
+//!   reports ─▶ settle ─┐
+//!   head ─▶ release, check due batches ─▶ Admission over candidates ─▶ commit ─▶ claimed jobs
+//!             ▲                                                          │
+//!             └────────── refused: somebody else wrote; look again ◀─────┘
+//! ```
+//!
+//! The one thing to know: **nothing is changed before the commit**. A round is worked out on the side
+//! from the view, the jobs and the configuration as they were seen; each write says what it was
+//! worked out from, so a round that saw something old is refused and worked out anew. On a queue
+//! without a head every change is a transaction of its own.
+//!
+//! The order of the writes makes any prefix safe: settled jobs, then batch, then head, then claims.
+//!
+//! Read in this order: this file (what a round is made of), [`head`] (a round of a limited queue) and [`free`] (of one without a head),
+//! [`search`] (which candidates are looked at, in what turn), [`check`] (what becomes of grants whose time has come).
+
+mod check;
+mod free;
+mod head;
+mod search;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{Catalog, Engine, Error, View, report::Settled, request::Report, view::Delta};
+use crate::{
+    job::{Event, Job, JobId, QueueName, Revision, TypeName, Version, life::Next},
+    port::{Work, job_store::Standing},
+    queue::{Grant, Rule, config::Delivery, order::Position},
+    time::{Seconds, Timestamp},
+};
+
+pub(super) use search::push_lease;
+
+/// How often a round is worked out anew when somebody else wrote.
+const TRIES: usize = 8;
+
+/// Somebody who takes jobs of these types.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The types.
+    pub types: Vec<TypeName>,
+    /// How many.
+    pub room: u32,
+    /// How it names itself.
+    pub worker: Option<String>,
+    /// How long its leases last; absent: as the type says.
+    pub lease: Option<Seconds>,
+    /// What happens to what it gets.
+    pub hand: Hand,
+}
+
+/// What happens to an admitted job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// It is claimed in the same commit and handed to the asker.
+    Claim,
+    /// It is sent through the work queue, to be claimed by whoever gets it.
+    Send,
+}
+
+/// What a round starts from.
+#[derive(Clone, Debug, Default)]
+pub struct Round {
+    /// What became of attempts.
+    pub reports: Vec<Report>,
+    /// Jobs that left the version they were granted at.
+    pub released: Vec<(JobId, Version)>,
+    /// Who takes jobs.
+    pub asks: Vec<Ask>,
+}
+
+/// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.
+#[derive(Debug, Default)]
+pub struct Memory {
+    view: Option<View>,
+    /// The catalog under which the queue was seen to have no head: without a change of it none appears.
+    headless: Option<u64>,
+    turn: Option<String>,
+    lap: Option<String>,
+    look: Option<Position>,
+}
+
+impl Memory {
+    /// The view of the queue's head, if there is one and it was read.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+}
+
+/// A job that was handed to an asker.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Which asker: an index into [`Round::asks`].
+    pub ask: usize,
+    /// The job, running.
+    pub job: Job,
+    /// When it was due.
+    pub run_at: Timestamp,
+}
+
+/// What a round did.
+#[derive(Debug, Default)]
+pub struct Ticked {
+    /// One answer per report, in order: the job as it stands now.
+    pub reports: Vec<Result<Job, Error>>,
+    /// The jobs that were claimed.
+    pub claimed: Vec<Claimed>,
+    /// How many jobs were handed to the work queue.
+    pub sent: usize,
+    /// Jobs that ended in this round without a report.
+    pub ended: Vec<Job>,
+    /// How many candidates each rule held.
+    pub held: BTreeMap<Rule, u64>,
+    /// When the queue is to be looked at next even if nothing happens.
+    pub next_at: Option<Timestamp>,
+    /// Whether the scan goes on: tick again at once.
+    pub again: bool,
+}
+
+/// A job's change in a round.
+struct Change {
+    job: Job,
+    was: Revision,
+}
+
+/// A round, worked out and not yet committed.
+#[derive(Default)]
+struct Plan {
+    /// Settled, fenced, revoked and moved jobs: written before the head.
+    before: Vec<Change>,
+    /// Claims: written after it.
+    claims: Vec<Change>,
+    /// Claims that are not written until their result comes.
+    plain: Vec<Change>,
+    claimed: Vec<Claimed>,
+    /// Jobs that this round has dealt with. Its pages may overlap, and a job is offered once.
+    seen: HashSet<JobId>,
+    send: Vec<Work>,
+    sent: usize,
+    delta: Delta,
+    ended: Vec<JobId>,
+    held: BTreeMap<Rule, u64>,
+    /// Whether somebody took jobs, so that what was held is known.
+    searched: bool,
+    next_at: Option<Timestamp>,
+    again: bool,
+    look: Option<Position>,
+    turn: Option<String>,
+    lap: Option<String>,
+    buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
+}
+
+impl Plan {
+    fn wake(&mut self, at: Option<Timestamp>) {
+        self.next_at = self.next_at.into_iter().chain(at).min();
+    }
+}
+
+/// The jobs of a round as they are known, with what this round makes of them.
+struct Known {
+    jobs: HashMap<JobId, Option<Job>>,
+}
+
+impl Engine {
+    /// One round of `queue`.
+    ///
+    /// Losing the race for the head is no error: the round is worked out anew from what stands.
+    ///
+    /// # Errors
+    ///
+    /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
+    /// answers its reports with the error (their repeat is harmless) and ticks again.
+    pub async fn tick(&self, queue: &QueueName, memory: &mut Memory, round: Round) -> Result<Ticked, Error> {
+        let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled = if attempts.is_empty() { Vec::new() } else { self.recall_attempts(&attempts).await? };
+        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        for attempt in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let limits = catalog.limits(queue);
+            if memory.view.is_none() && memory.headless != Some(catalog.version) {
+                memory.view = self.view(queue, &limits).await?;
+                memory.headless = memory.view.is_none().then_some(catalog.version);
+            }
+            let done = if memory.view.is_some() {
+                self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await
+            } else {
+                self.tick_free(queue, memory, &round, &mut known, &catalog, &limits).await
+            };
+            match done {
+                Ok(Some(ticked)) => return Ok(ticked),
+                Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
+                Err(error) => {
+                    memory.view = None;
+                    self.forget(&round);
+                    return Err(error);
+                }
+            }
+        }
+        // Reports must not be lost to a busy head: settle them without admitting anything.
+        let rest = Round { reports: round.reports.clone(), ..Round::default() };
+        let catalog = self.catalog().await?;
+        let limits = catalog.limits(queue);
+        let mut ticked = self.tick_free(queue, &mut Memory::default(), &rest, &mut known, &catalog, &limits).await?.unwrap_or_default();
+        ticked.again = true;
+        Ok(ticked)
+    }
+
+    /// What each report makes of its job: the changes go to the plan, the answers come back.
+    fn settle_all(&self, round: &Round, known: &Known, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Vec<Result<Job, Error>> {
+        let mut settled: HashMap<&JobId, Job> = HashMap::new();
+        round
+            .reports
+            .iter()
+            .map(|report| {
+                let job = match settled.get(&report.id) {
+                    Some(job) => job.clone(),
+                    None => known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?,
+                };
+                match self.settle(&job, report, delivery(catalog, &job), now)? {
+                    Settled::Repeated => Ok(job),
+                    Settled::Changed(after) => {
+                        let was = self.plain.lock().remove(&report.id).unwrap_or(job.life.revision);
+                        let mut after = *after;
+                        after.life.revision = Revision(was.0 + 1);
+                        plan.before.push(Change { job: after.clone(), was });
+                        settled.insert(&report.id, after.clone());
+                        Ok(after)
+                    }
+                }
+            })
+            .collect()
+    }
+
+    fn forget(&self, round: &Round) {
+        let mut running = self.running.lock();
+        for report in &round.reports {
+            running.remove(&report.id);
+        }
+    }
+}
+
+fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+    // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
+    let next = plan.before.iter().filter_map(|change| change.job.life.run_at()).min();
+    plan.wake(next);
+    let ended: HashSet<&JobId> = plan.ended.iter().collect();
+    let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
+    Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+}
+
+/// The grant of a job.
+fn grant(job: &Job) -> Grant {
+    Grant {
+        job: job.id.clone(),
+        version: job.life.version,
+        job_type: job.spec.job_type.clone(),
+        priority: job.spec.priority,
+        weight: if job.spec.critical { 0 } else { job.spec.weight },
+        critical: job.spec.critical,
+        attributes: job.spec.attributes.clone(),
+    }
+}
+
+/// The end of a job whose time to start, or to live, is over.
+pub(super) fn overdue(job: &Job, now: Timestamp) -> Option<Job> {
+    [Event::Deadline, Event::Expire].into_iter().find_map(|event| job.apply(event, now).ok())
+}
+
+/// Whether a job of `job`'s type may be started twice.
+pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Delivery {
+    catalog.types.get(&job.spec.job_type).map_or(Delivery::AtLeastOnce, |item| item.config.delivery)
+}
+
+pub(super) fn same_claim(there: &Job, ours: &Job) -> bool {
+    matches!((there.life.running(), ours.life.running()), (Some(there), Some(ours)) if there.token == ours.token)
+}
+
+fn standing_job(standing: Standing) -> Option<Job> {
+    match standing {
+        Standing::Job(job) => Some(*job),
+        _ => None,
+    }
+}
+
+/// What [`Next`] means for a lease that ended, kept here so that sweeps and checks agree.
+pub(super) fn lease_over(engine: &Engine, catalog: &Catalog, job: &Job) -> Event {
+    let next: Next = engine.next(job);
+    Event::LeaseOver { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }
+}
