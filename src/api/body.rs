@@ -140,6 +140,14 @@ fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not JSON: {error}"))
 }
 
+/// What people call what Rust calls otherwise.
+const NUMBERS: [(&str, &str); 4] = [
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+    ("expected f64", "expected a number"),
+];
+
 /// What is wrong with a body, blamed on a field where one is to blame.
 fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let inner = error.inner();
@@ -150,6 +158,11 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     // The position helps nobody who is told the field.
     if let Some(position) = message.rfind(" at line ") {
         message.truncate(position);
+    }
+    for (rust, words) in NUMBERS {
+        if message.ends_with(rust) {
+            message = message.replace(rust, words);
+        }
     }
     let path = error.path().to_string();
     let path = if path == "." { String::new() } else { path };
@@ -273,6 +286,13 @@ mod tests {
         let (_, field, detail) = refusal::<Ask<'_>>(&body);
         assert_eq!(field.as_deref(), Some("expires_at"));
         assert!(detail.contains("RFC 3339"), "{detail}");
+    }
+
+    #[test]
+    fn a_wrong_number_is_told_its_bounds() {
+        let body = json(r#"{"concurrency":-1}"#);
+        let (_, _, detail) = refusal::<TypeConfig>(&body);
+        assert_eq!(detail, "concurrency: invalid value: integer `-1`, expected a whole number from 0 to 4294967295");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Api {
         if !elsewhere(&job.data) && job.life.result.as_ref().is_none_or(|result| result.object.is_none()) {
             return Ok(job);
         }
-        let loaded = self.server.load(vec![job]).await?.pop();
+        let loaded = Box::pin(self.server.load(vec![job])).await?.pop();
         loaded.ok_or_else(|| Problem::internal("a job that was to be read in is missing"))
     }
 }

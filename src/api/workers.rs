@@ -45,7 +45,7 @@ struct RegistrationBody {
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
-    let named = api.server.workers().await.into_iter().map(|worker| (worker.name.clone(), worker)).collect();
+    let named = api.server.workers().into_iter().map(|worker| (worker.name.clone(), worker)).collect();
     let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
     let workers = workers.into_iter().map(|(_, worker)| worker).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
@@ -61,7 +61,7 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
         return Err(Problem::invalid("worker", format!("must have 1 to {MOST_WORKER} bytes")));
     }
     let ask: RegistrationBody = body.read_or_default()?;
-    Ok(accept.ok(api.server.register_worker(name, ask.capacity).await?).into_response())
+    Ok(accept.ok(api.server.register_worker(&name, ask.capacity)?).into_response())
 }
 
 /// Give a worker no more jobs.
@@ -70,7 +70,7 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, true).await?).into_response())
+    Ok(accept.ok(api.server.drain_worker(&name, true)?).into_response())
 }
 
 /// Give a drained worker jobs again.
@@ -79,7 +79,7 @@ async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name):
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, false).await?).into_response())
+    Ok(accept.ok(api.server.drain_worker(&name, false)?).into_response())
 }
 
 /// Forget a worker that is gone. Its leases end in their time.
@@ -88,7 +88,7 @@ async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name
     responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn forget(State(api): State<Api>, _: May<Work>, Name(name): Name<String>) -> Result<StatusCode, Problem> {
-    api.server.forget_worker(&name).await?;
+    api.server.forget_worker(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

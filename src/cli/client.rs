@@ -7,10 +7,13 @@ use std::{fmt, time::Duration};
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use chrono::DateTime;
 use reqwest::{Method, header};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use url::Url;
+
+use crate::time::Timestamp;
 
 /// How long an answer may take, beyond what the request itself asks to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,6 +95,8 @@ pub struct Answer {
     pub status: u16,
     /// The body as it came.
     pub body: Bytes,
+    /// What the server's clock showed, in whole seconds.
+    pub date: Option<Timestamp>,
     url: Url,
 }
 
@@ -242,9 +247,11 @@ impl<'a> Request<'a> {
         let away = |err: reqwest::Error| Error::Unreachable { url: self.client.base.clone(), cause: innermost(&err) };
         let answer = request.send().await.map_err(away)?;
         let status = answer.status();
+        let date = answer.headers().get(header::DATE).and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
         let body = answer.bytes().await.map_err(away)?;
         if status.is_success() {
-            return Ok(Answer { status: status.as_u16(), body, url: self.url });
+            let date = date.map(|date| Timestamp::from_utc(date.to_utc()));
+            return Ok(Answer { status: status.as_u16(), body, date, url: self.url });
         }
         let foreign = || Problem {
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),

@@ -5,11 +5,13 @@
 //! wrote it.
 
 mod args;
+mod backup;
 mod bench;
 mod client;
 mod completions;
 mod context;
 mod demo;
+mod doctor;
 mod enqueue;
 mod jobs;
 mod operation;
@@ -93,6 +95,10 @@ pub enum Command {
     Work(work::Args),
     /// Measure what the server reaches on this machine.
     Bench(bench::Args),
+    /// Copy the data of a server, while it runs.
+    Backup(backup::Args),
+    /// Find what is wrong with a server or its data, and what to do.
+    Doctor(doctor::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
 }
@@ -114,6 +120,8 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,
+        Command::Backup(args) => backup::run(args, ctx).await,
+        Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
     };
     outcome.unwrap_or_else(|error| {

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     job::{
-        Attributes, Body, Job, JobId, Life, Payload, Spec, State, extract::extract, life::Waiting, name::ROUTE_WORDS, payload::MAX_DEPTH,
-        spec::UniqueWhile,
+        Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName, extract::extract, life::Waiting, name::ROUTE_WORDS,
+        payload::MAX_DEPTH, spec::UniqueWhile,
     },
     port::{
         Committed, Txn, Write,
@@ -48,10 +48,14 @@ impl Engine {
     /// Repeating a call is harmless where the job has an id or an idempotency key.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
+        let mut catalog = match self.catalog().await {
+            Ok(catalog) => catalog,
+            Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
+        };
         let now = self.now();
         let mut entries = Vec::with_capacity(jobs.len());
         for (index, job) in jobs.into_iter().enumerate() {
-            match self.entry(index, job, now).await {
+            match self.entry(index, job, &mut catalog, now).await {
                 Ok(entry) => entries.push(entry),
                 Err(error) => answers[index] = Some(Err(error)),
             }
@@ -94,14 +98,16 @@ impl Engine {
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
-                Committed::Refused { step, standing: Standing::Key(holder) } => match self.contend(&mut entry, step, holder).await {
-                    Ok(None) => {
-                        again.push(entry);
-                        None
+                Committed::Refused { step, standing: Standing::Key(holder) } => {
+                    match Box::pin(self.contend(&mut entry, step, holder)).await {
+                        Ok(None) => {
+                            again.push(entry);
+                            None
+                        }
+                        Ok(Some(enqueued)) => Some(Ok(enqueued)),
+                        Err(error) => Some(Err(error)),
                     }
-                    Ok(Some(enqueued)) => Some(Ok(enqueued)),
-                    Err(error) => Some(Err(error)),
-                },
+                }
                 Committed::Refused { step, .. } => {
                     // The key was freed since: ask again for an absent one.
                     if let Some((_, was)) = entry.keys.get_mut(step) {
@@ -167,12 +173,13 @@ impl Engine {
     }
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
-    async fn entry(&self, index: usize, new: NewJob, now: Timestamp) -> Result<Entry, Error> {
-        let catalog = self.catalog().await?;
-        let (catalog, job_type) = match catalog.types.get(&new.job_type).filter(|_| !is_reserved(new.job_type.as_str())) {
-            Some(job_type) => (Arc::clone(&catalog), Arc::clone(job_type)),
-            None => self.create_unknown_type(&new).await?,
-        };
+    /// What is rare is boxed, so that it takes no room in the future of every enqueue.
+    async fn entry(&self, index: usize, new: NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<Entry, Error> {
+        if is_reserved(new.job_type.as_str()) || !catalog.types.contains_key(&new.job_type) {
+            *catalog = Box::pin(self.create_unknown_type(&new.job_type)).await?;
+        }
+        let vanished = || Error::Internal(format!("type {} vanished", new.job_type));
+        let job_type = catalog.types.get(&new.job_type).cloned().ok_or_else(vanished)?;
         let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
@@ -184,12 +191,15 @@ impl Engine {
         if let Some(unique) = &new.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
-        let job = self.resolve(new, &catalog, &job_type, digest, now).await?;
+        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
+        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
+            job.data = Box::pin(self.put_object(large)).await?;
+        }
         Ok(Entry { index, job, keys })
     }
 
-    async fn create_unknown_type(&self, new: &NewJob) -> Result<(Arc<Catalog>, Arc<TypeItem>), Error> {
-        let name = &new.job_type;
+    /// The catalog with a type that it did not have.
+    async fn create_unknown_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
         if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
             return Err(Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") });
         }
@@ -198,13 +208,11 @@ impl Engine {
             Ok(_) | Err(Error::Stale { .. }) => {}
             Err(error) => return Err(error),
         }
-        let catalog = self.catalog().await?;
-        let item = catalog.types.get(name).cloned().ok_or_else(|| Error::Internal(format!("type {name} vanished")))?;
-        Ok((catalog, item))
+        self.catalog().await
     }
 
     /// Precedence: job over type over server default, settled here once.
-    async fn resolve(&self, new: NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    fn resolve(&self, new: NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
@@ -238,6 +246,9 @@ impl Engine {
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers);
+        for (name, value) in new.trace {
+            headers.entry(name).or_insert(value);
+        }
         let spec = Spec {
             job_type: new.job_type,
             queue: config.queue.clone(),
@@ -264,8 +275,7 @@ impl Engine {
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
         let id = new.id.unwrap_or_else(|| self.draw_id(now));
-        let data = if new.data.bytes.len() > OBJECT_BYTES { self.put_object(new.data).await? } else { Body::Inline(new.data) };
-        Ok(Job { id, spec: Arc::new(spec), data, life: Life::new(run_at, waiting) })
+        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data), life: Life::new(run_at, waiting) })
     }
 
     /// Puts a large payload among the objects, before anything names it.

@@ -66,6 +66,10 @@ pub struct NewJob {
     pub callback_url: Option<Url>,
     /// Passed on to the worker.
     pub headers: BTreeMap<String, String>,
+    /// Headers of the trace that the request belongs to, passed on where `headers` has none of the name. A repeat may come
+    /// in another trace and is the same request all the same.
+    #[serde(skip)]
+    pub trace: BTreeMap<String, String>,
     /// The job it runs again.
     #[serde(skip)]
     pub replay_of: Option<JobId>,
@@ -96,6 +100,7 @@ impl NewJob {
             keep_result: None,
             callback_url: None,
             headers: BTreeMap::new(),
+            trace: BTreeMap::new(),
             replay_of: None,
         }
     }

@@ -102,6 +102,8 @@ pub struct Round {
 #[derive(Debug, Default)]
 pub struct Memory {
     view: Option<View>,
+    /// The catalog under which the queue was seen to have no head: without a change of it none appears.
+    headless: Option<u64>,
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
@@ -204,8 +206,9 @@ impl Engine {
         for attempt in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if memory.view.is_none() {
+            if memory.view.is_none() && memory.headless != Some(catalog.version) {
                 memory.view = self.view(queue, &limits).await?;
+                memory.headless = memory.view.is_none().then_some(catalog.version);
             }
             let done = if memory.view.is_some() {
                 self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await
@@ -338,7 +341,7 @@ impl Engine {
         round: &Round,
         known: &mut Known,
         catalog: &Catalog,
-        plan: Plan,
+        mut plan: Plan,
         mut answers: Vec<Result<Job, Error>>,
     ) -> Result<Ticked, Error> {
         for (index, report) in round.reports.iter().enumerate() {
@@ -366,6 +369,7 @@ impl Engine {
                         match self.ports.store.commit(vec![writes]).await?.pop() {
                             Some(Committed::All) => {
                                 self.remember(&settled);
+                                plan.wake(settled.life.run_at());
                                 known.jobs.insert(report.id.clone(), Some((*settled).clone()));
                                 answers[index] = Ok(*settled);
                                 break;
@@ -1029,7 +1033,10 @@ impl Plan {
     }
 }
 
-fn ticked(plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+    // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
+    let next = plan.before.iter().filter_map(|change| change.job.life.run_at()).min();
+    plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
     Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }

@@ -144,7 +144,7 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
         return Some(Duration::from_secs(seconds.min(86_400)));
     }
     let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
-    Some(Timestamp::from_utc(at.to_utc()).since(now).min(Duration::from_secs(86_400)))
+    Some(Timestamp::from_utc(at.to_utc()).since(now).min(Duration::from_hours(24)))
 }
 
 fn message(response: &Response) -> String {

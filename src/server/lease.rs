@@ -54,10 +54,10 @@ impl Server {
         if let [(queue, types)] = &mut lanes[..] {
             return self.lease_one(queue.clone(), types.take(), request, until).await;
         }
-        let reports = self.report(request.reports.clone()).await;
+        let reports = Box::pin(self.report(request.reports.clone())).await;
         let mut leased = Leased { jobs: Vec::new(), reports };
         if request.max > 0 {
-            leased.jobs = self.lease_any(&lanes, &request, until).await?;
+            leased.jobs = Box::pin(self.lease_any(&lanes, &request, until)).await?;
         }
         Ok(leased)
     }
@@ -128,7 +128,7 @@ impl Server {
                     Err(error) => answers[index] = Some(Err(error)),
                 }
             } else {
-                answers[index] = self.report(vec![report]).await.pop();
+                answers[index] = Box::pin(self.report(vec![report])).await.pop();
             }
         }
         Ok((own, answers, order))

@@ -36,8 +36,9 @@ pub(super) enum Message {
     Left(JobId, Version),
     /// What became of attempts.
     Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
-    /// An attempt that this process made is over, or (no report) goes on elsewhere.
-    Done(Lane, Option<Report>),
+    /// An attempt that this process made is over, or (no report) goes on elsewhere. A stop waits until what makes it wait is
+    /// dropped, which is when the report is settled.
+    Done(Lane, Option<Report>, Option<mpsc::Sender<()>>),
     /// A worker wants jobs.
     Lease(LeaseCall),
 }
@@ -116,6 +117,7 @@ pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         memory: Memory::default(),
         leases: VecDeque::new(),
         left: Vec::new(),
+        unsettled: Vec::new(),
         running: HashMap::new(),
     };
     let stopping = inner.stopping.subscribe();
@@ -133,9 +135,14 @@ struct Task {
     leases: VecDeque<Waiting>,
     /// Hints that no commit has taken yet.
     left: Vec<(JobId, Version)>,
+    /// Reports of this process's own attempts that the store has not taken yet.
+    unsettled: Vec<Unsettled>,
     /// What this process runs, by lane.
     running: HashMap<Lane, u32>,
 }
+
+/// A report of this process's own, and what keeps a stop waiting for it.
+type Unsettled = (Report, Option<mpsc::Sender<()>>);
 
 /// A lease call whose reports may be settled already.
 struct Waiting {
@@ -163,7 +170,11 @@ impl Task {
             tokio::select! {
                 biased;
                 count = self.receiver.recv_many(&mut inbox, GATHER) => if count == 0 { return },
-                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped { return },
+                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped {
+                    // Whoever waits has an answer coming: what its reports became, and no jobs.
+                    self.expire_leases(clock.now(), true);
+                    return;
+                },
                 () = clock.sleep_until(wake_at) => {}
             }
             // Whoever is about to finish or to ask goes into this round rather than the next.
@@ -182,8 +193,10 @@ impl Task {
 
     /// One round. When the next is due.
     async fn round(&mut self, inner: &Arc<Inner>, inbox: Vec<Message>, draining: bool) -> Option<Timestamp> {
-        let mut reports = Vec::new();
-        let mut sources = Vec::new();
+        // What a failed round could not settle of this process's own attempts goes into this one: nobody else repeats it.
+        let mut own = std::mem::take(&mut self.unsettled);
+        let mut reports: Vec<Report> = own.iter().map(|(report, _)| report.clone()).collect();
+        let mut sources: Vec<Source> = own.iter().map(|_| Source::Own).collect();
         let mut callers: Callers = Vec::new();
         for message in inbox {
             match message {
@@ -194,12 +207,15 @@ impl Task {
                     reports.extend(batch);
                     callers.push((reply, Vec::new()));
                 }
-                Message::Done(lane, report) => {
+                Message::Done(lane, report, busy) => {
                     if let Some(count) = self.running.get_mut(&lane) {
                         *count = count.saturating_sub(1);
                     }
-                    sources.extend(report.iter().map(|_| Source::Own));
-                    reports.extend(report);
+                    if let Some(report) = report {
+                        sources.push(Source::Own);
+                        reports.push(report.clone());
+                        own.push((report, busy));
+                    }
                 }
                 Message::Lease(mut call) => {
                     let batch = std::mem::take(&mut call.reports);
@@ -212,20 +228,20 @@ impl Task {
         let now = inner.engine.now();
         let catalog = match inner.engine.catalog().await {
             Ok(catalog) => catalog,
-            Err(error) => return self.failed(inner, error, callers, &sources),
+            Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, now) };
         let round = Round { reports, released: self.left.clone(), asks };
         let ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
-            Err(error) => return self.failed(inner, error, callers, &sources),
+            Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
         self.left.clear();
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers).await;
+        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers);
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
@@ -271,7 +287,7 @@ impl Task {
     }
 
     /// Answers reports and leases, starts deliveries and handlers.
-    async fn hand_out(
+    fn hand_out(
         &mut self,
         inner: &Arc<Inner>,
         ticked: Ticked,
@@ -341,14 +357,14 @@ impl Task {
         let (inner, sender, catalog, busy) = (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
         tokio::spawn(async move {
             let report = match &lane {
-                Lane::Push => deliver::push(&inner, job, &catalog).await,
+                // Much larger than a handler's call, which would otherwise take as much room.
+                Lane::Push => Box::pin(deliver::push(&inner, job, &catalog)).await,
                 Lane::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => Some(handle(&inner, handler, job).await),
                     None => None,
                 },
             };
-            let _ = sender.send(Message::Done(lane, report));
-            drop(busy);
+            let _ = sender.send(Message::Done(lane, report, busy));
         });
     }
 
@@ -368,7 +384,8 @@ impl Task {
     }
 
     /// The store failed: everybody who can ask again is told, and the task tries again soon.
-    fn failed(&mut self, inner: &Inner, error: Error, callers: Callers, sources: &[Source]) -> Option<Timestamp> {
+    fn failed(&mut self, inner: &Inner, error: &Error, own: Vec<Unsettled>, callers: Callers, sources: &[Source]) -> Timestamp {
+        self.unsettled = own;
         tracing::warn!(queue = %self.queue, %error, "a round failed");
         for (reply, _) in callers {
             // Dropping the channel tells the caller that the answer is unknown.
@@ -385,7 +402,7 @@ impl Task {
             }
         }
         self.leases = kept;
-        Some(inner.engine.now() + RECOVER)
+        inner.engine.now() + RECOVER
     }
 
     fn show(&self, inner: &Inner, catalog: &Catalog) {
@@ -431,7 +448,11 @@ fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
 async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     let (id, attempt) = (job.id.clone(), job.life.attempt);
     let token = job.life.running().map(|run| run.token);
-    let handled = match inner.engine.load(vec![job]).await.map(|mut jobs| jobs.pop()) {
+    let loaded = match job.data.inline() {
+        Some(_) => Ok(Some(job)),
+        None => Box::pin(inner.engine.load(vec![job])).await.map(|mut jobs| jobs.pop()),
+    };
+    let handled = match loaded {
         Ok(Some(job)) => {
             let work = AssertUnwindSafe((handler.run)(handler::Call { job })).catch_unwind();
             work.await.unwrap_or_else(|_| handler::Handled::failed("the handler panicked"))

@@ -235,25 +235,25 @@ impl Server {
     /// # Errors
     ///
     /// 400 for a bad name or capacity.
-    pub async fn register_worker(&self, name: String, capacity: Option<u32>) -> Result<Worker, Error> {
+    pub fn register_worker(&self, name: &str, capacity: Option<u32>) -> Result<Worker, Error> {
         if name.is_empty() || name.len() > 128 {
             return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
         }
         if capacity == Some(0) {
             return Err(Error::invalid("capacity", "must be at least 1"));
         }
-        self.inner.workers.register(&name, capacity, self.now());
-        self.worker(&name).await
+        self.inner.workers.register(name, capacity, self.now());
+        self.worker(name)
     }
 
     /// The pull workers that were heard of lately.
-    pub async fn workers(&self) -> Vec<Worker> {
+    pub fn workers(&self) -> Vec<Worker> {
         self.inner.workers.list(&self.inner.engine.running_by_worker())
     }
 
-    async fn worker(&self, name: &str) -> Result<Worker, Error> {
+    fn worker(&self, name: &str) -> Result<Worker, Error> {
         let missing = || Error::NotFound { code: "worker_not_found", what: format!("worker {name}") };
-        self.workers().await.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
+        self.workers().into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
     /// Gives a worker no more jobs, or jobs again.
@@ -261,9 +261,9 @@ impl Server {
     /// # Errors
     ///
     /// 404 `worker_not_found`.
-    pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
+    pub fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         self.inner.workers.drain(name, draining);
-        self.worker(name).await
+        self.worker(name)
     }
 
     /// Takes a worker off the list; its leases go on.
@@ -271,8 +271,8 @@ impl Server {
     /// # Errors
     ///
     /// 404 `worker_not_found`.
-    pub async fn forget_worker(&self, name: &str) -> Result<(), Error> {
-        self.worker(name).await?;
+    pub fn forget_worker(&self, name: &str) -> Result<(), Error> {
+        self.worker(name)?;
         self.inner.workers.forget(name);
         Ok(())
     }

@@ -48,6 +48,7 @@ struct Plan {
     /// Writes left until the process dies.
     left: Option<u64>,
     writes: u64,
+    failed: u64,
 }
 
 /// What becomes of one commit.
@@ -63,7 +64,7 @@ enum Fate {
 impl FaultyStore {
     /// `inner`, written to one write at a time, without faults as yet.
     pub fn new(inner: SharedStore, seed: u64) -> Self {
-        let plan = Plan { faults: Faults::default(), chance: StdRng::seed_from_u64(seed), left: None, writes: 0 };
+        let plan = Plan { faults: Faults::default(), chance: StdRng::seed_from_u64(seed), left: None, writes: 0, failed: 0 };
         Self { inner, flight: Duration::from_secs(5), plan: Mutex::new(plan) }
     }
 
@@ -94,6 +95,11 @@ impl FaultyStore {
         self.plan.lock().writes
     }
 
+    /// How many commits were answered with an injected error so far, so that a test can wait for one.
+    pub fn failed(&self) -> u64 {
+        self.plan.lock().failed
+    }
+
     /// The store itself, without faults.
     pub fn inner(&self) -> &SharedStore {
         &self.inner
@@ -107,7 +113,7 @@ impl FaultyStore {
             drawn -= probability;
             drawn < 0.0
         };
-        if happens(cut) {
+        let fate = if happens(cut) {
             Fate::CutAfter(plan.chance.random_range(0..=writes))
         } else if happens(lose_answer) {
             Fate::AnswerLost
@@ -116,8 +122,10 @@ impl FaultyStore {
         } else if happens(throttled) {
             Fate::Throttled
         } else {
-            Fate::Whole
-        }
+            return Fate::Whole;
+        };
+        plan.failed += 1;
+        fate
     }
 
     /// Uses up one write; false if the process is dead before it.

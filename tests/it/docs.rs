@@ -13,7 +13,7 @@ fn documents() -> Vec<(String, String)> {
     let mut paths = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
     for dir in ["docs", "docs/decisions"] {
         let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        paths.extend(entries.filter(|name| name.ends_with(".md")).map(|name| format!("{dir}/{name}")));
+        paths.extend(entries.filter(|name| Path::new(name).extension().is_some_and(|end| end == "md")).map(|name| format!("{dir}/{name}")));
     }
     paths.into_iter().map(|path| (fs::read_to_string(root().join(&path)).unwrap(), path)).map(|(text, path)| (path, text)).collect()
 }

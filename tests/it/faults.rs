@@ -1,5 +1,7 @@
 //! The store that fails does so where it is told to, and nowhere else.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::sync::Arc;
 
 use tidegate::{

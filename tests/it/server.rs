@@ -12,7 +12,7 @@ use object_store::memory::InMemory;
 use tidegate::{
     Server,
     adapter::{
-        http::HttpTarget,
+        http::{Guard, HttpTarget},
         memory::{MemoryStore, MemoryWorkQueue},
         sqlite::SqliteStore,
         system::{SystemClock, SystemEntropy},
@@ -20,9 +20,12 @@ use tidegate::{
     engine::{Ports, request::NewJob},
     job::Payload,
     port::job_store::SharedStore,
-    queue::{QueueConfig, TypeConfig},
+    queue::{QueueConfig, TypeConfig, config::Delivery},
     server::Handled,
-    testkit::builders::name,
+    testkit::{
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
 };
 
 fn ports(store: SharedStore) -> Ports {
@@ -39,7 +42,7 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
     let running = Arc::new(AtomicU64::new(0));
     let most = Arc::new(AtomicU64::new(0));
     let (running_in, most_in) = (Arc::clone(&running), Arc::clone(&most));
-    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Default::default()).unwrap()))
+    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
         .handler(name("work"), 16, move |_| {
             let (running, most) = (Arc::clone(&running_in), Arc::clone(&most_in));
             Box::pin(async move {
@@ -64,6 +67,30 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
     }
     assert_eq!(running.load(Ordering::SeqCst), 0);
     assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "at most three at once: {most:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
+    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let broken = Arc::clone(&store);
+    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+        .handler(name("once"), 1, move |_| {
+            broken.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+            Box::pin(async { Handled::Succeeded(Some(Payload::json("7"))) })
+        })
+        .start()
+        .await
+        .unwrap();
+    let once = TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() };
+    server.put_type(&name("once"), once, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("once"), Payload::null())).await.unwrap().job;
+    while store.failed() == 0 {
+        tokio::task::yield_now().await;
+    }
+    store.set_faults(Faults::default());
+    let result = server.result(&job.id, None, Duration::from_secs(30)).await.unwrap();
+    assert_eq!(result, Some(Some(Payload::json("7"))));
     server.stop().await;
 }
 

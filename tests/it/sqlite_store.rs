@@ -1,5 +1,7 @@
 //! What only a file can do: outlive its process, be damaged, be full, be held by another.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::{io::Write as _, path::Path, sync::Arc};
 
 use rusqlite::Connection;

@@ -104,16 +104,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     db.set_prepared_statement_cache_capacity(64);
     // Somebody with sqlite3 may write for a moment.
     db.busy_timeout(std::time::Duration::from_secs(5)).map_err(fault)?;
-    let number = |sql| db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(fault);
-    let (application, found, objects) =
-        (number("PRAGMA application_id")?, number("PRAGMA user_version")?, number("SELECT count(*) FROM sqlite_schema")?);
-    if application != APPLICATION_ID && (application, found, objects) != (0, 0, 0) {
-        return Err(OpenError::Damaged { file: file.to_owned(), problem: "is a database of another program".into() });
-    }
-    let known = MIGRATIONS.len() as i64;
-    if found > known {
-        return Err(OpenError::Newer { file: file.to_owned(), found, known });
-    }
+    let found = format(&db, file)?;
     // FULL: the disk has a transaction before its caller hears of it. The log is folded into the file
     // every 16 MiB, which writes a page that changes often once instead of many times.
     db.execute_batch(
@@ -131,6 +122,21 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     Ok(db)
 }
 
+/// The format of a file that is ours, or empty.
+pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
+    let number = |sql| db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(file, &error));
+    let (application, found, objects) =
+        (number("PRAGMA application_id")?, number("PRAGMA user_version")?, number("SELECT count(*) FROM sqlite_schema")?);
+    if application != APPLICATION_ID && (application, found, objects) != (0, 0, 0) {
+        return Err(OpenError::Damaged { file: file.to_owned(), problem: "is a database of another program".into() });
+    }
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(OpenError::Newer { file: file.to_owned(), found, known });
+    }
+    Ok(found)
+}
+
 /// A connection that only reads.
 pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -140,7 +146,7 @@ pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
 }
 
 /// What a failure to use `file` means to whoever starts the server.
-fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
+pub(super) fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::Damaged { file: file.to_owned(), problem: "is not a SQLite database".into() },
         Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { file: file.to_owned(), problem: format!("is damaged ({error})") },

@@ -12,6 +12,7 @@
 mod due;
 mod error;
 mod file;
+mod inspect;
 mod list;
 mod names;
 mod row;
@@ -40,6 +41,7 @@ use crate::{
     time::Timestamp,
 };
 pub use file::{OpenError, backup, database};
+pub use inspect::{Inspection, holder};
 use names::Names;
 use row::select_jobs;
 

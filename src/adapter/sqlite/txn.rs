@@ -16,7 +16,7 @@ use crate::{
     job::{Job, JobId, Revision, Spec},
     port::{
         StoreError, Txn, Write,
-        job_store::{Committed, Expect, Key, Standing},
+        job_store::{Committed, Expect, ItemKind, Key, Standing},
     },
 };
 
@@ -101,6 +101,8 @@ pub(super) struct Effects {
     pub named: bool,
     /// How many queues and types were configured.
     pub items: u64,
+    /// The versions of items as this transaction has them: every claim asks for that of its queue.
+    pub versions: HashMap<ItemKind, HashMap<String, Option<u64>>>,
 }
 
 /// One of SQLite's transactions, under way.
@@ -137,7 +139,7 @@ impl Group<'_> {
         Ok(Committed::All)
     }
 
-    fn look(&self, step: &Step) -> Result<Seen, StoreError> {
+    fn look(&mut self, step: &Step) -> Result<Seen, StoreError> {
         match step {
             Step::Add(whole) => Ok(match self.place(&whole.id)? {
                 Some(_) => Seen::Refused(self.standing(&whole.id)?),
@@ -158,7 +160,7 @@ impl Group<'_> {
     }
 
     /// What stands in the way of a write that is not about a job.
-    fn look_at_other(&self, write: &Write) -> Result<Option<Standing>, StoreError> {
+    fn look_at_other(&mut self, write: &Write) -> Result<Option<Standing>, StoreError> {
         Ok(match write {
             Write::SetKey { key, was, .. } => unless(was, self.key(key)?, Standing::Key),
             Write::SetHead { queue, was, .. } => {
@@ -169,7 +171,7 @@ impl Group<'_> {
                 unless(was, version, Standing::Version)
             }
             Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
-                let now = self.version("SELECT version FROM items WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
+                let now = self.item_version(*kind, name)?;
                 let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
                 unless(&was, now, Standing::Version)
             }
@@ -199,6 +201,15 @@ impl Group<'_> {
     fn version(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<u64>, StoreError> {
         let version: Option<i64> = self.db.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional()?;
         Ok(version.map(|version| version as u64))
+    }
+
+    fn item_version(&mut self, kind: ItemKind, name: &str) -> Result<Option<u64>, StoreError> {
+        if let Some(version) = self.effects.versions.get(&kind).and_then(|items| items.get(name)) {
+            return Ok(*version);
+        }
+        let version = self.version("SELECT version FROM items WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
+        self.effects.versions.entry(kind).or_default().insert(name.to_owned(), version);
+        Ok(version)
     }
 
     fn key(&self, key: &Key) -> Result<Option<JobId>, StoreError> {

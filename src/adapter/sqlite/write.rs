@@ -188,6 +188,7 @@ impl Group<'_> {
                         self.db.prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?.execute(params![kind.as_str(), name])?
                     }
                 };
+                self.effects.versions.entry(*kind).or_default().insert(name.clone(), bytes.is_some().then_some(*version));
                 self.effects.items += u64::from(matches!(kind, ItemKind::Queue | ItemKind::Type));
             }
             Write::RequireItem { .. } => {}

@@ -143,7 +143,7 @@ fn details(payload: &Payload) -> Result<String, Problem> {
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`stale_attempt`: the attempt is not the running one"),
+        (status = 409, description = "`stale_attempt`, `not_running`: the attempt is not the running one"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
 pub async fn report(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
     let ask: ReportBody<'_> = body.read()?;

@@ -142,12 +142,12 @@ pub struct ReplayBody<'a> {
     responses(
         (status = 201, description = "The new job", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`still_scheduled`"),
+        (status = 409, description = "`still_scheduled`: it will run anyway"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Enqueue>,
+    caller: May<Enqueue>,
     path: JobPath,
     IdempotencyKey(key): IdempotencyKey,
     body: Body,
@@ -162,6 +162,9 @@ pub async fn replay(
         windows: ask.windows,
         expires_at: ask.expires_at,
     };
+    if api.server.job(&path.id, Some(&path.job_type)).await?.spec.critical {
+        caller.critical()?;
+    }
     let job = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
     let job = api.whole(job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);

@@ -97,10 +97,6 @@ impl NewJobBody<'_> {
             caller.critical()?;
         }
         let job_type = self.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
-        let mut headers = self.headers.unwrap_or_default();
-        for (name, value) in trace {
-            headers.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
-        }
         Ok(NewJob {
             job_type,
             id: self.id,
@@ -122,7 +118,8 @@ impl NewJobBody<'_> {
             attributes: self.attributes.unwrap_or_default(),
             keep_result: self.keep_result,
             callback_url: self.callback_url,
-            headers,
+            headers: self.headers.unwrap_or_default(),
+            trace: trace.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             replay_of: None,
         })
     }

@@ -166,7 +166,7 @@ mod tests {
     fn the_better_run_of_two_is_kept_whole() {
         let cost = |ours, beside| Figure::cost("p99", "ms", ours).beside("bare", beside);
         let kept = cost(2.0, 1.0).better(cost(3.0, 0.5));
-        assert_eq!((kept.ours, kept.beside.map(|beside| beside.value)), (2.0, Some(1.0)));
-        assert_eq!(Figure::rate("x", "/s", 2.0).better(Figure::rate("x", "/s", 3.0)).ours, 3.0);
+        assert_eq!((kept.ours.round() as u64, kept.beside.map(|beside| beside.value.round() as u64)), (2, Some(1)));
+        assert_eq!(Figure::rate("x", "/s", 2.0).better(Figure::rate("x", "/s", 3.0)).ours.round() as u64, 3);
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     server.stop().await?;
     let dir = TempDir::new(&plan.dir)?;
     let meter = Meter::embedded();
-    let mut spans = Box::pin(in_process(&dir)).await?;
+    let mut spans = in_process(&dir).await?;
     figures.extend(self::figures("handler in the process", &mut spans, meter.read()));
     Ok(figures)
 }
@@ -86,7 +86,7 @@ async fn in_process(dir: &TempDir) -> anyhow::Result<Vec<Duration>> {
             handling.started().notified().await;
             Ok(sent.elapsed())
         };
-        let ((), span) = within(PATIENCE, Box::pin(async { tokio::try_join!(enqueue, started) })).await??;
+        let ((), span) = within(PATIENCE, async { tokio::try_join!(enqueue, started) }).await??;
         spans.push(span);
     }
     server.stop().await;

@@ -20,6 +20,7 @@ use crate::{
         serve::{self, Serving},
     },
     settings::{PREFIX, Settings},
+    time::Seconds,
 };
 
 /// The port that the demo takes unless it is told another, or somebody has it.
@@ -57,7 +58,8 @@ impl Home {
         let process = if killed {
             Process::Child(child(address, &data)?)
         } else {
-            let settings = Settings { listen: address, data: data.clone(), ..Settings::default() };
+            // A stop need not wait for what runs: its workers go at the same time.
+            let settings = Settings { listen: address, data: data.clone(), shutdown_seconds: Seconds::new(1), ..Settings::default() };
             let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be collected")?;
             Process::Inside(serve::start(&settings, Some(metrics)).await?)
         };

@@ -149,7 +149,7 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         plan::SHOP,
         plan::LIMIT,
         plan::TENANT_LIMIT,
-        12 + plan.len() / 50,
+        8 + plan.len() / 45,
     ));
     let accepted = Arc::default();
     let producer = Producer { client: client.clone(), accepted: Arc::clone(&accepted) };
@@ -175,7 +175,7 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         if producing.is_finished() {
             // A refusal is a fault of the mix, not of a job: nothing more will come.
             if let Ok(done) = (&mut producing).await {
-                done?
+                done?;
             }
             producing = tokio::spawn(async { Ok(()) });
         }

@@ -2,11 +2,12 @@
 //!
 //! Pure. Everything the final table expects is written here, next to the job that it is expected of.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::time::Timestamp;
-use std::time::Duration;
 
 /// The limited queue, where most jobs go.
 pub const SHOP: &str = "demo-shop";
@@ -299,7 +300,7 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
     });
     mix.add(Kind::Render, 3, |job, i| {
         job.errand.work_ms = LEASE.as_millis() as u64 + 1000;
-        job.errand.tenant = TENANTS[i as usize].to_owned();
+        TENANTS[i as usize].clone_into(&mut job.errand.tenant);
     });
     mix.add(Kind::Render, 1, |job, _| {
         job.errand.work_ms = 30_000;
@@ -323,7 +324,7 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
     });
     mix.add(Kind::Call, 1, |job, _| {
         job.wave = Wave::Behind;
-        job.errand.tenant = LONE.to_owned();
+        LONE.clone_into(&mut job.errand.tenant);
     });
     mix.add(Kind::Call, part(15), |job, i| {
         job.wave = Wave::Trickle;

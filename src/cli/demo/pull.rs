@@ -22,7 +22,7 @@ use crate::cli::{
 /// How long one lease call waits for a job.
 const WAIT: Duration = Duration::from_secs(5);
 /// The time between two heartbeats.
-const BEAT: Duration = Duration::from_millis(1000);
+const BEAT: Duration = Duration::from_secs(1);
 /// How long before the end of its lease a worker that nobody answers stops.
 const MARGIN: Duration = Duration::from_secs(1);
 

@@ -162,7 +162,9 @@ impl<'a> Evidence<'a> {
     fn kill(&self) -> Option<Row> {
         let lost = |entry: &&Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout"));
         let attempts = self.jobs.values().flat_map(|job| &job.history).filter(lost).count();
-        (self.kills > 0).then(|| row("kill -9 of the server", "no job lost", format!("{attempts} attempts to make again"), true))
+        let lost = self.acknowledged().filter(|job| self.job(job).is_none()).count();
+        let seen = format!("{lost} lost, {attempts} attempts to make again");
+        (self.kills > 0).then(|| row("kill -9 of the server", "no job lost", seen, lost == 0))
     }
 
     /// What ran at once, as the workers counted it.

@@ -139,7 +139,7 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
 #[case::header_value(json!({"headers": {"a": "x\r\nb: y"}}), "headers.a", "must be at most 4096 bytes of visible ASCII")]
 #[case::header_reserved(json!({"headers": {"Content-Length": "0"}}), "headers.Content-Length", "is set by the delivery itself")]
 #[case::not_pull(json!({"target": {"pull": false}}), "target.pull", "must be true")]
-#[case::plain_pull(json!({"start": "plain"}), "start", "can be `plain` only with a push target")]
+#[case::plain_pull(json!({"start": "plain", "target": {"pull": true}}), "start", "can be `plain` only with a push target")]
 #[case::url_scheme(push(&json!({"url": "file:///etc/passwd"})), "target.url", "must be an http or https URL")]
 #[case::url_nonsense(push(&json!({"url": "nonsense"})), "target.url", "must be an http or https URL")]
 #[case::url_credentials(push(&json!({"url": "http://u:p@h/"})), "target.url", "must not have credentials in it")]

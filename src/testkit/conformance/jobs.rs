@@ -33,7 +33,10 @@ fn rich(id: &str) -> Job {
             spec.attributes.insert("share".into(), crate::job::Value::Number(serde_json::Number::from_f64(0.25).expect("finite")));
             spec.weight = u32::MAX;
             spec.deadline_at = Some(at(1_900_000_000_000));
-            spec.windows = serde_json::from_str(r#"[{"from": "08:00", "to": "17:30"}]"#).expect("a window");
+            spec.windows = serde_json::from_str(
+                r#"[{"from": "08:00", "to": "17:30"}, {"from": "22:00", "to": "02:00", "days": ["fri"], "tz": "Europe/Berlin"}]"#,
+            )
+            .expect("windows");
             spec.timeout = Seconds::from_millis(1_500);
             spec.attempts = 17;
             spec.retry =

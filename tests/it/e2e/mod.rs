@@ -3,8 +3,19 @@
 //! Every test starts a server of its own on a free port and an empty directory, so that all can run at
 //! once; nothing waits for a span, everything for a condition.
 
+#![allow(clippy::unwrap_used, reason = "what helps a test fails like one")]
+
 mod serve;
 mod target;
 
+mod access;
+mod crash;
 mod input;
+mod jobs;
+mod lifecycle;
+mod live;
+mod order;
+mod pull;
+mod push;
 mod routes;
+mod trouble;

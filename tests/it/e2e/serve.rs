@@ -119,7 +119,7 @@ impl Setup {
             async { address }
         })
         .await;
-        let api = Api { base: format!("http://{address}"), client: Client::new(), token: None };
+        let api = Api::at(format!("http://{address}"));
         eventually("the server is ready", || async { api.get("/readyz").await.status.eq(&200).then_some(()) }).await;
         Tidegate { child: Some(child), log, setup: self, api }
     }
@@ -258,6 +258,11 @@ pub struct Api {
 }
 
 impl Api {
+    /// A client of the server at `base`.
+    pub fn at(base: String) -> Self {
+        Self { base, client: Client::new(), token: None }
+    }
+
     /// The same client with a token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }

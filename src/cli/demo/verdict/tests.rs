@@ -125,7 +125,11 @@ fn a_lost_job_is_noticed() {
 
 #[test]
 fn a_limit_that_was_exceeded_is_noticed() {
-    let over = |scope: Scope, most: u64| spoilt(|run| drop(run.pages.most.insert(scope, most)));
+    let over = |scope: Scope, most: u64| {
+        spoilt(|run| {
+            run.pages.most.insert(scope, most);
+        })
+    };
     assert_eq!(over(Scope::Queue(SHOP), LIMIT + 1), ["most weight at once in demo-shop"]);
     assert_eq!(over(Scope::Tenant("blue".to_owned()), TENANT_LIMIT + 1), ["most weight at once of one tenant"]);
     assert_eq!(over(Scope::Queue(RANKED), 2), ["by priority, one at a time"]);

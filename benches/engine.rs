@@ -1,0 +1,119 @@
+//! The engine without a network: what an enqueue, a round of a limited queue and a decision cost.
+//!
+//! `cargo bench --bench engine`. The store is in memory, so that the disk does not count; `--bench store` counts it.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::{collections::BTreeMap, hint::black_box, sync::Arc, time::Duration};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use object_store::memory::InMemory;
+use tidegate::{
+    adapter::memory::{MemoryStore, MemoryWorkQueue},
+    engine::{
+        Ask, Engine, Hand, Memory, Ports, Round, Rules,
+        request::{NewJob, Report, Verdict},
+    },
+    job::{Job, Payload},
+    queue::{Admission, Candidate, Limits, QueueConfig, TypeConfig, Usage},
+    testkit::{
+        FakeClock, SeededEntropy,
+        builders::{at, job, name},
+    },
+};
+use tokio::runtime::Runtime;
+
+const DATA: &str = r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"note":"bench"}"#;
+
+/// An engine on an empty store, with a queue of limit 10 and a type in it.
+async fn engine() -> Engine {
+    let ports = Ports {
+        store: Arc::new(MemoryStore::default()),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(FakeClock::new(at(1_700_000_000_000))),
+        entropy: Arc::new(SeededEntropy::new(7)),
+    };
+    let engine = Engine::new(ports, Rules::default());
+    let limited = QueueConfig { concurrency: Some(10), ..QueueConfig::default() };
+    engine.put_queue(&name("limited"), limited, None).await.unwrap();
+    engine.put_type(&name("work"), TypeConfig { queue: name("limited"), ..TypeConfig::default() }, None).await.unwrap();
+    engine
+}
+
+fn new_jobs(jobs: usize) -> Vec<NewJob> {
+    (0..jobs).map(|_| NewJob::new(name("work"), Payload::json(DATA))).collect()
+}
+
+/// One round that settles what runs and claims as many.
+async fn turn(engine: &Engine, memory: &mut Memory, running: Vec<Job>) -> Vec<Job> {
+    let succeeded = |job: Job| Report {
+        id: job.id,
+        job_type: None,
+        attempt: job.life.attempt,
+        token: None,
+        verdict: Verdict::Succeeded { result: None },
+    };
+    let ask = Ask { types: vec![name("work")], room: 10, worker: None, lease: None, hand: Hand::Claim };
+    let round = Round { reports: running.into_iter().map(succeeded).collect(), released: Vec::new(), asks: vec![ask] };
+    let ticked = engine.tick(&name("limited"), memory, round).await.unwrap();
+    assert_eq!(ticked.claimed.len(), 10);
+    ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
+}
+
+fn engine_in_memory(c: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let mut group = c.benchmark_group("engine");
+    group.sample_size(10).measurement_time(Duration::from_secs(3));
+    group.throughput(Throughput::Elements(1000));
+    group.bench_function("enqueue 1000", |b| {
+        let engine = runtime.block_on(engine());
+        b.iter_batched(|| new_jobs(1000), |jobs| runtime.block_on(engine.enqueue(jobs)), criterion::BatchSize::PerIteration);
+    });
+    group.throughput(Throughput::Elements(1000));
+    group.bench_function("100 rounds of limit 10", |b| {
+        b.iter_batched(
+            || {
+                let engine = runtime.block_on(engine());
+                runtime.block_on(engine.enqueue(new_jobs(1010)));
+                engine
+            },
+            |engine| {
+                runtime.block_on(async {
+                    let (mut memory, mut running) = (Memory::default(), Vec::new());
+                    for _ in 0..100 {
+                        running = turn(&engine, &mut memory, running).await;
+                    }
+                    running
+                })
+            },
+            criterion::BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+fn admission(c: &mut Criterion) {
+    let json = r#"{"concurrency": 900, "constraints": [
+        {"name": "per-tenant", "match": {}, "per": "tenant", "concurrency": 8},
+        {"name": "east", "match": {"attribute": {"region": "east"}}, "rate": {"count": 100, "per_seconds": 1}}]}"#;
+    let limits = Limits { queue: serde_json::from_str(json).unwrap(), ..Limits::default() };
+    let region = |index: i64| if index % 2 == 0 { "east" } else { "west" };
+    let candidate = |index: i64| job(&format!("j{index}")).attribute("tenant", index % 100).attribute("region", region(index)).build();
+    let candidates: Vec<Job> = (0..1000).map(candidate).collect();
+    let mut group = c.benchmark_group("admission");
+    group.sample_size(10).measurement_time(Duration::from_secs(3)).throughput(Throughput::Elements(1000));
+    group.bench_function("1000 candidates, three limits", |b| {
+        b.iter(|| {
+            let mut admission = Admission::new(&limits, Usage::default(), BTreeMap::new(), at(0));
+            for job in &candidates {
+                black_box(admission.offer(Candidate::of(&job.spec)));
+            }
+            admission.finish()
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, engine_in_memory, admission);
+criterion_main!(benches);

@@ -1,0 +1,168 @@
+//! `tidegate backup`: a copy of a data directory, as it is at one instant, while its server runs.
+//!
+//! ```text
+//!   database at one instant ──▶ the bodies that it names ──▶ all written out ──▶ the copy gets its name
+//! ```
+//!
+//! The one thing to know: a body is written before the job that names it and never changed, so copying
+//! after the database finds every one, but for those whose jobs were removed meanwhile. When one is
+//! missing, the database is copied anew: it names that body no more, unless the body was lost before.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::{Context, ExitCode, Misused, context::complain};
+use crate::{
+    adapter::sqlite::{self, Inspection, database},
+    settings::Settings,
+};
+
+/// How often the database is copied at most.
+const TRIES: usize = 3;
+
+/// The options of `tidegate backup`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The copy is a data directory: `tidegate serve --data TO` serves it.\n\nExample:\n  \
+    tidegate backup --data /var/lib/tidegate /backup/tidegate-$(date +%F)")]
+pub struct Args {
+    /// The new directory of the copy.
+    #[arg(value_name = "TO")]
+    to: PathBuf,
+    /// The directory of the data [default: the server's setting `data`].
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A TOML file with the server's settings.
+    #[arg(long, env = "TIDEGATE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// Copies the data directory.
+///
+/// # Errors
+///
+/// There is none, it cannot be read, or the copy cannot be written; what there is of it then keeps the name `TO.part`.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let from = data_dir(args.data, args.config.as_deref())?;
+    let bar = ctx.progress(0, "bodies");
+    let (to, counting) = (args.to.clone(), bar.clone());
+    let copied = tokio::task::spawn_blocking(move || copy(&from, &to, &counting)).await?;
+    bar.finish_and_clear();
+    let Copied { bytes, bodies, missing } = copied?;
+    if ctx.json() {
+        ctx.print(json!({"to": args.to, "bytes": bytes, "bodies": bodies, "missing_bodies": missing}))?;
+    } else {
+        let size = indicatif::HumanBytes(bytes);
+        ctx.print(format_args!("{} is a copy of the data: {size}, with {bodies} large bodies", args.to.display()))?;
+    }
+    if missing > 0 {
+        complain(format_args!("error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"));
+        return Ok(ExitCode::Refused);
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// The data directory that is meant: `--data`, or the setting of a server on this machine.
+///
+/// # Errors
+///
+/// A wrong setting.
+pub fn data_dir(data: Option<PathBuf>, config: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match data {
+        Some(data) => Ok(data),
+        None => Ok(Settings::load(config, &())?.data),
+    }
+}
+
+/// What was copied.
+struct Copied {
+    bytes: u64,
+    bodies: usize,
+    missing: usize,
+}
+
+fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
+    if !database(from).exists() {
+        bail!(Misused(format!("{} has no data: name the server's directory with --data", from.display())));
+    }
+    let part = part(to);
+    for taken in [to, &part] {
+        if taken.exists() {
+            bail!(Misused(format!("{} exists already; name another directory, or remove it", taken.display())));
+        }
+    }
+    let written = |path: &Path| format!("{} cannot be written", path.display());
+    fs::create_dir_all(&part).with_context(|| written(&part))?;
+    let mut missing: HashSet<String> = HashSet::new();
+    let mut bodies = 0;
+    for _ in 0..TRIES {
+        let copy = database(&part);
+        if copy.exists() {
+            fs::remove_file(&copy).with_context(|| written(&copy))?;
+        }
+        sqlite::backup(from, &copy)?;
+        let named = Inspection::open(&part)?.object_keys()?;
+        bar.set_length(named.len() as u64);
+        let before = std::mem::take(&mut missing);
+        bodies = 0;
+        for key in named {
+            match body(&from.join("objects").join(&key), &part.join("objects").join(&key)) {
+                Ok(()) => bodies += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => drop(missing.insert(key)),
+                Err(error) => return Err(error).with_context(|| format!("{key} cannot be copied")),
+            }
+            bar.set_position(bodies as u64);
+        }
+        if missing.is_subset(&before) {
+            break;
+        }
+    }
+    let bytes = sync(&part).with_context(|| written(&part))?;
+    fs::rename(&part, to).with_context(|| written(to))?;
+    if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        File::open(parent).and_then(|parent| parent.sync_all()).with_context(|| written(parent))?;
+    }
+    Ok(Copied { bytes, bodies, missing: missing.len() })
+}
+
+/// Where a copy is until it is whole.
+fn part(to: &Path) -> PathBuf {
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    to.with_file_name(name)
+}
+
+/// Copies one body, unless it is there already.
+fn body(from: &Path, to: &Path) -> io::Result<()> {
+    if to.exists() {
+        return Ok(());
+    }
+    // Opened first, so that a body that is gone leaves nothing behind.
+    let mut source = File::open(from)?;
+    fs::create_dir_all(to.parent().unwrap_or(to))?;
+    io::copy(&mut source, &mut File::create(to)?).map(drop)
+}
+
+/// Waits until the disk has everything under `dir`; its bytes.
+fn sync(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            bytes += sync(&entry.path())?;
+        } else {
+            let file = File::open(entry.path())?;
+            file.sync_all()?;
+            bytes += file.metadata()?.len();
+        }
+    }
+    File::open(dir)?.sync_all()?;
+    Ok(bytes)
+}

@@ -1,0 +1,76 @@
+//! What is said of queues and types. Pure.
+
+use std::{collections::HashMap, time::Duration};
+
+use super::{Level, Report, finding};
+use crate::{
+    cli::{
+        show,
+        wire::{JobType, Queue},
+    },
+    time::Timestamp,
+};
+
+/// The timeout of a type that says none, in seconds.
+const DEFAULT_TIMEOUT: f64 = 86_400.0;
+/// A job that is due for longer than this has waited long.
+const LONG: Duration = Duration::from_hours(1);
+
+/// What there is to say of `queues` and `types` at `now`.
+pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> Report {
+    let mut report = Report::default();
+    let limited: HashMap<&str, bool> = queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency.is_some())).collect();
+    for queue in queues {
+        of_queue(queue, now, &mut report);
+    }
+    for job_type in types.iter().filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some())) {
+        of_push(job_type, limited.get(job_type.queue.as_str()).copied().unwrap_or_default(), &mut report);
+    }
+    report
+}
+
+fn of_queue(queue: &Queue, now: Timestamp, report: &mut Report) {
+    let (name, about) = (&queue.name, format!("queue {}", queue.name));
+    let waiting = queue.status.as_ref().and_then(|status| status.depth.get("scheduled")).copied().unwrap_or_default();
+    report.check(queue.paused.then(|| {
+        let found = format!("it is paused, with {waiting} jobs waiting");
+        finding(Level::Warning, &about, found, format!("`tidegate queues resume {name}`, if nobody means it to be"))
+    }));
+    report.check((queue.concurrency == Some(0)).then(|| {
+        let advice = format!("`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no limit");
+        finding(Level::Warning, &about, "its limit is 0, which admits nothing", advice)
+    }));
+    let late = queue.status.as_ref().and_then(|status| Some((status, status.oldest_due_at.filter(|due| now.since(*due) > LONG)?)));
+    report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
+        let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
+        let held = if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
+        let found = format!("a job was due {} and still waits{held}", show::when(due, now));
+        let advice = if status.held.contains_key("worker") {
+            format!("start workers: `tidegate work --queue {name} -- COMMAND`")
+        } else {
+            format!("`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs explain` of one")
+        };
+        finding(Level::Warning, &about, found, advice)
+    }));
+}
+
+fn of_push(job_type: &JobType, queue_limited: bool, report: &mut Report) {
+    let (name, about) = (&job_type.name, format!("type {}", job_type.name));
+    let timeout = job_type.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT);
+    report.check(((timeout - DEFAULT_TIMEOUT).abs() < 0.001).then(|| {
+        finding(
+            Level::Warning,
+            &about,
+            "its timeout is the default, a day: a worker that answers 202 and never calls back holds its slot that long",
+            format!("`tidegate types patch {name} --config '{{\"timeout_seconds\": 300}}'`, by how long its work takes"),
+        )
+    }));
+    report.check((!queue_limited && job_type.concurrency.is_none()).then(|| {
+        finding(
+            Level::Note,
+            &about,
+            format!("neither it nor its queue {} has a limit: a backlog is pushed as fast as the target answers", job_type.queue),
+            format!("`tidegate types patch {name} --config '{{\"concurrency\": 10}}'`, if the target cannot take that"),
+        )
+    }));
+}

@@ -1,0 +1,191 @@
+//! A data directory, whether a server runs on it or not.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use indicatif::HumanBytes;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Finding, Level, Report, config, finding};
+use crate::{
+    adapter::sqlite::{Inspection, OpenError, database, holder},
+    cli::wire::{JobType, Queue},
+    port::job_store::{Item, ItemKind},
+    time::Timestamp,
+};
+
+/// Below so much free room an operator wants to know, and below so much it is an error.
+const ROOM: u64 = 1 << 30;
+const NO_ROOM: u64 = 64 << 20;
+/// A log that is longer is not folded into the database any more: something reads for very long.
+const LONG_LOG: u64 = 256 << 20;
+/// A file younger than this may be in the making.
+const SETTLED: Duration = Duration::from_hours(1);
+/// How far the newest job may be ahead of the clock.
+const AHEAD: Duration = Duration::from_mins(1);
+
+/// Looks at the data in `dir` at `now`.
+pub fn look(dir: &Path, now: Timestamp) -> Report {
+    let mut report = Report::default();
+    report.check(served(dir));
+    report.check(room(dir));
+    report.check(log(dir));
+    report.check(parts(dir, now));
+    match Inspection::open(dir) {
+        Ok(found) => {
+            report.checks += 1;
+            if let Err(error) = inside(dir, &found, now, &mut report) {
+                report.findings.push(unusable(&error));
+            }
+        }
+        Err(error) => report.check(Some(unusable(&error))),
+    }
+    report
+}
+
+/// The message of such an error says what to do.
+fn unusable(error: &OpenError) -> Finding {
+    let advice = match error {
+        OpenError::Io { .. } => "see that --data names the server's directory, and who may read it",
+        OpenError::Held { .. } | OpenError::Newer { .. } | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
+    };
+    finding(Level::Error, "database", error.to_string(), advice)
+}
+
+fn served(dir: &Path) -> Option<Finding> {
+    match holder(dir) {
+        Ok(held) => held.map(|by| {
+            finding(Level::Note, "server", format!("{by} serves the directory"), "`tidegate doctor` without --data asks it, too")
+        }),
+        Err(error) => Some(finding(Level::Error, "lock", error.to_string(), "see who may read and write the directory")),
+    }
+}
+
+fn room(dir: &Path) -> Option<Finding> {
+    let disk = nix::sys::statvfs::statvfs(dir).ok()?;
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    let level = if free < NO_ROOM { Level::Error } else { Level::Warning };
+    let found = format!("{} are left", HumanBytes(free));
+    (free < ROOM).then(|| finding(level, "disk", found, "make room, or shorten `retention_seconds`: on a full disk writes answer 503"))
+}
+
+fn log(dir: &Path) -> Option<Finding> {
+    let log = database(dir).with_extension("db-wal");
+    let bytes = fs::metadata(log).map_or(0, |about| about.len());
+    let found = format!("tidegate.db-wal has {}", HumanBytes(bytes));
+    let advice = "look for a program that keeps a read of the database open (`lsof tidegate.db`), and end it";
+    (bytes > LONG_LOG).then(|| finding(Level::Warning, "database", found, advice))
+}
+
+/// Backups that were broken off, here and beside the directory.
+fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
+    let beside = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
+    let listed = [Some(dir.to_owned()), beside].into_iter().flatten().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    let stale = |entry: &fs::DirEntry| {
+        entry.path().extension().is_some_and(|extension| extension == "part") && entry.metadata().is_ok_and(|about| settled(&about, now))
+    };
+    let names: Vec<String> = listed.filter(stale).map(|entry| entry.path().display().to_string()).collect();
+    let found = format!("broken off: {}", names.join(", "));
+    (!names.is_empty()).then(|| finding(Level::Warning, "backup", found, "remove it, and see that the backup runs to its end"))
+}
+
+fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
+    about.modified().is_ok_and(|at| now.since(Timestamp::from_utc(at.into())) > SETTLED)
+}
+
+/// What the database says, and whether the files beside it agree.
+fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut Report) -> Result<(), OpenError> {
+    let advice = "restore a backup; to save what can be read: `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
+    report.check(found.damage()?.map(|damage| finding(Level::Error, "database", format!("it is damaged: {damage}"), advice)));
+    let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
+    report.check(newest.map(|newest| {
+        let told = format!("the newest job was accepted at {newest}, which is yet to come: the clock was set back");
+        finding(Level::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
+    }));
+    let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
+    report.add(config::look(&shapes::<Queue>(&queues), &shapes::<JobType>(&types), now));
+    report.check(unsigned(&types));
+    for finding in bodies(dir, &found.object_keys()?, now) {
+        report.check(finding);
+    }
+    Ok(())
+}
+
+/// Configurations in the shapes of the API; one that cannot be read is the server's to complain of.
+fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
+    let shape = |item: &Item| {
+        let stored: Value = serde_json::from_slice(&item.bytes).ok()?;
+        let mut shape = stored.get("config")?.clone();
+        shape["name"] = json!(item.name);
+        if let Some(paused) = stored.get("paused") {
+            shape["paused"] = paused.clone();
+        }
+        serde_json::from_value(shape).ok()
+    };
+    items.iter().filter_map(shape).collect()
+}
+
+/// Push types without a signature, which only the file tells.
+fn unsigned(types: &[Item]) -> Option<Finding> {
+    let bare = |item: &&Item| {
+        let Ok(stored) = serde_json::from_slice::<Value>(&item.bytes) else { return false };
+        let target = &stored["config"]["target"];
+        target["url"].is_string() && target["signing_secret"].is_null() && target["basic_auth"].is_null()
+    };
+    let names: Vec<&str> = types.iter().filter(bare).map(|item| item.name.as_str()).collect();
+    let found = format!("pushed without signature or password: {}", names.join(", "));
+    let advice = "set `signing_secret` in their targets, so that their workers know the server from a stranger";
+    (!names.is_empty()).then(|| finding(Level::Note, "types", found, advice))
+}
+
+/// Bodies that jobs name and that are not there, and bodies that are there and that no job names.
+fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Finding>; 2] {
+    let root = dir.join("objects");
+    let mut there = HashMap::new();
+    if let Err(error) = list(&root, &mut there) {
+        let unreadable = finding(Level::Error, "bodies", format!("{} cannot be read: {error}", root.display()), "see who may read it");
+        return [Some(unreadable), None];
+    }
+    let known = |path: &PathBuf| path.strip_prefix(&root).is_ok_and(|key| key.to_str().is_some_and(|key| named.contains(key)));
+    let missing = named.iter().filter(|key| !there.contains_key(&root.join(key))).count();
+    let orphans: Vec<u64> =
+        there.iter().filter(|(path, about)| !known(path) && settled(about, now)).map(|(_, about)| about.len()).collect();
+    let bytes = HumanBytes(orphans.iter().sum());
+    [
+        (missing > 0).then(|| {
+            let found = format!("{missing} that jobs name are not in {}", root.display());
+            finding(Level::Error, "bodies", found, "restore them from a backup's objects/; their jobs fail `not_delivered` until then")
+        }),
+        (!orphans.is_empty()).then(|| {
+            let found = format!("{} files ({bytes}) that no job names", orphans.len());
+            finding(Level::Note, "bodies", found, "they do no harm; requests that were broken off leave them")
+        }),
+    ]
+}
+
+/// Every file under `dir`; none if it is not there.
+fn list(dir: &Path, files: &mut HashMap<PathBuf, fs::Metadata>) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let about = match entry.metadata() {
+            // A server at work has just removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            about => about?,
+        };
+        if about.is_dir() {
+            list(&entry.path(), files)?;
+        } else {
+            files.insert(entry.path(), about);
+        }
+    }
+    Ok(())
+}

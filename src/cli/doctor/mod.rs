@@ -1,0 +1,128 @@
+//! `tidegate doctor`: what is wrong with a server or a data directory, or soon will be, and what to do about it.
+//!
+//! It changes nothing. What it says of queues and types is decided in [`config`], pure, from the same
+//! shapes whether they were read over HTTP ([`server`]) or from the file ([`dir`]).
+
+mod config;
+mod dir;
+mod server;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, ExitCode, show};
+
+/// The options of `tidegate doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code 0 means that no finding is an error, 1 that one is.\n\nExamples:\n  \
+    tidegate doctor                             the server at --url\n  \
+    tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not")]
+pub struct Args {
+    /// Look at this data directory instead of at the server.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something is broken, lost or open to strangers.
+    Error,
+    /// Something is likely to hurt.
+    Warning,
+    /// Good to know.
+    Note,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// Something that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: Level,
+    /// What it is about.
+    pub about: String,
+    /// What was found.
+    #[serde(rename = "finding")]
+    pub found: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// What was looked at, and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many things were looked at.
+    pub checks: usize,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Counts a thing that was looked at, and keeps what was found of it.
+    pub fn check(&mut self, finding: Option<Finding>) {
+        self.checks += 1;
+        self.findings.extend(finding);
+    }
+
+    /// Takes in another report.
+    pub fn add(&mut self, other: Self) {
+        self.checks += other.checks;
+        self.findings.extend(other.findings);
+    }
+}
+
+/// A finding.
+pub fn finding(level: Level, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { level, about: about.into(), found: found.into(), advice: advice.into() }
+}
+
+/// Looks, and tells.
+///
+/// # Errors
+///
+/// The server is away or does not let this client look.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let mut report = match args.data {
+        Some(data) => {
+            let now = ctx.now();
+            tokio::task::spawn_blocking(move || dir::look(&data, now)).await?
+        }
+        None => server::look(ctx).await?,
+    };
+    report.findings.sort_by_key(|finding| finding.level);
+    let errors = report.findings.iter().filter(|finding| finding.level == Level::Error).count();
+    if ctx.json() {
+        ctx.print(json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings}))?;
+    } else {
+        tell(&report, ctx)?;
+    }
+    Ok(if errors == 0 { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+fn tell(report: &Report, ctx: &Context) -> std::io::Result<()> {
+    if report.findings.is_empty() {
+        return ctx.print(format_args!("{} checks, nothing found", report.checks));
+    }
+    let rows =
+        report.findings.iter().map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
+    ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
+    let count = |level| report.findings.iter().filter(|found| found.level == level).count();
+    let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));
+    ctx.print(format_args!("\n{} checks: {errors} errors, {warnings} warnings, {notes} notes", report.checks))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! A running server, over HTTP.
+
+use std::time::Duration;
+
+use url::{Host, Url};
+
+use super::{Finding, Level, Report, config, finding};
+use crate::{
+    cli::{Context, client::Error, pages, wire::Token},
+    time::Timestamp,
+};
+
+/// Clocks that differ by more than this spoil due times that people reckon on their own machine.
+const SKEW: Duration = Duration::from_secs(5);
+/// Clocks that differ by more than this make signatures look like replays.
+const BAD_SKEW: Duration = crate::signature::TOLERANCE;
+
+/// Looks at the server that the options name.
+///
+/// # Errors
+///
+/// It is away, or does not let this client look at queues and types.
+pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
+    let client = ctx.client()?;
+    let mut report = Report::default();
+    let before = ctx.now();
+    let first = client.get(&["queues"]).query("limit", "1").send().await?;
+    report.check(first.date.and_then(|there| skew(there, before, ctx.now())));
+    let queues = pages::collect(|client| client.get(&["queues"]), &client, usize::MAX).await?.read(&client)?;
+    let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX).await?.read(&client)?;
+    report.add(config::look(&queues, &types, ctx.now()));
+
+    let tokens = match pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await {
+        Ok(page) => Some(page.read::<Token>(&client)?.len()),
+        // To see tokens takes more than to look at the rest.
+        Err(Error::Problem(problem)) if problem.status == 403 => None,
+        Err(error) => return Err(error.into()),
+    };
+    report.check(access(client.base(), tokens, ctx.global.token.is_some()));
+    Ok(report)
+}
+
+/// What there is to say of the server's clock, which showed `there` between `before` and `after`.
+fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding> {
+    // HTTP tells whole seconds.
+    let (behind, ahead) = (before.since(there + Duration::from_secs(1)), there.since(after));
+    let (off, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    let found = format!("it is {} s {word} the clock here", off.as_secs());
+    let level = if off > BAD_SKEW { Level::Error } else { Level::Warning };
+    (off > SKEW).then(|| finding(level, "server's clock", found, "set both by NTP: due times, leases and signatures go by them"))
+}
+
+/// What there is to say of who may do what.
+fn access(base: &Url, tokens: Option<usize>, shown: bool) -> Option<Finding> {
+    let loopback = match base.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    if loopback {
+        return None;
+    }
+    if !shown && tokens.is_some() {
+        let found = "it let this client in without a token: whoever reaches it may do everything";
+        return Some(finding(Level::Error, "access", found, "`tidegate token create --name admin --scope admin`, now"));
+    }
+    let clear = base.scheme() == "http" && shown;
+    clear.then(|| {
+        finding(Level::Warning, "access", "the token goes over the network unencrypted", "put TLS in front, and use an https:// --url")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_by_how_far() {
+        let now = Timestamp::from_millis(1_000_000_000_000);
+        let told = |there: Timestamp| skew(there, now, now + Duration::from_millis(20)).map(|found| (found.level, found.found));
+        assert_eq!(told(now), None);
+        assert_eq!(told(now - Duration::from_millis(999)), None);
+        assert_eq!(told(now + Duration::from_secs(10)).unwrap(), (Level::Warning, "it is 9 s ahead of the clock here".to_owned()));
+        assert_eq!(told(now - Duration::from_hours(1)).unwrap(), (Level::Error, "it is 3599 s behind the clock here".to_owned()));
+    }
+
+    #[test]
+    fn a_server_that_others_reach_needs_tokens_and_a_token_needs_tls() {
+        let told = |url: &str, tokens, shown| access(&url.parse().unwrap(), tokens, shown).map(|found| found.level);
+        assert_eq!(told("http://127.0.0.1:8080", Some(0), false), None);
+        assert_eq!(told("http://[::1]:8080", Some(0), false), None);
+        assert_eq!(told("http://queue.example", Some(0), false), Some(Level::Error));
+        assert_eq!(told("http://queue.example", Some(2), true), Some(Level::Warning));
+        assert_eq!(told("https://queue.example", None, true), None);
+    }
+}

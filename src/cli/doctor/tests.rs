@@ -1,0 +1,137 @@
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    adapter::{http::Guard, sqlite::database},
+    cli::{ExitCode, testing::FakeServer},
+    engine::request::NewJob,
+    job::Payload,
+    queue::{QueueConfig, TypeConfig},
+    server::Server,
+    testkit::builders::name,
+};
+
+/// A server with a queue that is paused, a push type with defaults, and a pull type.
+async fn sick() -> FakeServer {
+    FakeServer::answering(|seen| match seen.path.split('?').next() {
+        Some("/v1/queues") => (
+            200,
+            json!({"queues": [
+                {"name": "mail", "paused": true, "status": {"depth": {"scheduled": 7}, "running_weight": 0, "held": {}, "desired_workers": 0}},
+                {"name": "slow", "concurrency": 0, "paused": false, "status": {"depth": {}, "running_weight": 0, "held": {"worker": 3},
+                    "oldest_due_at": "2001-01-01T00:00:00Z", "desired_workers": 1}},
+            ]}),
+        ),
+        Some("/v1/job-types") => (
+            200,
+            json!({"job_types": [
+                {"name": "invoice", "queue": "mail", "target": {"url": "http://10.0.0.9/"}, "timeout_seconds": 86400},
+                {"name": "short", "queue": "slow", "target": {"url": "http://10.0.0.9/"}, "timeout_seconds": 60},
+                {"name": "pulled", "queue": "mail", "target": {"pull": true}, "timeout_seconds": 86400},
+            ]}),
+        ),
+        _ => (200, json!({"tokens": []})),
+    })
+    .await
+}
+
+fn findings(out: &str) -> Vec<(String, String)> {
+    let report: Value = serde_json::from_str(out).unwrap();
+    let said = |found: &Value, field: &str| found[field].as_str().unwrap().to_owned();
+    report["findings"].as_array().unwrap().iter().map(|found| (said(found, "level"), said(found, "about"))).collect()
+}
+
+fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(level, about)| ((*level).to_owned(), (*about).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
+    let server = sick().await;
+    let (code, out) = server.run(&["doctor", "--json"]).await;
+    assert_eq!(code, ExitCode::Ok, "no finding is an error: {out}");
+    let expected = [
+        ("warning", "queue mail"),
+        ("warning", "queue slow"),
+        ("warning", "queue slow"),
+        ("warning", "type invoice"),
+        ("note", "type invoice"),
+    ];
+    assert_eq!(findings(&out), owned(&expected), "{out}");
+    let (_, table) = server.run(&["doctor"]).await;
+    assert!(table.contains("tidegate queues resume mail") && table.contains("0 errors, 4 warnings, 1 notes"), "{table}");
+}
+
+#[tokio::test]
+async fn a_server_without_fault_is_said_to_have_none() {
+    let server = FakeServer::answering(|seen| {
+        let plural = seen.path.split(['/', '?']).nth(2).unwrap_or_default().replace('-', "_");
+        (200, json!({plural: []}))
+    })
+    .await;
+    let (code, out) = server.run(&["doctor"]).await;
+    assert_eq!((code, out.contains("nothing found")), (ExitCode::Ok, true), "{out}");
+}
+
+/// A directory with a job whose body is large.
+async fn directory(dir: &Path) {
+    let server = Server::open(dir, Guard::On).unwrap().start().await.unwrap();
+    let queue = QueueConfig { concurrency: Some(2), ..QueueConfig::default() };
+    server.put_queue(&name("default"), queue, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let data = Payload::json(format!("\"{}\"", "x".repeat(100_000)));
+    server.enqueue(NewJob::new(name("work"), data)).await.unwrap();
+    server.stop().await;
+}
+
+/// What `doctor --data DIR` finds, once nothing holds the directory any more.
+async fn found(dir: &Path) -> (ExitCode, Vec<(String, String)>, String) {
+    let server = FakeServer::answering(|_| (500, json!({}))).await;
+    let (code, out) = server.run(&["doctor", "--json", "--data", dir.to_str().unwrap()]).await;
+    let mut findings = findings(&out);
+    findings.retain(|(_, about)| !matches!(about.as_str(), "server" | "disk"));
+    (code, findings, out)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_looked_at_with_its_bodies() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    directory(&data).await;
+    let (code, findings, out) = found(&data).await;
+    assert_eq!((code, findings), (ExitCode::Ok, vec![]), "{out}");
+
+    let bodies = data.join("objects/bodies");
+    let body = std::fs::read_dir(&bodies).unwrap().next().unwrap().unwrap().path();
+    let old = std::fs::File::create(bodies.join("left-over")).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    std::fs::File::create(bodies.join("in-the-making")).unwrap();
+    let part = std::fs::File::create(dir.path().join("backup.part")).unwrap();
+    part.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    std::fs::remove_file(body).unwrap();
+    let (code, findings, out) = found(&data).await;
+    assert_eq!(findings, owned(&[("error", "bodies"), ("warning", "backup"), ("note", "bodies")]), "{out}");
+    assert_eq!(code, ExitCode::Refused);
+    assert!(out.contains("1 that jobs name") && out.contains("1 files"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_was_set_back_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path()).await;
+    let db = rusqlite::Connection::open(database(dir.path())).unwrap();
+    db.execute("UPDATE jobs SET created_at = created_at + 7200000", []).unwrap();
+    drop(db);
+    assert_eq!(found(dir.path()).await.1, owned(&[("error", "clock")]));
+}
+
+#[tokio::test]
+async fn a_directory_without_data_and_a_damaged_one_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, findings, out) = found(dir.path()).await;
+    assert_eq!((code, findings), (ExitCode::Refused, owned(&[("error", "database")])), "{out}");
+    std::fs::write(database(dir.path()), "this is no database, but long enough to be taken for one".repeat(10)).unwrap();
+    let (code, _, out) = found(dir.path()).await;
+    assert_eq!((code, out.contains("is not a SQLite database")), (ExitCode::Refused, true), "{out}");
+}

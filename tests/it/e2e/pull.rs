@@ -1,0 +1,172 @@
+//! Pull workers: leases, signs of life, cancels, drains, and the command-line worker.
+
+use serde_json::{Value, json};
+
+use super::serve::{Tidegate, eventually};
+
+#[tokio::test]
+async fn a_long_poll_is_answered_when_a_job_comes_and_else_when_its_wait_is_over() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    assert_eq!(tide.lease(json!({"types": ["t"]})).await.len(), 0);
+    assert_eq!(tide.lease(json!({"types": ["t"], "wait_seconds": 0.1})).await.len(), 0);
+    let api = tide.api.clone();
+    let waiting = tokio::spawn(async move { api.lease_one("t").await });
+    let id = tide.enqueue_a("t").await;
+    assert_eq!(waiting.await.unwrap().id, id);
+    let api = tide.api.clone();
+    let waiting = tokio::spawn(async move { api.lease_one("t").await });
+    let later = tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 0.3})).await;
+    assert_eq!(waiting.await.unwrap().id, later);
+    tide.post("/v1/leases", json!({"types": ["none"]})).await.problem(404, "job_type_not_found");
+    tide.post("/v1/leases", json!({"queue": "none"})).await.problem(404, "queue_not_found");
+}
+
+#[tokio::test]
+async fn one_call_leases_from_several_types_and_queues_and_carries_reports() {
+    let tide = Tidegate::start().await;
+    for name in ["a", "b", "c"] {
+        tide.queue(name, json!({"concurrency": if name == "c" { json!(3) } else { Value::Null }})).await;
+        tide.job_type(name, json!({"queue": name})).await;
+        tide.enqueue_a(name).await;
+    }
+    let mut leases = Vec::new();
+    while leases.len() < 2 {
+        leases.extend(tide.lease(json!({"types": ["a", "c"], "max": 10, "wait_seconds": 20})).await);
+    }
+    assert!(leases.iter().all(|lease| !lease.path.contains("/b/")));
+    leases.extend(tide.lease(json!({"queue": "b", "wait_seconds": 20})).await);
+    assert_eq!(tide.lease(json!({"max": 10})).await.len(), 0);
+    let mut reports: Vec<_> =
+        leases.iter().map(|lease| json!({"id": lease.id, "attempt": 1, "status": "succeeded", "token": lease.token})).collect();
+    reports.push(json!({"id": leases[0].id, "attempt": 1, "status": "failed"}));
+    reports.push(json!({"id": "nobody", "attempt": 1, "status": "failed"}));
+    reports.push(json!({"id": leases[1].id, "attempt": 1, "status": "succeeded", "type": "other"}));
+    let answer = tide.post("/v1/leases", json!({"max": 0, "reports": reports})).await.is(200);
+    let statuses: Vec<_> = answer["reports"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [200, 200, 200, 409, 404, 404], "{answer:#}");
+    assert_eq!(answer["reports"][3]["error"]["code"], "stale_attempt");
+    for lease in &leases {
+        tide.job_in(&lease.id, "succeeded").await;
+    }
+}
+
+#[tokio::test]
+async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
+    let tide = Tidegate::start().await;
+    for (name, limit) in [("free", Value::Null), ("limited", json!(10))] {
+        tide.queue(name, json!({"concurrency": limit})).await;
+        let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0, "jitter": "none"}});
+        tide.job_type(name, json!({"queue": name, "lease_seconds": 0.3, "retry": retry})).await;
+        for _ in 0..4 {
+            tide.enqueue_a(name).await;
+        }
+        let ask = json!({"types": [name], "max": 10, "wait_seconds": 20});
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        while first.len() < 4 {
+            first.extend(tide.lease(ask.clone()).await);
+        }
+        // One goes on by its heartbeats, three are never heard of again.
+        let kept = first[1].clone();
+        let beat = async || tide.post(&format!("{}/heartbeat", kept.path), json!({"attempt": 1, "lease_seconds": 20})).await.is(200);
+        beat().await;
+        while second.len() < 3 {
+            let leases = tide.lease(ask.clone()).await;
+            assert!(!leases.is_empty(), "{name}: only {} came back", second.len());
+            second.extend(leases);
+        }
+        assert!(second.iter().all(|lease| lease.attempt == 2 && lease.id != kept.id), "{second:?}");
+        assert_eq!(tide.job(&second[0].id).await["history"][0]["error"]["reason"], "lost");
+        tide.report(&first[0], "succeeded").await.problem(409, "stale_attempt");
+        tide.post(&format!("{}/heartbeat", first[0].path), json!({"attempt": 1})).await.problem(409, "stale_attempt");
+        beat().await;
+        tide.report(&kept, "succeeded").await.is(200);
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
+    let tide = Tidegate::start().await;
+    tide.queue("q", json!({"concurrency": 1})).await;
+    tide.job_type("t", json!({"queue": "q"})).await;
+    let id = tide.enqueue_a("t").await;
+    let next = tide.enqueue_a("t").await;
+    let lease = tide.lease_one("t").await;
+    let beat = format!("{}/heartbeat", lease.path);
+    let told = tide
+        .with_token(&lease.token)
+        .post(&beat, json!({"attempt": 1, "progress": 40.5, "note": "halfway", "lease_seconds": 600}))
+        .await
+        .is(200);
+    assert_eq!(told["cancel"], false);
+    let running = tide.job(&id).await["running"].clone();
+    assert_eq!((&running["progress"]["percent"], &running["progress"]["note"]), (&json!(40.5), &json!("halfway")));
+    assert_eq!(running["lease_expires_at"], told["expires_at"]);
+    tide.delete(&lease.path).await.is(202);
+    tide.delete(&lease.path).await.is(202);
+    assert_eq!(tide.post(&beat, json!({"attempt": 1})).await.is(200)["cancel"], true);
+    // It keeps its slot until its worker's word.
+    assert_eq!(tide.lease(json!({"types": ["t"], "wait_seconds": 0.2})).await.len(), 0);
+    tide.report(&lease, "succeeded").await.is(200);
+    let job = tide.job(&id).await;
+    assert_eq!((&job["state"], &job["history"][0]["attempt"]), (&json!("cancelled"), &json!(1)), "{job:#}");
+    let lease = tide.lease_one("t").await;
+    assert_eq!(lease.id, next);
+    tide.delete(&format!("{}?force=true", lease.path)).await.is(200);
+    assert_eq!(tide.job(&next).await["state"], "cancelled");
+    // A worker that comes too late is told how it ended, and nothing changes.
+    assert_eq!(tide.report(&lease, "succeeded").await.is(200)["state"], "cancelled");
+    tide.post(&beat, json!({"attempt": 1})).await.problem(409, "stale_attempt");
+    tide.enqueue_a("t").await;
+    tide.lease_one("t").await;
+}
+
+#[tokio::test]
+async fn a_drained_worker_gets_no_more_jobs() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    tide.enqueue_a("t").await;
+    tide.put("/v1/workers/w1", json!({"capacity": 5})).await.is(200);
+    tide.post("/v1/workers/w1/drain", Value::Null).await.is(200);
+    let ask = json!({"types": ["t"], "worker": "w1", "wait_seconds": 0.2});
+    assert_eq!(tide.lease(ask.clone()).await.len(), 0);
+    let workers = tide.get("/v1/workers").await.is(200);
+    assert_eq!((&workers["workers"][0]["name"], &workers["workers"][0]["draining"]), (&json!("w1"), &json!(true)));
+    tide.post("/v1/workers/w1/undrain", Value::Null).await.is(200);
+    let leases = tide.lease(ask).await;
+    assert_eq!(leases[0].whole["job"]["running"]["worker"], "w1");
+    assert_eq!(tide.get("/v1/workers").await.is(200)["workers"][0]["running"], 1);
+    tide.post("/v1/workers/none/drain", Value::Null).await.problem(404, "worker_not_found");
+}
+
+#[tokio::test]
+async fn the_command_line_worker_runs_a_command_for_each_job() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({"attempts": 1})).await;
+    let script = "read data; echo \"$TIDEGATE_JOB_TYPE $TIDEGATE_JOB_ATTEMPT\" >&2; case $data in 7) echo '{\"doubled\": 14}';; 8) echo plain;; *) exit 3;; esac";
+    let mut command = super::serve::program(["work", "--type", "t", "--concurrency", "2", "--", "sh", "-c", script]);
+    let mut worker = tokio::process::Command::from({
+        command.env("TIDEGATE_URL", &tide.base).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command
+    })
+    .kill_on_drop(true)
+    .spawn()
+    .unwrap();
+    let ids = [
+        tide.enqueue(json!({"type": "t", "data": 7})).await,
+        tide.enqueue(json!({"type": "t", "data": 8})).await,
+        tide.enqueue(json!({"type": "t", "data": 9})).await,
+    ];
+    assert_eq!(tide.job_in(&ids[0], "succeeded").await["result"], json!({"doubled": 14}));
+    assert_eq!(tide.job_in(&ids[1], "succeeded").await["result"], "plain");
+    let failed = tide.job_in(&ids[2], "failed").await;
+    assert!(failed["error"]["message"].as_str().unwrap().contains("t 1"), "{failed:#}");
+    let pid = nix::unistd::Pid::from_raw(worker.id().unwrap() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(worker.wait().await.unwrap().success());
+    eventually("the worker is in the list", || async {
+        let workers = tide.get("/v1/workers").await.is(200);
+        (!workers["workers"].as_array().unwrap().is_empty()).then_some(())
+    })
+    .await;
+}
