@@ -5,7 +5,7 @@ use super::{
     request::{Beat, Heartbeat},
 };
 use crate::{
-    job::{Event, Job},
+    job::{Event, Job, Revision},
     port::{Committed, job_store::Standing},
     queue::config::TypeConfig,
 };
@@ -50,10 +50,14 @@ impl Engine {
         }
         let lease = beat.lease_seconds.or(config.map(|config| config.lease_seconds)).unwrap_or_default();
         let event = Event::Heartbeat { attempt: beat.attempt, until: now + lease.duration(), progress: beat.progress.clone() };
-        let after = job.apply(event, now).map_err(|_| stale())?;
-        let writes = self.change(job.life.revision, &after, false, now);
+        let mut after = job.apply(event, now).map_err(|_| stale())?;
+        // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
+        let was = self.plain.lock().get(&job.id).copied().unwrap_or(job.life.revision);
+        after.life.revision = Revision(was.0 + 1);
+        let writes = self.change(was, &after, false, now);
         Ok(match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {
+                self.plain.lock().remove(&after.id);
                 self.remember(&after);
                 let run = after.life.running().ok_or_else(stale)?;
                 Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })

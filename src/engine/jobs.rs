@@ -145,8 +145,9 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 409 `not_scheduled`.
+    /// 409 `not_scheduled` or `handed_on`.
     pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
+        self.not_handed_on(id)?;
         self.alter(id, None, |job, now| {
             let event = Event::Drop { reason: reason.to_owned() };
             Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("not_scheduled", &refused))?, false)))

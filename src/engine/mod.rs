@@ -138,8 +138,12 @@ impl Engine {
 
     /// Remembers a running job, or forgets one that runs no more.
     fn remember(&self, job: &Job) {
+        let runs = job.life.running().is_some();
+        if !runs {
+            self.plain.lock().remove(&job.id);
+        }
         let mut running = self.running.lock();
-        if job.life.running().is_none() {
+        if !runs {
             running.remove(&job.id);
         } else if running.len() < REMEMBERED || running.contains_key(&job.id) {
             running.insert(job.id.clone(), job.clone());

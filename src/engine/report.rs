@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Results over this many bytes become objects.
-const RESULT_INLINE_BYTES: usize = 16 << 10;
+pub(crate) const RESULT_INLINE_BYTES: usize = 16 << 10;
 
 /// What a report makes of a job.
 #[derive(Clone, Debug)]

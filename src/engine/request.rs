@@ -181,6 +181,13 @@ pub struct Report {
     pub verdict: Verdict,
 }
 
+impl Report {
+    /// Whether its result is too large to be kept in its job's record.
+    pub fn is_large(&self) -> bool {
+        matches!(&self.verdict, Verdict::Succeeded { result: Some(body) } if body.len() > super::report::RESULT_INLINE_BYTES)
+    }
+}
+
 /// A sign of life.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {

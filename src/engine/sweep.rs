@@ -36,6 +36,10 @@ impl Engine {
         let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, ..Swept::default() };
         let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
         for job in jobs {
+            // Handed on without a claim: its result says what becomes of it.
+            if self.plain.lock().contains_key(&job.id) {
+                continue;
+            }
             let kept_until = |at: Timestamp| at + job.spec.retention.duration();
             let after = match &job.life.state {
                 State::Ended { at, .. } if kept_until(*at) <= now => None,

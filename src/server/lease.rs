@@ -78,15 +78,12 @@ impl Server {
             }
         }
         if request.types.is_empty() {
-            match &request.queue {
-                Some(queue) => {
-                    self.inner.engine.queue(queue).await?;
-                    lanes.insert(queue.clone(), None);
-                }
-                None => {
-                    let pulled = catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
-                    lanes.extend(pulled.map(|(_, item)| (item.config.queue.clone(), None)));
-                }
+            if let Some(queue) = &request.queue {
+                self.inner.engine.queue(queue).await?;
+                lanes.insert(queue.clone(), None);
+            } else {
+                let pulled = catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
+                lanes.extend(pulled.map(|(_, item)| (item.config.queue.clone(), None)));
             }
         }
         Ok(lanes)
@@ -159,7 +156,12 @@ impl Server {
                 let (worker, lease) = (request.worker.clone(), request.lease_seconds);
                 let call = LeaseCall { types: types.clone(), max, until: now, worker, lease, reports: Vec::new(), reply };
                 self.inner.queue(queue).send(Message::Lease(call));
-                jobs.extend(answer.await.map_err(|_| unknown())??.jobs);
+                match answer.await.map_err(|_| unknown()).and_then(|leased| leased) {
+                    Ok(leased) => jobs.extend(leased.jobs),
+                    // What another queue gave is not to be lost with this one's answer.
+                    Err(error) if jobs.is_empty() => return Err(error),
+                    Err(_) => return Ok(jobs),
+                }
                 if jobs.len() as u32 >= request.max {
                     return Ok(jobs);
                 }

@@ -15,7 +15,7 @@ use super::{Home, Inner, Stage, deliver, handler, metrics};
 use crate::{
     engine::{
         Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
-        request::{Leased, Report, Verdict},
+        request::{Heartbeat, Leased, Report, Verdict},
     },
     job::{
         Job, JobId, QueueName, TypeName, Version,
@@ -28,6 +28,8 @@ use crate::{
 const GATHER: usize = 2048;
 /// A queue is looked at this often even if nothing says so: another process may have written to the store.
 const SAFETY: Duration = Duration::from_secs(5);
+/// How long a handler's lease lasts if its type is gone.
+const LEASE: Duration = Duration::from_secs(30);
 /// The wait after a round that the store failed.
 const RECOVER: Duration = Duration::from_millis(250);
 
@@ -260,8 +262,7 @@ impl Task {
             if let Some(handler) = inner.handlers.get(name) {
                 let lane = Lane::Handler(name.clone());
                 let room = handler.concurrency.saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
-                let lease = Some(Seconds::from_millis(u64::MAX / 4));
-                asks.push(Ask { types: vec![name.clone()], room, worker: None, lease, hand: Hand::Claim });
+                asks.push(Ask { types: vec![name.clone()], room, worker: None, lease: None, hand: Hand::Claim });
                 places.push(Place::Lane(lane));
             } else if inner.engine.push_target(&item.config).is_some() {
                 push.push(name.clone());
@@ -363,13 +364,20 @@ impl Task {
                 // Much larger than a handler's call, which would otherwise take as much room.
                 Lane::Push => Box::pin(deliver::push(&inner, job, &catalog)).await,
                 Lane::Handler(name) => match inner.handlers.get(name) {
-                    Some(handler) => Some(handle(&inner, handler, job).await),
+                    Some(handler) => {
+                        let alive = Box::pin(keep_alive(&inner, &job, &catalog));
+                        tokio::select! {
+                            biased;
+                            report = handle(&inner, handler, job.clone()) => Some(report),
+                            () = alive => None,
+                        }
+                    }
                     None => None,
                 },
             };
             let report = match report {
-                Some(report) => Some(bounded(&inner, report).await),
-                None => None,
+                Some(report) if report.is_large() => Some(Box::pin(bounded(&inner, report)).await),
+                report => report,
             };
             let _ = sender.send(Message::Done(lane, report, busy));
         });
@@ -450,6 +458,29 @@ fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
         let leased = inner.engine.load(jobs).await.map(|jobs| Leased { jobs, reports: answers });
         let _ = call.reply.send(leased);
     });
+}
+
+/// Sends a handler's signs of life, so that its lease ends soon after this process does; returns when the attempt is over.
+async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
+    let Some(run) = job.life.running() else { return };
+    let lease = catalog.types.get(&job.spec.job_type).map_or(LEASE, |item| item.config.lease_seconds.duration());
+    loop {
+        let clock = &inner.engine.ports().clock;
+        clock.sleep_until(clock.now() + lease / 3).await;
+        let beat = Heartbeat {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: job.life.attempt,
+            token: Some(run.token),
+            lease_seconds: Some(Seconds::from_millis(lease.as_millis() as u64)),
+            progress: None,
+        };
+        match inner.engine.heartbeat(beat).await {
+            Ok(_) | Err(Error::Unavailable { .. } | Error::Internal(_)) => {}
+            // Somebody ended it, or its time is over: what the handler still does is for nobody.
+            Err(_) => return,
+        }
+    }
 }
 
 /// A report of work done here, its result within the server's bound and put where large ones go.
