@@ -317,6 +317,23 @@ mod tests {
     }
 
     #[test]
+    fn a_statement_is_planned_once_whatever_it_is_asked() {
+        let store = SqliteStore::open_temporary().unwrap();
+        let read = |db: &Connection| {
+            for sql in [NEXT_TYPE, NEXT_PRIORITY, NEXT_DUE, STREAM] {
+                for value in [1, 2, 3] {
+                    let mut statement = db.prepare_cached(sql)?;
+                    let values = vec![value; statement.parameter_count()];
+                    let _ = statement.query(rusqlite::params_from_iter(values))?.next()?;
+                }
+                assert_eq!(db.prepare_cached(sql)?.get_status(StatementStatus::RePrepare), 0, "{sql}");
+            }
+            Ok(())
+        };
+        store.readers.read(read).unwrap();
+    }
+
+    #[test]
     fn jobs_that_wait_cost_nothing() {
         let (few, many) = (steps(600), steps(6_000));
         assert!(few > 100 && many <= few + few / 10, "{few} steps among few, {many} among many");

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use crate::time::Timestamp;
 
@@ -101,15 +101,16 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )
     .map_err(fault)?;
-    db.set_prepared_statement_cache_capacity(64);
+    keep_statements(&db).map_err(fault)?;
     // Somebody with sqlite3 may write for a moment.
     db.busy_timeout(std::time::Duration::from_secs(5)).map_err(fault)?;
     let found = format(&db, file)?;
+    // Caches are small, since the system keeps the file's pages in memory anyway.
     // FULL: the disk has a transaction before its caller hears of it. The log is folded into the file
     // every 16 MiB, which writes a page that changes often once instead of many times.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; \
-         PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY;",
+         PRAGMA cache_size = -4000; PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
@@ -140,9 +141,17 @@ pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
 /// A connection that only reads.
 pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.set_prepared_statement_cache_capacity(64);
+    keep_statements(&db)?;
+    db.pragma_update(None, "cache_size", -500)?;
     db.busy_timeout(std::time::Duration::from_secs(5))?;
     Ok(db)
+}
+
+/// Has every statement prepared once. Without the stability guarantee SQLite plans those whose best plan might
+/// depend on their parameters anew for every value, which costs more than most of them take to run.
+fn keep_statements(db: &Connection) -> Result<(), rusqlite::Error> {
+    db.set_prepared_statement_cache_capacity(64);
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// What a failure to use `file` means to whoever starts the server.

@@ -74,7 +74,7 @@ async fn rates(dir: &TempDir, plan: &Plan) -> anyhow::Result<Rates> {
         }
     };
     let (limit, ..) = limit::run(&server, 10, limit::jobs(plan)).await?;
-    let (load, _) = single::run(&server, plan).await?;
+    let enqueue = single::run(&server, plan.window).await?.rate();
     server.stop().await?;
-    Ok(Rates { enqueue: load.rate(), drain, limit, others_cores: spent.others_cores })
+    Ok(Rates { enqueue, drain, limit, others_cores: spent.others_cores })
 }

@@ -1,9 +1,11 @@
 //! `enqueue`: one job per request, over HTTP, durable before it is answered.
 
+use std::time::Duration;
+
 use super::{
     DATA, JOB_TYPE, Plan, TempDir, clock,
     figure::Figure,
-    http::{self, Load},
+    http,
     process::{Process, Spent},
 };
 
@@ -12,37 +14,67 @@ const CONNECTIONS: usize = 64;
 /// What ours is compared with.
 const BARE: &str = "bare handler";
 
+/// How often they take turns, so that what else the machine does is the same for both.
+const TURNS: u32 = 5;
+
 /// The measure.
 pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
-    let (_, raw, raw_spent) = {
-        let dir = TempDir::new(&plan.dir)?;
-        let bare = Process::bare(&dir.0).await?;
-        let (load, spent) = run(&bare, plan).await?;
-        (dir, load, spent)
-    };
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
-    let (ours, spent) = run(&server, plan).await?;
+    let (bare_dir, dir) = (TempDir::new(&plan.dir)?, TempDir::new(&plan.dir)?);
+    let (bare, server) = (Process::bare(&bare_dir.0).await?, Process::serve(&dir.0).await?);
+    let (mut raw, mut ours) = (Run::default(), Run::default());
+    for _ in 0..TURNS {
+        raw.add(run(&bare, plan.window / TURNS).await?);
+        ours.add(run(&server, plan.window / TURNS).await?);
+    }
     server.stop().await?;
-    let (mut raw_latencies, mut latencies) = (raw.latencies.clone(), ours.latencies.clone());
-    let mut milliseconds = |share| (clock::percentile(&mut latencies, share), clock::percentile(&mut raw_latencies, share));
+    let mut milliseconds = |share| (clock::percentile(&mut ours.latencies, share), clock::percentile(&mut raw.latencies, share));
     let ((p50, raw_p50), (p99, raw_p99)) = (milliseconds(0.5), milliseconds(0.99));
+    let others = ours.others_cores();
     let what = format!("enqueue, {CONNECTIONS} connections");
     Ok(vec![
-        Figure::rate(&what, "jobs/s", ours.rate()).reach(15_000.0).share(BARE, raw.rate(), 0.5).among(spent.others_cores),
-        Figure::cost(format!("{what}: p50"), "ms", p50).beside(BARE, raw_p50).among(spent.others_cores),
-        Figure::cost(format!("{what}: p99"), "ms", p99).beside(BARE, raw_p99).among(spent.others_cores),
-        Figure::cost("enqueue: server's processor per job", "us", spent.micros_per(ours.requests))
-            .beside(BARE, raw_spent.micros_per(raw.requests))
-            .among(spent.others_cores),
+        Figure::rate(&what, "jobs/s", ours.rate()).reach(15_000.0).share(BARE, raw.rate(), 0.5).among(others),
+        Figure::cost(format!("{what}: p50"), "ms", p50).beside(BARE, raw_p50).among(others),
+        Figure::cost(format!("{what}: p99"), "ms", p99).beside(BARE, raw_p99).among(others),
+        Figure::cost("enqueue: server's processor per job", "us", ours.micros()).beside(BARE, raw.micros()).among(others),
     ])
 }
 
-/// What a server reaches, ours or the bare one.
-pub(super) async fn run(server: &Process, plan: &Plan) -> anyhow::Result<(Load, Spent)> {
+/// What a server reaches in `window`, ours or the bare one.
+pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Run> {
     let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
-    http::load(server.address, CONNECTIONS, plan.window / 10, request.clone()).await?;
+    http::load(server.address, CONNECTIONS, window / 10, request.clone()).await?;
     let meter = server.meter();
-    let load = http::load(server.address, CONNECTIONS, plan.window, request).await?;
-    Ok((load, meter.read()))
+    let load = http::load(server.address, CONNECTIONS, window, request).await?;
+    Ok(Run { latencies: load.latencies, wall: load.wall, spent: vec![meter.read()] })
+}
+
+/// What a server reached in its turns so far.
+#[derive(Default)]
+pub(super) struct Run {
+    latencies: Vec<Duration>,
+    wall: Duration,
+    spent: Vec<Spent>,
+}
+
+impl Run {
+    fn add(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.wall += other.wall;
+        self.spent.extend(other.spent);
+    }
+
+    /// Requests per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Processor time of the server per request, in microseconds.
+    fn micros(&self) -> f64 {
+        let server: Duration = self.spent.iter().map(|spent| spent.server).sum();
+        server.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64
+    }
+
+    fn others_cores(&self) -> f64 {
+        self.spent.iter().map(|spent| spent.others_cores).sum::<f64>() / self.spent.len().max(1) as f64
+    }
 }

@@ -120,7 +120,8 @@ impl Engine {
                 plan.held_if_closed(search, admission, critical);
                 return Ok(None);
             }
-            let limit = rooms.total().saturating_add(8).min(bound - looked).clamp(1, SCAN_BOUND);
+            // As many as are wanted; more each time that what was read did not do.
+            let limit = rooms.total().saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
             let query = DueQuery {
                 queue: search.queue.clone(),
                 critical,
