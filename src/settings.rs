@@ -2,7 +2,7 @@
 //!
 //! A later source wins over an earlier one: defaults, a TOML file, the environment, flags. A table in
 //! the file is merged key by key, a list is replaced. The doc of each field is its only
-//! description: [`reference`] shows the same words to people, so the two cannot drift apart.
+//! description: [`reference()`] shows the same words to people, so the two cannot drift apart.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf};
 

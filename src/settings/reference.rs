@@ -39,7 +39,7 @@ pub fn reference() -> Vec<Reference> {
     all
 }
 
-/// [`reference`] as a Markdown table.
+/// [`reference()`] as a Markdown table.
 pub fn reference_table() -> String {
     let head = "| setting | variable | default | meaning |\n|---|---|---|---|\n".to_owned();
     let lines = reference().into_iter().map(|Reference { name, variable, default, meaning }| {

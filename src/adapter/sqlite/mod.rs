@@ -7,7 +7,7 @@
 //!
 //! The one thing to know: an answer is given after the disk has the commit (`synchronous=FULL`), and
 //! one wait for the disk serves everybody who waited. Read in this order: `migrations/` (the tables
-//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`write`], [`writer`], [`due`], [`list`].
+//! and what each index is for), [`row`] (what is in a blob), [`txn`], [`mod@write`], [`writer`], [`due`], [`list`].
 
 mod due;
 mod error;
