@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::Inner;
 use crate::{
     engine::{
-        CALLBACK_TYPE, Catalog,
+        CALLBACK_TYPE, Catalog, Error,
         request::{Heartbeat, Report, Verdict},
     },
     job::{
@@ -198,11 +198,20 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
         lease_seconds: Some(Seconds::from_millis(left.as_millis() as u64)),
         progress: None,
     };
-    // A refusal means that the attempt is over already, such as by a callback that came before the answer.
-    if let Err(error) = inner.engine.heartbeat(beat).await {
-        tracing::debug!(job = %job.id, %error, "an accepted attempt was over already");
+    loop {
+        match inner.engine.heartbeat(beat.clone()).await {
+            // The worker has it whatever the store says: only the end of the lease ends the wish to record that.
+            Err(Error::Unavailable { retry_after, .. }) if inner.engine.now() < run.lease_until => {
+                inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
+            }
+            // A refusal means that the attempt is over already, such as by a callback that came before the answer.
+            Err(error) => {
+                tracing::debug!(job = %job.id, %error, "an accepted attempt was over already");
+                return None;
+            }
+            Ok(_) => return None,
+        }
     }
-    None
 }
 
 /// The request that carries `job` to `target`.

@@ -19,13 +19,21 @@ use tidegate::{
     },
     engine::{Ports, request::NewJob},
     job::Payload,
-    port::job_store::SharedStore,
-    queue::{QueueConfig, TypeConfig, config::Delivery},
+    port::{
+        Target,
+        job_store::SharedStore,
+        target::{Request, Response, TargetError},
+    },
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Delivery, Push, TargetConfig},
+    },
     server::Handled,
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
     },
+    time::Seconds,
 };
 
 fn ports(store: SharedStore) -> Ports {
@@ -91,6 +99,41 @@ async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
     store.set_faults(Faults::default());
     let result = server.result(&job.id, None, Duration::from_secs(30)).await.unwrap();
     assert_eq!(result, Some(Some(Payload::json("7"))));
+    server.stop().await;
+}
+
+/// A worker that takes every job for later, while the store begins to fail.
+struct TakesForLater(Arc<FaultyStore>);
+
+#[async_trait::async_trait]
+impl Target for TakesForLater {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        self.0.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+        Ok(Response { status: 202, headers: Vec::new(), body: bytes::Bytes::new() })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_taken_for_later_keeps_its_slot_though_the_store_failed_to_hear_it() {
+    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let target = Arc::new(TakesForLater(Arc::clone(&store)));
+    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), target).start().await.unwrap();
+    let push = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")));
+    let later = TypeConfig { target: Some(push), timeout_seconds: Seconds::new(7200), ..TypeConfig::default() };
+    server.put_type(&name("later"), later, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("later"), Payload::null())).await.unwrap().job;
+    while store.failed() == 0 {
+        tokio::task::yield_now().await;
+    }
+    store.set_faults(Faults::default());
+    loop {
+        let job = server.job(&job.id, None).await.unwrap();
+        let run = job.life.running().expect("it runs until its callback comes");
+        if run.lease_until == run.timeout_at {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
     server.stop().await;
 }
 
