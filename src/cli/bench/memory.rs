@@ -45,15 +45,15 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     let meter = server.meter();
     let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let loading = tokio::spawn(http::load(server.address, CLIENTS, plan.window, request));
-    let mut most = 0;
+    let mut most = empty;
     while !loading.is_finished() {
-        most = most.max(server.memory().unwrap_or_default());
+        most = most.max(server.memory());
         pause(Duration::from_millis(50)).await;
     }
     let sent = loading.await??.requests;
     within(PATIENCE, async {
         while done.load(Ordering::Relaxed) < sent {
-            most = most.max(server.memory().unwrap_or_default());
+            most = most.max(server.memory());
             pause(Duration::from_millis(50)).await;
         }
     })
@@ -69,9 +69,12 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     server.stop().await?;
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     Ok(vec![
-        Figure::cost(format!("memory with {WORKERS} workers under load"), "MB", megabytes(most))
+        Figure::cost(format!("memory with {WORKERS} workers under load"), "MB", megabytes(most.all))
             .reach(30.0)
-            .beside("when it started", megabytes(empty.unwrap_or_default()))
+            .beside("when it started", megabytes(empty.all))
+            .among(spent.others_cores),
+        Figure::cost("of it without the program's own file", "MB", megabytes(most.own))
+            .beside("when it started", megabytes(empty.own))
             .among(spent.others_cores),
         Figure::cost(
             format!("processor while {WORKERS} workers wait"),

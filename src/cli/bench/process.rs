@@ -92,17 +92,38 @@ impl Process {
         Ok(())
     }
 
-    /// Its resident memory in bytes.
-    pub(super) fn memory(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        Some(kibibytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    /// Its resident memory.
+    pub(super) fn memory(&self) -> Memory {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        Memory { all: bytes(&status, "VmRSS:"), own: bytes(&status, "RssAnon:") }
     }
 
     /// Starts to count what it costs.
     pub(super) fn meter(&self) -> Meter {
         Meter::start(Some(self.pid))
     }
+}
+
+/// Resident memory in bytes, zero where it is not told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Memory {
+    /// Everything, pages of the program's file too, which the system shares and drops as it likes.
+    pub all: u64,
+    /// What the process has written.
+    pub own: u64,
+}
+
+impl Memory {
+    /// The larger of each.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self { all: self.all.max(other.all), own: self.own.max(other.own) }
+    }
+}
+
+/// A field of a process's `status`, which is in kibibytes; zero if it is not there.
+fn bytes(status: &str, field: &str) -> u64 {
+    let rest = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    rest.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default() * 1024
 }
 
 /// Counts processor time.
@@ -186,6 +207,12 @@ mod tests {
         let stat = "42 (tide (gate) x) S 1 42 42 0 -1 4194560 5 0 0 0 150 50 0 0 20 0 9 0 1 2 3";
         assert_eq!(of_process(stat), Some(Duration::from_secs(2)));
         assert_eq!(of_process("nonsense"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_kibibytes() {
+        let status = "Name:\tx\nVmRSS:\t   22980 kB\nRssAnon:\t    5072 kB\n";
+        assert_eq!([bytes(status, "VmRSS:"), bytes(status, "RssAnon:"), bytes(status, "VmHWM:")], [23_531_520, 5_193_728, 0]);
     }
 
     #[test]
