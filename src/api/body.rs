@@ -7,9 +7,9 @@
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
-    http::StatusCode,
-    response::IntoResponse,
+    http::{StatusCode, header},
 };
+use futures_util::StreamExt;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -23,6 +23,14 @@ use crate::job::{Encoding, Payload, payload::MAX_DEPTH};
 /// What a request and an item of its list add to the depth of the value that they carry.
 const ENVELOPE_DEPTH: usize = 3;
 
+/// What is read of a body past its limit, and thrown away: a client that still sends would see its connection
+/// end before it reads why.
+const DRAINED_BYTES: usize = 16 << 20;
+
+/// The most bytes that the body of a request may have, as an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimit(pub usize);
+
 /// The body of a request.
 #[derive(Debug)]
 pub struct Body {
@@ -35,15 +43,41 @@ pub struct Body {
 impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let encoding = media::of_content(request.headers())?;
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection.into_response().status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the request's body is larger than this route takes")
-            }
-            _ => Problem::new(StatusCode::BAD_REQUEST, "invalid_body", "the request's body did not arrive whole"),
-        })?;
+        let BodyLimit(most) = *request.extensions().get().expect("every route has a limit");
+        let bytes = bounded(request, most).await?;
         Self::new(encoding, bytes)
+    }
+}
+
+/// The bytes of a body that has no more than `most` of them.
+async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
+    let too_large = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the request's body is larger than this route takes");
+    let told = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let asks_first = request.headers().contains_key(header::EXPECT);
+    if told.is_some_and(|told| told > most && (asks_first || told - most > DRAINED_BYTES)) {
+        return Err(too_large());
+    }
+    let mut body = request.into_body().into_data_stream();
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut read = 0;
+    while let Some(data) = body.next().await {
+        let data = data.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "invalid_body", "the request's body did not arrive whole"))?;
+        read += data.len();
+        if read <= most {
+            parts.push(data);
+        } else if read - most > DRAINED_BYTES {
+            break;
+        }
+    }
+    match parts.pop() {
+        _ if read > most => Err(too_large()),
+        Some(whole) if parts.is_empty() => Ok(whole),
+        last => {
+            parts.extend(last);
+            Ok(parts.concat().into())
+        }
     }
 }
 

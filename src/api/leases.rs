@@ -1,16 +1,13 @@
 //! Leases: pull workers ask for work, and say what became of the last.
 
-use axum::{
-    extract::{DefaultBodyLimit, State},
-    response::IntoResponse,
-};
+use axum::{Extension, extract::State, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api, MOST_BATCH_BYTES,
     access::{May, Work},
-    body::Body,
+    body::{Body, BodyLimit},
     error::Problem,
     jobs::{
         attempt::ReportBody,
@@ -146,5 +143,5 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
 
 /// The routes of leases.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(lease)).layer(DefaultBodyLimit::max(MOST_BATCH_BYTES))
+    OpenApiRouter::new().routes(routes!(lease)).layer(Extension(BodyLimit(MOST_BATCH_BYTES)))
 }

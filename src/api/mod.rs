@@ -32,17 +32,11 @@ mod workers;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::{DefaultBodyLimit, FromRef},
-    http::StatusCode,
-    middleware,
-    response::Response,
-};
+use axum::{Extension, Router, extract::FromRef, http::StatusCode, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::error::Problem;
+use self::{body::BodyLimit, error::Problem};
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},
@@ -134,7 +128,7 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
                 "this route does not take that method; Allow lists those it takes",
             )
         })
-        .layer(DefaultBodyLimit::max(options.max_data_bytes + ENVELOPE_BYTES))
+        .layer(Extension(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES)))
         .layer(middleware::from_fn_with_state(options, envelope::envelope))
 }
 

@@ -8,16 +8,16 @@ pub mod enqueue;
 pub mod read;
 pub mod view;
 
-use axum::extract::DefaultBodyLimit;
+use axum::Extension;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Api, MOST_BATCH_BYTES};
+use super::{Api, MOST_BATCH_BYTES, body::BodyLimit};
 
 /// The routes of jobs and of operations on them.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(enqueue::enqueue_many))
-        .layer(DefaultBodyLimit::max(MOST_BATCH_BYTES))
+        .layer(Extension(BodyLimit(MOST_BATCH_BYTES)))
         .routes(routes!(enqueue::enqueue, read::list))
         .routes(routes!(bulk::cancel))
         .routes(routes!(bulk::replay))

@@ -1,8 +1,7 @@
 //! The envelope, access and bodies, met by requests.
 
 use axum::{
-    Router,
-    extract::DefaultBodyLimit,
+    Extension, Router,
     http::StatusCode,
     response::IntoResponse,
     routing::{get, post},
@@ -12,7 +11,7 @@ use serde_json::json;
 use super::{ApiOptions, around, ask, problem};
 use crate::api::{
     access::{Enqueue, Holder, May, Read},
-    body::Body,
+    body::{Body, BodyLimit},
     error::Problem,
     media::Accept,
 };
@@ -24,7 +23,7 @@ fn routes() -> Router {
     around(
         Router::<std::sync::Arc<ApiOptions>>::new()
             .route("/v1/echo", small)
-            .route("/v1/large", post(echo).layer(DefaultBodyLimit::max(200_000)))
+            .route("/v1/large", post(echo).layer(Extension(BodyLimit(200_000))))
             .route("/v1/read", get(async |_: May<Read>| "read"))
             .route("/v1/critical", get(async |caller: May<Enqueue>| caller.critical().map(|()| "critical")))
             .route("/v1/attempt", post(async |Holder(token): Holder| format!("{:?}", token.map(|token| token.0))))

@@ -292,18 +292,10 @@ async fn bodies_are_taken_up_to_the_limit_and_not_a_byte_more() {
     let tide = Setup::new().env("TIDEGATE_MAX_DATA_BYTES", "1048576").start().await;
     tide.job_type("t", json!({})).await;
     let most = 1 << 20;
-    for (length, status) in [(101 * 1024, 201), (most, 201), (most + 1, 413), (most + (200 << 10), 413)] {
+    for (length, status) in [(101 * 1024, 201), (most, 201), (most + 1, 413), (most + (200 << 10), 413), (most + (15 << 20), 413)] {
         let data = format!("\"{}\"", "d".repeat(length - 2));
         let body = format!("{{\"type\": \"t\", \"data\": {data}}}");
-        // A body refused by its length is not read: the connection may end before a client that still sends sees why.
-        let mut answer = None;
-        for _ in 0..20 {
-            answer = tide.try_send(Method::POST, "/v1/jobs", &[], body.clone()).await;
-            if answer.is_some() || status != 413 {
-                break;
-            }
-        }
-        let answer = answer.unwrap_or_else(|| panic!("{length} bytes have no answer"));
+        let answer = tide.send(Method::POST, "/v1/jobs", &[], body).await;
         assert_eq!(answer.status, status, "{length}");
         if status == 413 {
             let code = answer.value()["code"].as_str().unwrap().to_owned();
