@@ -14,7 +14,7 @@ use utoipa::{
 
 use super::jobs::view::JobView;
 use crate::{
-    job::{Attributes, JobId, QueueName, TypeName, spec},
+    job::{Attributes, JobId, PluginName, QueueName, TypeName, spec},
     queue::{config::Secrets, window::Window},
     time::{Seconds, Timestamp},
 };
@@ -45,6 +45,7 @@ fn name(pattern: &'static str, description: &'static str) -> ObjectBuilder {
 
 schema!(JobId, "JobId", name("^[A-Za-z0-9_.:-]+$", "A job's id."));
 schema!(TypeName, "TypeName", name("^[A-Za-z0-9_.-]+$", "The name of a job type."));
+schema!(PluginName, "PluginName", name("^[A-Za-z0-9_.-]+$", "The name of a plugin."));
 schema!(QueueName, "QueueName", name("^[A-Za-z0-9_.-]+$", "The name of a queue."));
 schema!(
     Timestamp,

@@ -6,11 +6,13 @@ pub mod clock;
 pub mod entropy;
 pub mod job_store;
 pub mod listing;
+pub mod policy;
 pub mod target;
 pub mod work_queue;
 
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use job_store::{Committed, JobStore, StoreError, Txn, Write};
+pub use policy::Policy;
 pub use target::Target;
 pub use work_queue::{Work, WorkQueue};

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
 //! (**where a job is admitted**), [`usage`] (what is taken), [`matcher`], [`rate`] and [`window`] (what limits are made of),
-//! [`head`] (where decisions are recorded), [`check`] (what is wrong with what somebody said).
+//! [`head`] (where decisions are recorded), [`plugin`] (what is known of a throttler that users write), [`check`] (what is wrong with what somebody said).
 
 pub mod admission;
 pub mod check;
@@ -10,6 +10,7 @@ pub mod config;
 pub mod head;
 pub mod matcher;
 pub mod order;
+pub mod plugin;
 pub mod rate;
 pub mod usage;
 pub mod window;

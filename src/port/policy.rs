@@ -1,0 +1,252 @@
+//! Decisions that the user's own code makes: a throttler's on candidates, a retry strategy's on a failure.
+//!
+//! A policy is a pure function of its call: whoever has the call can ask again and gets the same answer. It is
+//! bounded in time and memory, and never takes the engine down: what goes wrong in it is a [`Fault`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+
+use crate::{
+    job::{Attributes, Job, JobId, PluginName, QueueName, TypeName},
+    queue::{
+        Grant, GrantBatch,
+        head::Bits,
+        plugin::{PluginVersion, Role},
+    },
+    time::Timestamp,
+};
+
+/// A plugin in one of its versions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// Its name.
+    pub name: PluginName,
+    /// Which version.
+    pub version: Arc<PluginVersion>,
+}
+
+/// A throttler's small memory, by key: at most 64 keys of 128 bytes, 16 KiB in all.
+pub type PolicyState = BTreeMap<String, String>;
+
+/// The granted jobs of a queue at one moment, cheap to copy.
+#[derive(Clone, Debug, Default)]
+pub struct RunningSet {
+    /// The batches that the head names, each with those of its grants that are released.
+    pub batches: Vec<(Arc<GrantBatch>, Bits)>,
+    /// What this round has granted so far.
+    pub admitted: Arc<Vec<Grant>>,
+}
+
+impl RunningSet {
+    /// The grants, the longest granted first.
+    pub fn iter(&self) -> impl Iterator<Item = &Grant> {
+        let stored = self.batches.iter().flat_map(|(batch, released)| {
+            let grants = batch.grants.iter().enumerate();
+            grants.filter(|(index, _)| !released.has(*index)).map(|(_, grant)| grant)
+        });
+        stored.chain(self.admitted.iter())
+    }
+}
+
+/// An attempt that ended since the last round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Whose.
+    pub id: JobId,
+    /// The job's type.
+    pub job_type: TypeName,
+    /// The job's attributes.
+    pub attributes: Attributes,
+    /// Which attempt.
+    pub attempt: u16,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// The HTTP status its target answered.
+    pub status: Option<u16>,
+}
+
+/// All that a throttler's decision depends on.
+#[derive(Clone, Debug)]
+pub struct ThrottleCall {
+    /// The queue.
+    pub queue: QueueName,
+    /// The round's time.
+    pub now: Timestamp,
+    /// For whoever needs chance.
+    pub seed: u64,
+    /// JSON text.
+    pub config: Arc<str>,
+    /// The queue's own concurrency.
+    pub concurrency: Option<u32>,
+    /// How many jobs workers can take now.
+    pub room: u32,
+    /// What runs.
+    pub running: RunningSet,
+    /// The candidates, in order.
+    pub candidates: Vec<Job>,
+    /// Attempts that ended, if the plugin declares that it wants them.
+    pub ended: Arc<Vec<Ended>>,
+    /// The state as it was committed last.
+    pub state: Arc<PolicyState>,
+    /// The candidates' data as JSON text, if the plugin declares that it wants it.
+    pub data: BTreeMap<JobId, String>,
+}
+
+/// What a throttler says of one candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It starts.
+    Run,
+    /// It waits where it is, to be asked about again by then at the latest.
+    Hold(Option<Timestamp>),
+    /// This is its due time: after the call's, within 366 days of it.
+    Reschedule(Timestamp),
+    /// It ends, as dropped.
+    Drop,
+}
+
+/// An action, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What is to be done.
+    pub action: Action,
+    /// For people: at most 200 bytes.
+    pub reason: Option<String>,
+}
+
+/// What a throttler says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThrottleAnswer {
+    /// One per candidate, in order.
+    pub decisions: Vec<Decision>,
+    /// Whether candidates behind these may run too.
+    pub more: bool,
+    /// The new state, if it changed.
+    pub state: Option<PolicyState>,
+}
+
+/// All that a retry strategy's decision depends on.
+#[derive(Clone, Debug)]
+pub struct RetryCall {
+    /// The job's queue.
+    pub queue: QueueName,
+    /// The time of the decision.
+    pub now: Timestamp,
+    /// For whoever needs chance.
+    pub seed: u64,
+    /// JSON text.
+    pub config: Arc<str>,
+    /// The job; the last entry of its history is the failure that this is about.
+    pub job: Job,
+    /// The job's data as JSON text, if the plugin declares that it wants it.
+    pub data: Option<String>,
+    /// Its target asked not to be tried before this.
+    pub not_before: Option<Timestamp>,
+}
+
+/// What a retry strategy says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetryAnswer {
+    /// Another attempt.
+    Retry {
+        /// When it is due, within 366 days of the call; in the past means now.
+        at: Timestamp,
+        /// JSON text that replaces the job's data.
+        data: Option<String>,
+        /// Replaces the job's priority.
+        priority: Option<i32>,
+    },
+    /// No more attempts, with a message for people.
+    GiveUp(Option<String>),
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A JSON pointer into it; empty for the whole.
+    pub path: String,
+    /// What it must be.
+    pub message: String,
+}
+
+/// What kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// The plugin itself declined.
+    Declined,
+    /// It took longer, or more instructions, than it may.
+    TooLong,
+    /// It wanted more memory, stack, tables or host calls than it may.
+    TooMuch,
+    /// It trapped or panicked.
+    Crashed,
+    /// It answered what makes no sense.
+    InvalidAnswer,
+    /// It could not be loaded, or there is nothing here that runs plugins.
+    Unavailable,
+}
+
+impl FaultKind {
+    /// The kind's name in metrics and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Declined => "declined",
+            Self::TooLong => "too_long",
+            Self::TooMuch => "too_much",
+            Self::Crashed => "crashed",
+            Self::InvalidAnswer => "invalid_answer",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Why a call gave no answer: for the plugin's author.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// What kind.
+    pub kind: FaultKind,
+    /// A sentence for the plugin's author.
+    pub message: String,
+}
+
+/// Runs plugins.
+#[async_trait]
+pub trait Policy: Send + Sync {
+    /// What the throttler `plugin` says of `call`.
+    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault>;
+
+    /// What the retry strategy `plugin` says of `call`.
+    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>) -> Result<RetryAnswer, Fault>;
+
+    /// What `plugin` finds wrong with a configuration (JSON text) for `role`; empty if nothing.
+    async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault>;
+}
+
+/// Runs no plugins: every call is a fault.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPolicy;
+
+impl NoPolicy {
+    fn fault<T>() -> Result<T, Fault> {
+        Err(Fault { kind: FaultKind::Unavailable, message: "this program runs no plugins".into() })
+    }
+}
+
+#[async_trait]
+impl Policy for NoPolicy {
+    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
+        Self::fault()
+    }
+
+    async fn retry(&self, _: &Plugin, _: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
+        Self::fault()
+    }
+
+    async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
+        Self::fault()
+    }
+}
