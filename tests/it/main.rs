@@ -12,5 +12,6 @@ mod docs;
 mod e2e;
 mod faults;
 mod server;
+mod shipped;
 mod simulation;
 mod sqlite_store;
