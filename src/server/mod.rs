@@ -4,7 +4,8 @@
 //!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
 //!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
 //!                      │     └── deliverers, handlers ◀─────┘
-//!                      └▶ sweeper (expiry, deadlines, retention), bulk operations
+//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), bulk operations
+//!                      └▶ shadows (plugin versions that are asked and not obeyed)
 //! ```
 //!
 //! The one thing to know: a queue's rounds are taken one after the other by its task, and everything
@@ -13,9 +14,11 @@
 mod bulk;
 mod deliver;
 mod handler;
+mod host;
 mod lease;
 pub mod metrics;
 mod open;
+mod plugins;
 mod queue_task;
 mod sweeper;
 mod verbs;
@@ -32,12 +35,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use handler::{Call, Handled, Handler, Work};
+pub use host::{CannotPush, PluginUser};
 pub use open::CannotOpen;
+pub use plugins::{Comparison, Difference, FailedCall, FailureRecord, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
     job::{QueueName, TypeName, Version},
-    port::Target,
+    port::{Policy, Target},
     time::Timestamp,
 };
 use queue_task::{Message, QueueHandle};
@@ -73,6 +78,10 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    plugins: plugins::Plugins,
+    hosted: Option<host::Hosted>,
+    /// Told when a round leaves jobs whose retry strategy is to be asked.
+    pending: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
@@ -101,6 +110,7 @@ pub struct Builder {
     options: Options,
     target: Arc<dyn Target>,
     handlers: HashMap<TypeName, Handler>,
+    hosted: Option<host::Hosted>,
 }
 
 impl Builder {
@@ -125,6 +135,13 @@ impl Builder {
         self
     }
 
+    /// Runs plugins so.
+    #[must_use]
+    pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
+        self.ports.policy = policy;
+        self
+    }
+
     /// Starts the server: what was under way when it stopped goes on.
     ///
     /// # Errors
@@ -132,6 +149,7 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
+        let (plugins, asked) = plugins::Plugins::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -140,14 +158,19 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            plugins,
+            hosted: self.hosted,
+            pending: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
+        host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
+        plugins::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)
     }
@@ -156,7 +179,7 @@ impl Builder {
 impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new() }
+        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None }
     }
 
     /// The engine it runs on.

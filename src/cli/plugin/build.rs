@@ -27,7 +27,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
+#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or app.py. JavaScript needs Node.js, \
     Python needs python3; what else they need is fetched into the project (the first time takes a while).")]
 pub struct Args {
     /// The project's folder.
@@ -64,11 +64,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// The language of the project in `dir`.
 fn language(dir: &Path) -> Result<Lang, Misused> {
-    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
+    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("app.py", Lang::Python)];
     let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
     found.map(|(_, lang)| lang).ok_or_else(|| {
         let dir = dir.display();
-        Misused(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
+        Misused(format!("{dir} has no Cargo.toml, plugin.js or app.py; `tidegate plugin new` starts a project"))
     })
 }
 
@@ -99,30 +99,38 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((name.to_owned(), component.map_err(|error| anyhow::anyhow!("no component can be made of what was compiled: {error:#}"))?))
 }
 
-/// What a project exports, as a world of `wit/plugin.wit`.
+/// What a project exports, as a world of `wit/plugin.wit`: told by the names that its source defines.
 fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, Misused> {
     let file = dir.join(source);
     let text = std::fs::read_to_string(&file).map_err(|error| Misused(format!("{} cannot be read: {error}", file.display())))?;
-    match (text.contains(throttle), text.contains(retry)) {
+    match (defines(&text, throttle), defines(&text, retry)) {
         (true, true) => Ok("both"),
         (true, false) => Ok("throttler"),
         (false, true) => Ok("retry-strategy"),
-        (false, false) => Err(Misused(format!("{} has neither `{throttle}` nor `{retry}`", file.display()))),
+        (false, false) => Err(Misused(format!("{} exports neither `{throttle}` nor `{retry}`", file.display()))),
     }
+}
+
+/// Whether a line of `source` defines `name` for others: `export const name`, `def name(`, `class name(`, `name =`.
+fn defines(source: &str, name: &str) -> bool {
+    source.lines().any(|line| {
+        let rest = ["export const ", "export let ", "export function ", "def ", "class ", ""].iter().find_map(|start| line.strip_prefix(start)?.strip_prefix(name));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(['=', '(', ':']))
+    })
 }
 
 /// Makes a component of `plugin.js`.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let world = world(dir, "plugin.js", "export const throttle", "export const retry")?;
+    let world = world(dir, "plugin.js", "throttle", "retry")?;
     let npx = Tool { program: "npx".into(), get: "it comes with Node.js, 20 or later: https://nodejs.org", dir };
     let options = ["--stub-wasi", "--sync", "--minify", "--opt-size", "-o", PART];
     npx.run(["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"].into_iter().chain(options)).await?;
     taken(dir).await
 }
 
-/// Makes a component of `plugin.py`, by a tool in the project's own environment.
+/// Makes a component of `app.py`, by a tool in the project's own environment.
 async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let world = world(dir, "plugin.py", "class Throttle(", "class Retry(")?;
+    let world = world(dir, "app.py", "Throttle", "Retry")?;
     let venv = dir.join(".venv");
     let get = "Python, 3.10 or later, is at https://www.python.org (on Debian: apt install python3 python3-venv)";
     if !venv.join("bin/pip").exists() {
@@ -130,7 +138,7 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     }
     Tool { program: venv.join("bin/pip").into(), get, dir }.run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY]).await?;
     let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
-    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "plugin", "--stub-wasi", "-o", PART]).await?;
+    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "app", "--stub-wasi", "-o", PART]).await?;
     taken(dir).await
 }
 
@@ -206,11 +214,25 @@ mod tests {
 
     #[test]
     fn the_language_is_told_by_what_the_folder_has() {
-        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)] {
+        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("app.py", Lang::Python)] {
             assert_eq!(language(project(&[(file, "")]).path()).ok(), Some(lang));
         }
         let nothing = language(project(&[]).path()).unwrap_err();
         assert!(nothing.to_string().contains("tidegate plugin new"), "{nothing}");
+    }
+
+    #[test]
+    fn the_world_is_told_by_what_the_source_defines() {
+        let js = "import { throttler } from './sdk/throttler.js';\nexport const throttle = throttler({});\n";
+        let py = "from sdk.throttler import throttler\n@throttler(about='')\ndef Throttle(config, round, candidates):\n";
+        for (source, throttle, retry) in [(js, true, false), ("export const retry = x;\nexport const throttle = y;", true, true), ("const throttle = 1", false, false)] {
+            assert_eq!((defines(source, "throttle"), defines(source, "retry")), (throttle, retry), "{source}");
+        }
+        assert!(defines(py, "Throttle") && !defines(py, "Retry") && defines("Retry = retry_strategy(f)", "Retry"));
+        let dir = project(&[("plugin.js", js)]);
+        assert_eq!(world(dir.path(), "plugin.js", "throttle", "retry").ok(), Some("throttler"));
+        let neither = world(project(&[("app.py", "x = 1")]).path(), "app.py", "Throttle", "Retry").unwrap_err();
+        assert!(neither.to_string().ends_with("exports neither `Throttle` nor `Retry`"), "{neither}");
     }
 
     #[tokio::test]
