@@ -181,8 +181,7 @@ impl Engine {
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
     pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
         self.alter_plugin(name, async |catalog, item| {
-            let before = item.versions.iter().rev().map(|version| version.number).find(|number| *number < item.live);
-            let number = to.or(before).ok_or_else(|| no_version(name, "earlier than the live one"))?;
+            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "earlier than the live one"))?;
             let version = item.numbered(number).ok_or_else(|| no_version(name, number))?.clone();
             self.refuse_unfit(catalog, name, &version).await?;
             item.live = number;

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 pub use handler::{Call, Handled, Handler, Work};
 pub use host::{CannotPush, PluginUser};
 pub use open::CannotOpen;
-pub use plugins::{Comparison, Difference, FailedCall, FailureRecord, Said};
+pub use plugins::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},

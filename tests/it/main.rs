@@ -13,6 +13,7 @@ mod e2e;
 mod faults;
 mod plugins;
 mod server;
+mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;

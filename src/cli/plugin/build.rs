@@ -27,7 +27,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or app.py. JavaScript needs Node.js, \
+#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
     Python needs python3; what else they need is fetched into the project (the first time takes a while).")]
 pub struct Args {
     /// The project's folder.
@@ -64,11 +64,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// The language of the project in `dir`.
 fn language(dir: &Path) -> Result<Lang, Misused> {
-    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("app.py", Lang::Python)];
+    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
     let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
     found.map(|(_, lang)| lang).ok_or_else(|| {
         let dir = dir.display();
-        Misused(format!("{dir} has no Cargo.toml, plugin.js or app.py; `tidegate plugin new` starts a project"))
+        Misused(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
     })
 }
 
@@ -128,9 +128,9 @@ async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     taken(dir).await
 }
 
-/// Makes a component of `app.py`, by a tool in the project's own environment.
+/// Makes a component of `plugin.py`, by a tool in the project's own environment.
 async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let world = world(dir, "app.py", "Throttle", "Retry")?;
+    let world = world(dir, "plugin.py", "Throttle", "Retry")?;
     let venv = dir.join(".venv");
     let get = "Python, 3.10 or later, is at https://www.python.org (on Debian: apt install python3 python3-venv)";
     if !venv.join("bin/pip").exists() {
@@ -138,7 +138,7 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     }
     Tool { program: venv.join("bin/pip").into(), get, dir }.run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY]).await?;
     let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
-    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "app", "--stub-wasi", "-o", PART]).await?;
+    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "plugin", "--stub-wasi", "-o", PART]).await?;
     taken(dir).await
 }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_language_is_told_by_what_the_folder_has() {
-        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("app.py", Lang::Python)] {
+        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)] {
             assert_eq!(language(project(&[(file, "")]).path()).ok(), Some(lang));
         }
         let nothing = language(project(&[]).path()).unwrap_err();
@@ -231,7 +231,7 @@ mod tests {
         assert!(defines(py, "Throttle") && !defines(py, "Retry") && defines("Retry = retry_strategy(f)", "Retry"));
         let dir = project(&[("plugin.js", js)]);
         assert_eq!(world(dir.path(), "plugin.js", "throttle", "retry").ok(), Some("throttler"));
-        let neither = world(project(&[("app.py", "x = 1")]).path(), "app.py", "Throttle", "Retry").unwrap_err();
+        let neither = world(project(&[("plugin.py", "x = 1")]).path(), "plugin.py", "Throttle", "Retry").unwrap_err();
         assert!(neither.to_string().ends_with("exports neither `Throttle` nor `Retry`"), "{neither}");
     }
 

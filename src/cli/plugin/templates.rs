@@ -50,7 +50,7 @@ mod tests {
                 let (source, sdk) = match lang {
                     Lang::Rust => ("src/lib.rs", "sdk/src/lib.rs"),
                     Lang::Js => ("plugin.js", "sdk/throttler.js"),
-                    Lang::Python => ("app.py", "sdk/throttler.py"),
+                    Lang::Python => ("plugin.py", "sdk/throttler.py"),
                 };
                 assert!(has(source) && has(sdk) && has("wit/plugin.wit"), "{lang:?} {role:?}: {files:?}");
                 assert!(files.iter().any(|(path, _)| path.starts_with("cases/")), "{lang:?} {role:?} has no case");
