@@ -37,8 +37,9 @@ fn shares(limit: u32) -> Value {
     json!({"attribute": "region", "limit": limit, "shares": {"east": 40, "north": 30, "west": 30}})
 }
 
+/// A push. A compiler that was built without its optimisations takes a while.
 async fn push(api: &Api, name: &str, wasm: Vec<u8>) -> Answer {
-    api.send(Method::PUT, &format!("/v1/plugins/{name}"), &[("content-type", "application/wasm")], wasm).await
+    api.patient().send(Method::PUT, &format!("/v1/plugins/{name}"), &[("content-type", "application/wasm")], wasm).await
 }
 
 /// A type whose jobs take their region from their data.
