@@ -107,7 +107,8 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     }
     tide.queue("default", json!({"throttler": {"plugin": "share", "config": shares(5)}})).await;
     regional(&tide, json!({"target": {"url": target.url}})).await;
-    let jobs: Vec<Value> = (0..JOBS).map(|index| json!({"type": "t", "data": {"region": ["east", "north", "west"][index % 3]}})).collect();
+    let regions = ["east", "north", "west"].into_iter().cycle();
+    let jobs: Vec<Value> = regions.take(JOBS).map(|region| json!({"type": "t", "data": {"region": region}})).collect();
     let answered = tide.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.is(200);
     let ids: BTreeSet<&str> = answered["results"].as_array().unwrap().iter().map(|one| one["job"]["id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), JOBS);
