@@ -3,6 +3,9 @@
 //! A job's keys are written before the job, and the job before the answer. A key that is taken leads
 //! to its holder: a live one makes a clash (or, for `unique` and repeats, the answer), an ended one
 //! gives the key up by compare-and-set.
+//!
+//! A job is added only while its type is as it was resolved under: a type that has moved to another queue
+//! since, or is gone, makes the job be resolved anew.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +24,7 @@ use crate::{
     },
     port::{
         Committed, Txn, Write,
-        job_store::{Expect, Key, Standing},
+        job_store::{Expect, ItemKind, Key, Standing},
     },
     queue::{
         check,
@@ -31,15 +34,32 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-/// How often a key may change hands while one enqueue wants it.
+/// How often a key may change hands, or the type change, while one enqueue wants it.
 const KEY_TRIES: usize = 8;
 
 /// A job on its way into the store.
 struct Entry {
     index: usize,
+    /// What was asked for, in case it is to be resolved anew.
+    asked: NewJob,
     job: Job,
+    /// The version of its type that it was resolved under.
+    type_version: u64,
     /// Its keys, and what they must point at.
     keys: Vec<(Key, Expect<JobId>)>,
+}
+
+impl Entry {
+    /// What adds the job: its type as it was, then its keys, then itself.
+    fn writes(&self) -> Txn {
+        let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
+        let mut writes = Vec::with_capacity(self.keys.len() + 2);
+        writes.push(Write::RequireItem { kind, name, version: self.type_version });
+        let keys = self.keys.iter();
+        writes.extend(keys.map(|(key, was)| Write::SetKey { key: key.clone(), job: self.job.id.clone(), was: was.clone() }));
+        writes.push(Write::AddJob(self.job.clone()));
+        writes
+    }
 }
 
 impl Engine {
@@ -67,22 +87,15 @@ impl Engine {
             entries = self.insert(entries, &mut answers).await;
         }
         for entry in entries {
-            let message = "its keys changed hands too often".to_owned();
+            let message = "its type or its keys changed too often".to_owned();
             answers[entry.index] = Some(Err(Error::Conflict { code: "key_contended", message, holder: None }));
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
     }
 
-    /// One attempt to insert `entries`; those whose keys were given up by ended jobs come back.
+    /// One attempt to insert `entries`; those whose keys were given up by ended jobs, or whose type changed, come back.
     async fn insert(&self, entries: Vec<Entry>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<Entry> {
-        let txns: Vec<Txn> = entries
-            .iter()
-            .map(|entry| {
-                let keys =
-                    entry.keys.iter().map(|(key, was)| Write::SetKey { key: key.clone(), job: entry.job.id.clone(), was: was.clone() });
-                keys.chain([Write::AddJob(entry.job.clone())]).collect()
-            })
-            .collect();
+        let txns: Vec<Txn> = entries.iter().map(Entry::writes).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
             Err(error) => {
@@ -99,7 +112,7 @@ impl Engine {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
                 Committed::Refused { step, standing: Standing::Key(holder) } => {
-                    match Box::pin(self.contend(&mut entry, step, holder)).await {
+                    match Box::pin(self.contend(&mut entry, step - 1, holder)).await {
                         Ok(None) => {
                             again.push(entry);
                             None
@@ -108,9 +121,16 @@ impl Engine {
                         Err(error) => Some(Err(error)),
                     }
                 }
+                Committed::Refused { step: 0, .. } => match Box::pin(self.resolve_anew(&mut entry)).await {
+                    Ok(()) => {
+                        again.push(entry);
+                        None
+                    }
+                    Err(error) => Some(Err(error)),
+                },
                 Committed::Refused { step, .. } => {
                     // The key was freed since: ask again for an absent one.
-                    if let Some((_, was)) = entry.keys.get_mut(step) {
+                    if let Some((_, was)) = entry.keys.get_mut(step - 1) {
                         *was = Expect::Absent;
                     }
                     again.push(entry);
@@ -175,11 +195,7 @@ impl Engine {
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
     /// What is rare is boxed, so that it takes no room in the future of every enqueue.
     async fn entry(&self, index: usize, new: NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<Entry, Error> {
-        if is_reserved(new.job_type.as_str()) || !catalog.types.contains_key(&new.job_type) {
-            *catalog = Box::pin(self.create_unknown_type(&new.job_type)).await?;
-        }
-        let vanished = || Error::Internal(format!("type {} vanished", new.job_type));
-        let job_type = catalog.types.get(&new.job_type).cloned().ok_or_else(vanished)?;
+        let job_type = self.type_of(&new.job_type, catalog).await?;
         let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
@@ -191,11 +207,34 @@ impl Engine {
         if let Some(unique) = &new.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
-        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
+        let mut job = self.resolve(new.clone(), catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
-        Ok(Entry { index, job, keys })
+        Ok(Entry { index, asked: new, job, type_version: job_type.version, keys })
+    }
+
+    /// The same entry under its type as it stands now.
+    async fn resolve_anew(&self, entry: &mut Entry) -> Result<(), Error> {
+        let mut catalog = self.catalog().await?;
+        let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
+        let digest = entry.job.spec.request_digest;
+        let Job { spec, life, .. } = self.resolve(entry.asked.clone(), &catalog, &job_type, digest, self.now())?;
+        // Its id stays, and its body, which may be an object by now.
+        (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
+        Ok(())
+    }
+
+    /// The type of a new job: made if the rules say so, and without the mark of somebody who means to move it.
+    async fn type_of(&self, name: &TypeName, catalog: &mut Arc<Catalog>) -> Result<Arc<TypeItem>, Error> {
+        for _ in 0..KEY_TRIES {
+            *catalog = match catalog.types.get(name).filter(|_| !is_reserved(name.as_str())) {
+                Some(item) if !item.leaving => return Ok(Arc::clone(item)),
+                Some(_) => Box::pin(self.keep_type(name)).await?,
+                None => Box::pin(self.create_unknown_type(name)).await?,
+            };
+        }
+        Err(Error::Conflict { code: "contended", message: format!("type {name} keeps changing"), holder: None })
     }
 
     /// The catalog with a type that it did not have.

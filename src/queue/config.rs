@@ -386,6 +386,10 @@ pub struct TypeItem {
     pub config: TypeConfig,
     /// Raised by every change.
     pub version: u64,
+    /// Somebody looks whether it has live jobs, to move or remove it. Whoever means to add one takes this mark away
+    /// first, which refuses the change.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// All that decides a queue's admissions, as one tick sees it.

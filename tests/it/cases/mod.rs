@@ -8,4 +8,5 @@ mod fairness;
 mod faults;
 mod life;
 mod limits;
+mod moves;
 mod place;
