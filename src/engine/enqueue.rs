@@ -142,11 +142,16 @@ impl Engine {
         again
     }
 
-    /// What follows when key `step` of `entry` points at `holder`: the holder is the answer, it is a
-    /// clash, or (`None`) the key can be had and `entry` says so now.
+    /// What follows when key `step` of `entry` points at `holder`: the job is there already, the holder is the answer,
+    /// it is a clash, or (`None`) the key can be had and `entry` says so now.
     async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId) -> Result<Option<Enqueued>, Error> {
         let (key, was) = &mut entry.keys[step];
-        let standing = self.ports.store.get(std::slice::from_ref(&holder)).await?.pop().flatten();
+        let mut found = self.ports.store.get(&[entry.job.id.clone(), holder.clone()]).await?;
+        let standing = found.pop().flatten();
+        // A repeat is answered by its id, whoever has come to hold its keys since.
+        if let Some(there) = found.pop().flatten() {
+            return same_request(&entry.job, there).map(Some);
+        }
         let Some(standing) = standing else {
             // A key without its job: pruned, or its enqueue is under way and may still insert. Where that can be,
             // the job is inserted under the id that the key fixed; the slow first one then finds it taken.
@@ -181,7 +186,7 @@ impl Engine {
                     }
             }
         };
-        if !holds || holder == entry.job.id {
+        if !holds {
             *was = Expect::Is(holder);
             return Ok(None);
         }

@@ -6,6 +6,7 @@
 mod explain;
 mod fairness;
 mod faults;
+mod keys;
 mod life;
 mod limits;
 mod moves;
