@@ -9,7 +9,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use object_store::{ObjectStoreExt, path::Path};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -88,7 +87,9 @@ impl Engine {
         }
         for entry in entries {
             let message = "its type or its keys changed too often".to_owned();
-            answers[entry.index] = Some(Err(Error::Conflict { code: "key_contended", message, holder: None }));
+            let refused = Err(Error::Conflict { code: "key_contended", message, holder: None });
+            self.forget_refused(&entry.job.data, &refused).await;
+            answers[entry.index] = Some(refused);
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
     }
@@ -107,7 +108,7 @@ impl Engine {
         };
         let mut again = Vec::new();
         for (mut entry, outcome) in entries.into_iter().zip(committed) {
-            let index = entry.index;
+            let (index, body) = (entry.index, entry.job.data.clone());
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
@@ -137,6 +138,9 @@ impl Engine {
                     None
                 }
             };
+            if let Some(answer) = &answer {
+                self.forget_refused(&body, answer).await;
+            }
             answers[index] = answer;
         }
         again
@@ -320,17 +324,6 @@ impl Engine {
         check::check_job(&spec, config.delivery).map_err(fault)?;
         let id = new.id.unwrap_or_else(|| self.draw_id(now));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data), life: Life::new(run_at, waiting) })
-    }
-
-    /// Puts a large payload among the objects, before anything names it.
-    pub(super) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
-        let key = format!("bodies/{}", self.draw_id(self.now()));
-        let len = payload.bytes.len() as u32;
-        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the object store took no body: {error}"),
-        })?;
-        Ok(Body::Object { encoding: payload.encoding, key, len })
     }
 }
 

@@ -190,7 +190,10 @@ impl Engine {
                 self.tick_free(queue, memory, &round, &mut known, &catalog, &limits).await
             };
             match done {
-                Ok(Some(ticked)) => return Ok(ticked),
+                Ok(Some(ticked)) => {
+                    self.forget_after(&round.reports, &ticked).await;
+                    return Ok(ticked);
+                }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
                 Err(error) => {
                     memory.view = None;
@@ -205,6 +208,7 @@ impl Engine {
         let limits = catalog.limits(queue);
         let mut ticked = self.tick_free(queue, &mut Memory::default(), &rest, &mut known, &catalog, &limits).await?.unwrap_or_default();
         ticked.again = true;
+        self.forget_after(&round.reports, &ticked).await;
         Ok(ticked)
     }
 

@@ -10,4 +10,5 @@ mod keys;
 mod life;
 mod limits;
 mod moves;
+mod objects;
 mod place;

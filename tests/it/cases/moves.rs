@@ -23,7 +23,12 @@ async fn place(flight: u64) -> Place {
 }
 
 /// Lets both go on by turns until they have ended. Time passes only while no job is on its way, as the store promises.
-async fn both<A, B>(place: &Place, enqueue: impl Future<Output = A>, change: impl Future<Output = B>, head_start: (usize, usize)) -> (A, B) {
+async fn both<A, B>(
+    place: &Place,
+    enqueue: impl Future<Output = A>,
+    change: impl Future<Output = B>,
+    head_start: (usize, usize),
+) -> (A, B) {
     let (mut enqueue, mut change) = (pin!(enqueue.fuse()), pin!(change.fuse()));
     let (mut added, mut changed) = (None, None);
     for turn in 0..1000 {
@@ -107,7 +112,8 @@ async fn a_type_that_joins_a_queue_while_it_is_removed_keeps_it() {
         let join = place.engine.put_type(&name, to, None);
         let (joined, removed) = both(&place, join, place.engine.delete_queue(&other, None), head_start).await;
         match (joined, removed) {
-            (Ok(_), Err(Error::Conflict { code: "queue_has_types", .. })) | (Err(Error::NotFound { code: "queue_not_found", .. }), Ok(())) => {}
+            (Ok(_), Err(Error::Conflict { code: "queue_has_types", .. }))
+            | (Err(Error::NotFound { code: "queue_not_found", .. }), Ok(())) => {}
             both => panic!("{head_start:?}: {both:?}"),
         }
     }
