@@ -224,25 +224,42 @@ impl Engine {
     /// # Errors
     ///
     /// As for [`Engine::data`].
-    pub async fn load(&self, mut jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+    pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+        self.load_each(jobs).await.into_iter().collect()
+    }
+
+    /// The same, with an answer per job: one whose body is gone does not keep the others from theirs.
+    pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
         let beside: Vec<usize> = (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
         if !beside.is_empty() {
             let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
-            for (i, body) in beside.into_iter().zip(self.ports.store.bodies(&ids).await?) {
-                let body = body.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", jobs[i].id)))?;
-                jobs[i].data = Body::Inline(body);
+            match self.ports.store.bodies(&ids).await {
+                Ok(bodies) => beside.into_iter().zip(bodies).for_each(|(i, body)| {
+                    if let Some(body) = body {
+                        jobs[i].data = Body::Inline(body);
+                    }
+                }),
+                Err(error) => return jobs.iter().map(|_| Err(error.clone().into())).collect(),
             }
         }
-        for job in &mut jobs {
-            if matches!(job.data, Body::Object { .. }) {
-                job.data = Body::Inline(self.data(job).await?);
-            }
-            if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
-                let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
-                job.life.result = ResultBody::of(&Body::Inline(payload));
-            }
+        let mut loaded = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            loaded.push(self.load_objects(job).await);
         }
-        Ok(jobs)
+        loaded
+    }
+
+    async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {
+        match &job.data {
+            Body::Inline(_) => {}
+            Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
+            Body::Beside(_) => return Err(Error::Internal(format!("the body of job {} is gone", job.id))),
+        }
+        if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
+            let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
+            job.life.result = ResultBody::of(&Body::Inline(payload));
+        }
+        Ok(job)
     }
 
     /// The result of an ended job, taking it if it may be read once; `None` if there is none, or it was taken.
