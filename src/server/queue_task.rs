@@ -282,7 +282,7 @@ impl Task {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        self.left.clear();
+        self.left.clone_from(&ticked.left);
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;

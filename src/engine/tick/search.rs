@@ -255,6 +255,8 @@ impl Engine {
             let release = (job.id.clone(), older);
             if !plan.delta.released.contains(&release) {
                 plan.delta.released.push(release);
+                // For this round it is still taken: the next one is to use it at once.
+                plan.again = true;
             }
         }
         let Some(ask) = rooms.find(&job.spec.job_type) else { return false };

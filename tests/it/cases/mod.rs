@@ -12,3 +12,4 @@ mod limits;
 mod moves;
 mod objects;
 mod place;
+mod races;
