@@ -290,7 +290,7 @@ impl Engine {
         let windows = new.windows.unwrap_or_else(|| config.windows.clone());
         let asked = new.run_at.or_else(|| new.delay_seconds.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
         let run_at = window::next_opening(&windows, asked);
-        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window };
+        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers);

@@ -272,7 +272,8 @@ impl Engine {
                 false
             }
             Verdict::Move(run_at) => {
-                let event = Event::Move { version: job.life.version, run_at, waiting: Waiting::Window };
+                let waiting = Waiting::Window { due: job.life.run_at().unwrap_or(now) };
+                let event = Event::Move { version: job.life.version, run_at, waiting };
                 if let Ok(moved) = job.apply(event, now) {
                     plan.before.push(Change { was: job.life.revision, job: moved });
                 }

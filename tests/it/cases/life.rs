@@ -14,7 +14,7 @@ use tidegate::{
         spec::{KeepResult, Unique, UniqueWhile},
     },
     port::job_store::ListQuery,
-    queue::TypeConfig,
+    queue::{TypeConfig, window::Window},
     testkit::builders::name,
     time::Seconds,
 };
@@ -287,4 +287,29 @@ async fn a_patch_that_is_based_on_an_older_job_is_refused() {
     let seen = Some(job.life.revision.0);
     place.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
     assert!(matches!(place.engine.patch(&job.id, None, patch, seen).await, Err(Error::Stale { .. })));
+}
+
+#[tokio::test]
+async fn a_patch_of_windows_brings_a_job_that_waits_for_one_forward_and_not_before_it_was_due() {
+    let windows = |spans: &[(&str, &str)]| -> Vec<Window> {
+        spans.iter().map(|(from, to)| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()).collect()
+    };
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        let midnight = place.now();
+        let hour = |hour: u64| Some(midnight + Duration::from_hours(hour));
+        let run_at = async |job: &Job, spans: &[(&str, &str)]| {
+            let patch = JobPatch { windows: Some(windows(spans)), ..JobPatch::default() };
+            place.engine.patch(&job.id, None, patch, None).await.unwrap().1.life.run_at()
+        };
+        let noon = Some(windows(&[("12:00", "13:00")]));
+        let now = place.enqueue(NewJob { windows: noon.clone(), ..work() }).await;
+        let later = place.enqueue(NewJob { windows: noon, run_at: hour(3), ..work() }).await;
+        assert_eq!((now.life.run_at(), later.life.run_at()), (hour(12), hour(12)));
+        let early: &[_] = &[("01:00", "02:00"), ("04:00", "05:00")];
+        assert_eq!(run_at(&now, early).await, hour(1));
+        assert_eq!(run_at(&later, early).await, hour(4), "at three it was due");
+        assert_eq!(run_at(&later, &[("14:00", "15:00")]).await, hour(14), "and later again");
+        assert_eq!((run_at(&now, &[]).await, run_at(&later, &[]).await), (hour(0), hour(3)));
+    }
 }
