@@ -313,3 +313,33 @@ async fn a_patch_of_windows_brings_a_job_that_waits_for_one_forward_and_not_befo
         assert_eq!((run_at(&now, &[]).await, run_at(&later, &[]).await), (hour(0), hour(3)));
     }
 }
+
+#[tokio::test]
+async fn a_report_after_a_forced_cancel_is_refused() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let running = place.lease(1).await;
+        place.engine.cancel(&running[0].id, None, true).await.unwrap();
+        for verdict in [Verdict::Succeeded { result: None }, failed()] {
+            let ticked = place.tick(Round { reports: vec![report(&running[0], verdict)], ..Round::default() }).await;
+            assert!(matches!(&ticked.reports[0], Err(Error::Conflict { code: "stale_attempt", .. })), "{:?}", ticked.reports[0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_result_of_a_job_that_was_to_be_cancelled_may_be_repeated() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        for verdict in [Verdict::Succeeded { result: None }, failed()] {
+            place.enqueue(work()).await;
+            let running = place.lease(1).await;
+            place.engine.cancel(&running[0].id, None, false).await.unwrap();
+            for _ in 0..2 {
+                let ticked = place.tick(Round { reports: vec![report(&running[0], verdict.clone())], ..Round::default() }).await;
+                assert_eq!(ticked.reports[0].as_ref().unwrap().life.ended(), Some(Outcome::Cancelled));
+            }
+        }
+    }
+}
