@@ -278,7 +278,7 @@ impl Engine {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
         let attempts = new.attempts.or(config.attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
-        new.data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+        new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         let limits = catalog.limits(&config.queue);
         let weight = new.weight.unwrap_or(config.weight);
         if let Some(most) = limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical) {
@@ -334,7 +334,7 @@ pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) 
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
 pub(super) fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
-    given.extend(extract(pointers, data).map_err(|malformed| Error::invalid("data", malformed.to_string()))?);
+    given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
 

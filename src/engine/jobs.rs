@@ -92,7 +92,7 @@ impl Engine {
         self.not_handed_on(id)?;
         let mut body = None;
         if let Some(data) = patch.data.take() {
-            data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+            data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
             if data.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
             }
