@@ -88,7 +88,7 @@ impl Engine {
         for entry in entries {
             let message = "its type or its keys changed too often".to_owned();
             let refused = Err(Error::Conflict { code: "key_contended", message, holder: None });
-            self.forget_refused(&entry.job.data, &refused).await;
+            Box::pin(self.forget_refused(&entry.job.data, &refused)).await;
             answers[entry.index] = Some(refused);
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
@@ -138,8 +138,8 @@ impl Engine {
                     None
                 }
             };
-            if let Some(answer) = &answer {
-                self.forget_refused(&body, answer).await;
+            if let (Body::Object { .. }, Some(answer)) = (&body, &answer) {
+                Box::pin(self.forget_refused(&body, answer)).await;
             }
             answers[index] = answer;
         }
@@ -216,7 +216,7 @@ impl Engine {
         if let Some(unique) = &new.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
-        let mut job = self.resolve(new.clone(), catalog, &job_type, digest, now)?;
+        let mut job = self.resolve(&new, catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
@@ -228,7 +228,7 @@ impl Engine {
         let mut catalog = self.catalog().await?;
         let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
         let digest = entry.job.spec.request_digest;
-        let Job { spec, life, .. } = self.resolve(entry.asked.clone(), &catalog, &job_type, digest, self.now())?;
+        let Job { spec, life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
         // Its id stays, and its body, which may be an object by now.
         (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
         Ok(())
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Precedence: job over type over server default, settled here once.
-    fn resolve(&self, new: NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
@@ -285,20 +285,20 @@ impl Engine {
             let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
             return Err(Error::Invalid { code: "weight_over_limit", field: "weight".into(), message });
         }
-        let attributes = attributes(&config.attributes, &new.data, new.attributes)?;
+        let attributes = attributes(&config.attributes, &new.data, new.attributes.clone())?;
         let partition = partition(&limits, &attributes);
-        let windows = new.windows.unwrap_or_else(|| config.windows.clone());
+        let windows = new.windows.as_ref().unwrap_or(&config.windows).clone();
         let asked = new.run_at.or_else(|| new.delay_seconds.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
         let run_at = window::next_opening(&windows, asked);
         let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
-        headers.extend(new.headers);
-        for (name, value) in new.trace {
-            headers.entry(name).or_insert(value);
+        headers.extend(new.headers.clone());
+        for (name, value) in &new.trace {
+            headers.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let spec = Spec {
-            job_type: new.job_type,
+            job_type: new.job_type.clone(),
             queue: config.queue.clone(),
             priority: new.priority.unwrap_or(config.priority),
             weight,
@@ -309,21 +309,21 @@ impl Engine {
             windows,
             timeout: new.timeout_seconds.unwrap_or(config.timeout_seconds),
             attempts,
-            retry: new.retry.unwrap_or_else(|| config.retry.clone()),
-            correlation_key: new.correlation_key,
-            unique: new.unique,
+            retry: new.retry.as_ref().unwrap_or(&config.retry).clone(),
+            correlation_key: new.correlation_key.clone(),
+            unique: new.unique.clone(),
             attributes,
             keep_result: new.keep_result.unwrap_or(config.keep_result),
-            callback_url: new.callback_url.or_else(|| config.callback_url.clone()),
+            callback_url: new.callback_url.as_ref().or(config.callback_url.as_ref()).cloned(),
             headers,
-            replay_of: new.replay_of,
+            replay_of: new.replay_of.clone(),
             retention: config.retention_seconds,
             partition,
             request_digest: digest,
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
-        let id = new.id.unwrap_or_else(|| self.draw_id(now));
-        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data), life: Life::new(run_at, waiting) })
+        let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
+        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }
 }
 

@@ -55,7 +55,7 @@ impl Engine {
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.remember(&after);
-                    self.forget_replaced(&before, &after).await;
+                    Box::pin(self.forget_replaced(&before, &after)).await;
                     return Ok((before, after));
                 }
                 Some(Committed::Refused { standing: Standing::Job(there), .. }) => before = *there,
@@ -123,7 +123,7 @@ impl Engine {
         if let (Err(error), Some((_, Body::Object { key, .. }))) = (&altered, &body)
             && !matches!(error, Error::Unavailable { .. } | Error::Internal(_))
         {
-            self.forget_object(key).await;
+            Box::pin(self.forget_object(key)).await;
         }
         altered
     }

@@ -171,7 +171,8 @@ impl Server {
             }
         }
         let mut handed = Handed::new(&self.inner, Vec::new());
-        loop {
+        // While it stops nobody is served, and its queues' tasks end one by one.
+        while *self.inner.stopping.borrow() == Stage::Serving {
             let now = self.now();
             for ((queue, types), demand) in lanes.iter().zip(&demands) {
                 if !demand.rung.swap(false, Ordering::AcqRel) {
@@ -192,7 +193,7 @@ impl Server {
                     return Ok(handed.take());
                 }
             }
-            if handed.len() > 0 || now >= until || *self.inner.stopping.borrow() != Stage::Serving {
+            if handed.len() > 0 || now >= until {
                 return Ok(handed.take());
             }
             tokio::select! {
@@ -200,6 +201,7 @@ impl Server {
                 () = self.inner.engine.ports().clock.sleep_until(until) => {}
             }
         }
+        Ok(handed.take())
     }
 }
 

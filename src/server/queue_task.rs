@@ -200,6 +200,14 @@ enum Source {
 /// Callers that wait for the answers to their reports.
 type Callers = Vec<(oneshot::Sender<Vec<Result<Job, Error>>>, Vec<Result<Job, Error>>)>;
 
+/// Where the answers to a round's reports go.
+struct Answers {
+    /// Whose each is, in order.
+    sources: Vec<Source>,
+    callers: Callers,
+    own: Vec<Unsettled>,
+}
+
 impl Task {
     async fn run(mut self, mut stopping: tokio::sync::watch::Receiver<Stage>) {
         loop {
@@ -212,6 +220,7 @@ impl Task {
                 changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped {
                     // Whoever waits has an answer coming: what its reports became, and no jobs.
                     self.expire_leases(clock.now(), true);
+                    self.ring();
                     return;
                 },
                 () = clock.sleep_until(wake_at) => {}
@@ -287,7 +296,7 @@ impl Task {
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers, own);
+        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
@@ -299,10 +308,15 @@ impl Task {
             // This round looked for some types only: what an earlier one saw ahead for others is not forgotten.
             next_at = next_at.into_iter().chain(self.next_at.filter(|at| *at > now)).min();
             if news {
-                self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
+                self.ring();
             }
         }
         if again { Some(now) } else { next_at }
+    }
+
+    /// Rings up those who wait for this queue and others.
+    fn ring(&self) {
+        self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
     }
 
     /// Everybody who takes jobs now, and where each ask's jobs go.
@@ -348,9 +362,7 @@ impl Task {
         ticked: Ticked,
         catalog: &Arc<Catalog>,
         places: &[Place],
-        sources: Vec<Source>,
-        mut callers: Callers,
-        own: Vec<Unsettled>,
+        Answers { sources, mut callers, own }: Answers,
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);

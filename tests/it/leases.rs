@@ -123,6 +123,25 @@ async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
 }
 
 #[tokio::test]
+async fn who_waits_for_several_queues_is_answered_at_the_stop() {
+    let Place { server, .. } = place().await;
+    let mut lease = pin!(server.lease(ask(&["a", "b"], 5)));
+    for _ in 0..50 {
+        assert!(poll!(&mut lease).is_pending());
+        tokio::task::yield_now().await;
+    }
+    server.stop().await;
+    for _ in 0..1000 {
+        if let std::task::Poll::Ready(leased) = poll!(&mut lease) {
+            assert!(leased.unwrap().jobs.is_empty());
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it waits still");
+}
+
+#[tokio::test]
 async fn who_waits_for_several_queues_is_known_to_each_of_them() {
     let Place { server, .. } = place().await;
     server.put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None).await.unwrap();

@@ -193,7 +193,7 @@ impl Engine {
             };
             match done {
                 Ok(Some(ticked)) => {
-                    self.forget_after(&round.reports, &ticked).await;
+                    Box::pin(self.forget_after(&round.reports, &ticked)).await;
                     return Ok(ticked);
                 }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
@@ -220,7 +220,7 @@ impl Engine {
             .map(|(job, version)| (job.id.clone(), version))
             .collect();
         ticked.left.extend(round.released);
-        self.forget_after(&round.reports, &ticked).await;
+        Box::pin(self.forget_after(&round.reports, &ticked)).await;
         Ok(ticked)
     }
 
