@@ -146,7 +146,7 @@ impl Body {
     /// 400 if it is not well formed or nested too deeply, 413 if it has more than `most` bytes.
     pub fn checked(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
         let payload = self.value(raw, field, most)?;
-        payload.check(MAX_DEPTH).map_err(|malformed| Problem::invalid(field, malformed))?;
+        payload.check(MAX_DEPTH).map_err(|malformed| crate::engine::Error::malformed(field, &malformed))?;
         Ok(payload)
     }
 }
@@ -349,7 +349,7 @@ mod tests {
         for (depth, fits) in [(64, true), (65, false)] {
             let body = json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
             let ask: Ask<'_> = body.read().unwrap();
-            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("invalid_field"));
+            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("too_deep"));
         }
         let hostile = Bytes::from("[".repeat(100_000));
         assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "too_deep");

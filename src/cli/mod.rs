@@ -111,15 +111,15 @@ pub async fn run(cli: Cli) -> ExitCode {
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
-        Command::Demo(args) => demo::run(args, ctx).await,
-        Command::Serve(args) => serve::run(args, ctx).await,
+        Command::Demo(args) => Box::pin(demo::run(args, ctx)).await,
+        Command::Serve(args) => Box::pin(serve::run(args, ctx)).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
-        Command::Bench(args) => bench::run(args, ctx).await,
+        Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),

@@ -37,7 +37,7 @@ impl Catalog {
     }
 
     fn of(version: u64, queues: HashMap<QueueName, QueueItem>, mut types: HashMap<TypeName, Arc<TypeItem>>) -> Self {
-        let callback = TypeItem { config: change::callback_type(), version: 0 };
+        let callback = TypeItem { config: change::callback_type(), version: 0, leaving: false };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
         let missing = QueueItem::default();
         let implicit = types.values().map(|item| (&item.config.queue, &missing));

@@ -40,7 +40,7 @@ impl Engine {
         if run_at > now {
             let (kind, reason) = match waiting {
                 Waiting::Due => ("due_time", "its due time has not come"),
-                Waiting::Window => ("window", "its windows are closed"),
+                Waiting::Window { .. } => ("window", "its windows are closed"),
                 Waiting::Retry => ("retry", "its next attempt is planned for later"),
             };
             let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);

@@ -71,11 +71,12 @@ impl Engine {
             }
             match after {
                 None => {
-                    self.forget_objects(&job.data, &job.life).await;
+                    Box::pin(self.forget_objects(&job)).await;
                     swept.removed += 1;
                 }
                 Some(after) => {
                     self.remember(&after);
+                    Box::pin(self.forget_replaced(&job, &after)).await;
                     if job.life.ended().is_none() {
                         swept.changed.push((after, job.life.version));
                     }

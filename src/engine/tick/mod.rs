@@ -118,6 +118,8 @@ pub struct Ticked {
     pub next_at: Option<Timestamp>,
     /// Whether the scan goes on: tick again at once.
     pub again: bool,
+    /// Hints that this round could not take, its own among them: for the next one.
+    pub left: Vec<(JobId, Version)>,
 }
 
 /// A job's change in a round.
@@ -190,7 +192,10 @@ impl Engine {
                 self.tick_free(queue, memory, &round, &mut known, &catalog, &limits).await
             };
             match done {
-                Ok(Some(ticked)) => return Ok(ticked),
+                Ok(Some(ticked)) => {
+                    Box::pin(self.forget_after(&round.reports, &ticked)).await;
+                    return Ok(ticked);
+                }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
                 Err(error) => {
                     memory.view = None;
@@ -200,11 +205,22 @@ impl Engine {
             }
         }
         // Reports must not be lost to a busy head: settle them without admitting anything.
+        let running = |job: &Job| job.life.running().map(|_| job.life.version);
+        let before: Vec<Option<Version>> = round.reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
         let rest = Round { reports: round.reports.clone(), ..Round::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
         let mut ticked = self.tick_free(queue, &mut Memory::default(), &rest, &mut known, &catalog, &limits).await?.unwrap_or_default();
         ticked.again = true;
+        // Nobody released anything: what was to be released, and what these reports free, is left to the next round.
+        let settled = ticked.reports.iter().zip(before);
+        ticked.left = settled
+            .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
+            .filter(|(job, version)| job.life.version > *version)
+            .map(|(job, version)| (job.id.clone(), version))
+            .collect();
+        ticked.left.extend(round.released);
+        Box::pin(self.forget_after(&round.reports, &ticked)).await;
         Ok(ticked)
     }
 
@@ -250,7 +266,16 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+    Ticked {
+        reports,
+        claimed: plan.claimed,
+        sent: plan.sent,
+        ended,
+        held: plan.held,
+        next_at: plan.next_at,
+        again: plan.again,
+        left: Vec::new(),
+    }
 }
 
 /// The grant of a job.

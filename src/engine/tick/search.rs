@@ -255,6 +255,8 @@ impl Engine {
             let release = (job.id.clone(), older);
             if !plan.delta.released.contains(&release) {
                 plan.delta.released.push(release);
+                // For this round it is still taken: the next one is to use it at once.
+                plan.again = true;
             }
         }
         let Some(ask) = rooms.find(&job.spec.job_type) else { return false };
@@ -270,7 +272,8 @@ impl Engine {
                 false
             }
             Verdict::Move(run_at) => {
-                let event = Event::Move { version: job.life.version, run_at, waiting: Waiting::Window };
+                let waiting = Waiting::Window { due: job.life.run_at().unwrap_or(now) };
+                let event = Event::Move { version: job.life.version, run_at, waiting };
                 if let Ok(moved) = job.apply(event, now) {
                     plan.before.push(Change { was: job.life.revision, job: moved });
                 }

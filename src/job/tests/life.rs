@@ -98,7 +98,10 @@ impl Scenario {
             ["lease", "over"] => Event::LeaseOver { next, at_most_once: self.at_most_once },
             ["revoke"] => Event::Revoke { version },
             ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due },
-            ["move", "to", at, "for", "a", "window"] => Event::Move { version, run_at: instant(at), waiting: Waiting::Window },
+            ["move", "to", at, "for", "a", "window"] => {
+                let due = self.life.run_at().unwrap_or_default();
+                Event::Move { version, run_at: instant(at), waiting: Waiting::Window { due } }
+            }
             ["patch"] => Event::Patch { run_at: None },
             ["patch", "to", at] => Event::Patch { run_at: Some(instant(at)) },
             ["cancel"] => Event::Cancel { force: false },
@@ -140,7 +143,7 @@ impl Scenario {
                 write!(text, " for {}", in_seconds(*run_at)).unwrap();
                 match waiting {
                     Waiting::Due => {}
-                    Waiting::Window => text += " (window)",
+                    Waiting::Window { .. } => text += " (window)",
                     Waiting::Retry => text += " (retry)",
                 }
                 if life.attempt > 0 {
@@ -233,7 +236,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (attempt(), next()).prop_map(|(attempt, next)| failed(attempt, next)),
         1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseOver { next, at_most_once }),
         1 => version().prop_map(|version| Event::Revoke { version }),
-        1 => (version(), at()).prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window }),
+        1 => (version(), at()).prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window { due: run_at } }),
         1 => prop::option::of(at()).prop_map(|run_at| Event::Patch { run_at }),
         1 => any::<bool>().prop_map(|force| Event::Cancel { force }),
         1 => prop_oneof![Just(Event::Expire), Just(Event::Deadline), Just(Event::ForgetResult), Just(Event::Drop { reason: String::new() })],

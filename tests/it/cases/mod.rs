@@ -6,6 +6,10 @@
 mod explain;
 mod fairness;
 mod faults;
+mod keys;
 mod life;
 mod limits;
+mod moves;
+mod objects;
 mod place;
+mod races;
