@@ -26,8 +26,6 @@ use crate::{
 
 /// Most messages that one round takes.
 const GATHER: usize = 2048;
-/// How often a round that is about to begin looks for more, as long as more comes.
-const LOOKS: usize = 8;
 /// A queue is looked at this often even if nothing says so: another process may have written to the store.
 const SAFETY: Duration = Duration::from_secs(5);
 /// How long a handler's lease lasts if its type is gone.
@@ -184,27 +182,17 @@ impl Task {
                 },
                 () = clock.sleep_until(wake_at) => {}
             }
-            self.gather(&mut inbox).await;
+            // Whoever is about to finish or to ask goes into this round rather than the next.
+            tokio::task::yield_now().await;
+            while let Ok(message) = self.receiver.try_recv() {
+                inbox.push(message);
+                if inbox.len() >= GATHER {
+                    break;
+                }
+            }
             let Some(inner) = self.home.upgrade() else { return };
             let draining = *stopping.borrow() != Stage::Serving;
             next_at = self.round(&inner, inbox, draining).await;
-        }
-    }
-
-    /// Takes in whoever is about to finish or to ask: workers that were answered together come back together, and one who
-    /// is late by some microseconds would wait for two commits instead of one. Nobody is waited for that is not there yet.
-    async fn gather(&mut self, inbox: &mut Vec<Message>) {
-        for _ in 0..LOOKS {
-            tokio::task::yield_now().await;
-            let before = inbox.len();
-            while inbox.len() < GATHER
-                && let Ok(message) = self.receiver.try_recv()
-            {
-                inbox.push(message);
-            }
-            if inbox.len() == before {
-                return;
-            }
         }
     }
 
