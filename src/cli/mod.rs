@@ -105,7 +105,11 @@ pub enum Command {
     Completions(completions::Args),
     /// Compile a plugin: what the server runs apart from itself, the component on standard input.
     #[command(hide = true)]
-    CompilePlugin,
+    CompilePlugin {
+        /// Bytes of memory that it may take.
+        #[arg(long, default_value_t = compile_process::MEMORY)]
+        memory_bytes: u64,
+    },
 }
 
 /// Runs the command line and says with what code the program ends.
@@ -128,8 +132,8 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
-        Command::CompilePlugin => {
-            compile_process::serve(io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
+        Command::CompilePlugin { memory_bytes } => {
+            compile_process::serve(memory_bytes, io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
         }
     };
     outcome.unwrap_or_else(|error| {

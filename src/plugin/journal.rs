@@ -159,7 +159,9 @@ impl Journal {
         seen.calls += 1;
         seen.last = Some(usage);
         let mut line = |level, text| seen.log.push_back(LogLine { at, version, role, level, text });
-        log.into_iter().for_each(|(level, text)| line(level.into(), text));
+        for (level, text) in log {
+            line(level.into(), text);
+        }
         if log_dropped > 0 {
             line(Level::Warn, format!("{log_dropped} more lines of this call were not kept"));
         }
