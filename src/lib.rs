@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli, api ─▶ server ─▶ engine ─▶ port (traits) ─▶ job, queue (pure) ─▶ time
-//!                   adapter/{memory, sqlite, http, system} ─▶ port
+//!                   adapter/{memory, sqlite, http, system}, plugin ─▶ port
 //! ```
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
@@ -18,6 +18,8 @@ pub mod cli;
 pub mod dashboard;
 pub mod engine;
 pub mod job;
+#[cfg(feature = "plugins")]
+pub mod plugin;
 pub mod port;
 pub mod queue;
 #[cfg(feature = "server")]

@@ -31,6 +31,8 @@ use std::io;
 use clap::{Parser, Subcommand};
 use url::Url;
 
+use crate::plugin::compile_process;
+
 pub use self::{
     client::{Client, Error, Problem},
     context::{Context, ExitCode, Misused, Output},
@@ -101,6 +103,13 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
+    /// Compile a plugin: what the server runs apart from itself, the component on standard input.
+    #[command(hide = true)]
+    CompilePlugin {
+        /// Bytes of memory that it may take.
+        #[arg(long, default_value_t = compile_process::MEMORY)]
+        memory_bytes: u64,
+    },
 }
 
 /// Runs the command line and says with what code the program ends.
@@ -123,6 +132,9 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
+        Command::CompilePlugin { memory_bytes } => {
+            compile_process::serve(memory_bytes, io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
+        }
     };
     outcome.unwrap_or_else(|error| {
         // Whoever pipes into `head` has read enough.

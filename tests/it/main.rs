@@ -1,7 +1,5 @@
 //! The library from outside, as one binary: each file is a subject.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
-
 mod architecture;
 mod backup;
 mod bench;
@@ -12,6 +10,7 @@ mod docs;
 mod e2e;
 mod faults;
 mod leases;
+mod plugins;
 mod server;
 mod simulation;
 mod sqlite_store;

@@ -200,7 +200,8 @@ fn job(state: State) -> Job {
         partition: String::new(),
         request_digest: [0; 16],
     };
-    let failure = Failure { reason: Reason::Timeout, message: Some("too slow".into()), details: Some("{\"n\":1}".into()) };
+    let failure =
+        Failure { reason: Reason::Timeout, message: Some("too slow".into()), details: Some("{\"n\":1}".into()), status: Some(500) };
     let entry = Entry {
         attempt: 1,
         started_at: at,

@@ -278,8 +278,8 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     }
 }
 
-/// The grant of a job.
-fn grant(job: &Job) -> Grant {
+/// The grant of a job, decided at `now`.
+fn grant(job: &Job, now: Timestamp) -> Grant {
     Grant {
         job: job.id.clone(),
         version: job.life.version,
@@ -288,6 +288,7 @@ fn grant(job: &Job) -> Grant {
         weight: if job.spec.critical { 0 } else { job.spec.weight },
         critical: job.spec.critical,
         attributes: job.spec.attributes.clone(),
+        granted_at: now,
     }
 }
 
