@@ -12,5 +12,6 @@ mod faults;
 mod leases;
 mod plugins;
 mod server;
+mod shipped;
 mod simulation;
 mod sqlite_store;
