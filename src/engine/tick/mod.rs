@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Catalog, Engine, Error, View, report::Settled, request::Report, view::Delta};
 use crate::{
-    job::{Event, Job, JobId, QueueName, Revision, TypeName, Version, life::Next},
+    job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
     port::{Work, job_store::Standing},
     queue::{Grant, Rule, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
@@ -272,8 +272,8 @@ impl Engine {
 fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
     let changed = || plan.before.iter().map(|change| &change.job.life);
-    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(|life| life.run_at()).min();
-    let pending = changed().any(crate::job::Life::awaits_verdict);
+    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(Life::run_at).min();
+    let pending = changed().any(Life::awaits_verdict);
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();

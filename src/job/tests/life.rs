@@ -266,7 +266,9 @@ fn speaks_of(event: &Event) -> Option<u16> {
 /// The version that an event was decided on, if it was decided on one.
 fn decided_on(event: &Event) -> Option<Version> {
     match event {
-        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } => Some(*version),
+        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } | Event::Verdict { version, .. } => {
+            Some(*version)
+        }
         _ => None,
     }
 }
@@ -327,6 +329,9 @@ proptest! {
             }
             // A job that is not over is looked at again when its expiry or deadline comes.
             let end = if next.run_at().is_some() { expires.into_iter().chain(deadline).min() } else { deadline };
+            // One whose strategy is to be asked is looked at at once.
+            let failed_at = next.history.last().filter(|_| next.awaits_verdict()).map(|entry| entry.ended_at.millis());
+            let end = end.into_iter().chain(failed_at).min();
             if next.ended().is_none() {
                 prop_assert_eq!(next.wake_at(&spec).map(Timestamp::millis), end);
             }
