@@ -255,7 +255,10 @@ pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{queue::TypeConfig, time::Timestamp};
+    use crate::{
+        queue::{QueueConfig, TypeConfig},
+        time::Timestamp,
+    };
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -331,8 +334,8 @@ mod tests {
 
     #[test]
     fn a_nested_field_is_named_with_its_path() {
-        let body = json(r#"{"retry":{"strategy":"exponential","config":{"base":2}}}"#);
-        assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("retry.config.base"));
+        let body = json(r#"{"constraints":[{"name":"a","rate":{"count":1,"per":2}}]}"#);
+        assert_eq!(refusal::<QueueConfig>(&body).1.as_deref(), Some("constraints[0].rate.per"));
         let body = json(r#"{"windows":[{"from":"08:00","to":"09:00"},{"from":"08:00","too":"09:00"}]}"#);
         assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("windows[1].too"));
     }

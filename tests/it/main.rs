@@ -12,6 +12,7 @@ mod faults;
 mod leases;
 mod plugins;
 mod server;
+mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;

@@ -12,4 +12,7 @@ mod limits;
 mod moves;
 mod objects;
 mod place;
+mod plugins;
 mod races;
+mod retries;
+mod throttle;
