@@ -16,6 +16,7 @@ mod enqueue;
 mod jobs;
 mod operation;
 mod pages;
+mod plugin;
 mod queues;
 mod serve;
 mod show;
@@ -90,6 +91,9 @@ pub enum Command {
     /// Look at job types and configure them.
     #[command(subcommand)]
     Types(types::Command),
+    /// Write, test, push and watch plugins: throttlers and retry strategies.
+    #[command(subcommand)]
+    Plugin(plugin::Command),
     /// Create, list and revoke access tokens.
     #[command(subcommand)]
     Token(token::Command),
@@ -126,6 +130,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
+        Command::Plugin(command) => plugin::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,

@@ -173,11 +173,9 @@ impl Engine {
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
     pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
-        self.alter_plugin(name, async |catalog, item| {
-            let before = item.versions.iter().rev().map(|version| version.number).find(|number| *number < item.live);
-            let number = to.or(before).ok_or_else(|| no_version(name, "earlier than the live one"))?;
-            let version = item.numbered(number).ok_or_else(|| no_version(name, number))?.clone();
-            self.refuse_unfit(catalog, name, &version).await?;
+        self.alter_plugin(name, |item| {
+            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "earlier than the live one"))?;
+            item.numbered(number).ok_or_else(|| no_version(name, number))?;
             item.live = number;
             item.shadow = item.shadow.filter(|shadow| *shadow != number);
             Ok(())
@@ -191,7 +189,7 @@ impl Engine {
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 400 for the live version.
     pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
-        self.alter_plugin(name, async |_, item| {
+        self.alter_plugin(name, |item| {
             if let Some(number) = number {
                 item.numbered(number).ok_or_else(|| no_version(name, number))?;
                 if number == item.live {
@@ -230,15 +228,20 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
+    /// Changes a plugin, unless whoever uses it could not go on with the version that is live then.
     async fn alter_plugin(
         &self,
         name: &PluginName,
-        change: impl AsyncFn(&Catalog, &mut PluginItem) -> Result<(), Error>,
+        change: impl Fn(&mut PluginItem) -> Result<(), Error> + Send + Sync,
     ) -> Result<PluginItem, Error> {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
-            let mut item = (*self.plugin(name).await?).clone();
-            change(&catalog, &mut item).await?;
+            let was = self.plugin(name).await?;
+            let mut item = (*was).clone();
+            change(&mut item)?;
+            if let Some(version) = item.numbered(item.live).filter(|_| item.live != was.live) {
+                self.refuse_unfit(&catalog, name, version).await?;
+            }
             if let Some(item) = self.set_plugin(name, item).await? {
                 return Ok(item);
             }

@@ -26,6 +26,9 @@ use crate::{
     },
 };
 
+/// What stands for every attribute in `group-by`.
+const ANY: &str = "*";
+
 /// What a call is about.
 pub(super) enum Subject {
     /// Candidates.
@@ -140,17 +143,20 @@ impl Guest {
     }
 
     fn groups(&mut self, by: Dimension) -> wasmtime::Result<&Groups> {
-        if let Dimension::Attribute(name) = &by
-            && !self.declares(|description| description.group_by.contains(name))
-        {
-            let name = cut(name.clone(), 64);
-            return Err(denied(FaultKind::InvalidAnswer, format!("asked the running set by `{name}`, which its `group-by` does not name")));
+        if let Dimension::Attribute(name) = &by {
+            if !self.declares(|description| description.group_by.iter().any(|declared| declared == name || declared == ANY)) {
+                let name = cut(name.clone(), 64);
+                return Err(denied(FaultKind::InvalidAnswer, format!("asked the running set by `{name}`, which its `group-by` does not name")));
+            }
+            if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
+                return Err(denied(FaultKind::TooMuch, format!("asked the running set by more than {} attributes", bounds::GROUPS)));
+            }
         }
         let Some(running) = self.subject.running() else { return Ok(self.by_type.get_or_insert_default()) };
         Ok(match by {
             Dimension::JobType => self.by_type.get_or_insert_with(|| divide(running, |grant| Some(grant.job_type.as_str().into()))),
             Dimension::Priority => self.by_priority.get_or_insert_with(|| divide(running, |grant| Some(grant.priority.to_string().into()))),
-            // Only what is declared comes here, so that the guest's names do not add up.
+            // No more than the bound come here, so that the guest's names do not add up.
             Dimension::Attribute(name) => self
                 .by_attribute
                 .entry(name)

@@ -41,6 +41,18 @@ pub enum Level {
     Error,
 }
 
+impl Level {
+    /// The level's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
 impl From<log::Level> for Level {
     fn from(level: log::Level) -> Self {
         match level {
@@ -55,6 +67,8 @@ impl From<log::Level> for Level {
 /// A line that a plugin logged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
+    /// Counted up from 1 for each plugin.
+    pub number: u64,
     /// When the call was that logged it.
     pub at: Timestamp,
     /// The number of the plugin's version.
@@ -98,7 +112,7 @@ pub struct Usage {
     /// Fuel; unknown when it ran out of time.
     pub fuel: Option<u64>,
     /// Time, the making of its instance included.
-    #[serde(rename = "seconds", serialize_with = "seconds")]
+    #[serde(rename = "took_seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// Bytes of memory at its end.
     pub memory_bytes: u64,
@@ -119,6 +133,8 @@ pub struct Seen {
     pub faults: BTreeMap<&'static str, u64>,
     /// What its latest call used.
     pub last: Option<Usage>,
+    /// How many lines it has logged.
+    pub logged: u64,
     /// The latest lines of its log, oldest first.
     pub log: VecDeque<LogLine>,
     /// Its latest faults, oldest first.
@@ -158,10 +174,11 @@ impl Journal {
         let seen = journal.entry(plugin.name.clone()).or_default();
         seen.calls += 1;
         seen.last = Some(usage);
-        let mut line = |level, text| seen.log.push_back(LogLine { at, version, role, level, text });
-        for (level, text) in log {
-            line(level.into(), text);
-        }
+        let mut line = |level, text| {
+            seen.logged += 1;
+            seen.log.push_back(LogLine { number: seen.logged, at, version, role, level, text });
+        };
+        log.into_iter().for_each(|(level, text)| line(level.into(), text));
         if log_dropped > 0 {
             line(Level::Warn, format!("{log_dropped} more lines of this call were not kept"));
         }

@@ -33,5 +33,7 @@ pub mod record;
 mod shelf;
 
 pub use host::{PluginHost, Run};
+#[cfg(feature = "compiler")]
+pub use inspect::COMPONENT_BYTES;
 pub use machine::{ENGINE, TARGET};
 pub use shelf::{code_object, component_object};

@@ -147,4 +147,9 @@ impl PluginItem {
     pub fn numbered(&self, number: u32) -> Option<&Arc<PluginVersion>> {
         self.versions.iter().find(|version| version.number == number)
     }
+
+    /// The number of the latest version before the live one.
+    pub fn previous(&self) -> Option<u32> {
+        self.versions.iter().rev().map(|version| version.number).find(|number| *number < self.live)
+    }
 }

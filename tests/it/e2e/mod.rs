@@ -15,6 +15,8 @@ mod jobs;
 mod lifecycle;
 mod live;
 mod order;
+mod plugins;
+mod projects;
 mod pull;
 mod push;
 mod routes;
