@@ -242,7 +242,7 @@ impl Recorder for Chosen {
 /// Starts logging to standard error.
 fn log(settings: &Settings) {
     let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level.as_str()));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
     match settings.log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

@@ -92,6 +92,16 @@ pub struct PluginVersion {
 }
 
 impl PluginVersion {
+    /// The key of the object that is the component.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.wasm", self.sha256)
+    }
+
+    /// The keys of every object that the version is made of.
+    pub fn object_keys(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.object_key()).chain(self.compiled.iter().map(Compiled::object_key))
+    }
+
     /// What it says about itself in `role`, if it has it.
     pub fn description(&self, role: Role) -> Option<&Description> {
         match role {
@@ -110,6 +120,13 @@ pub struct Compiled {
     pub engine: String,
     /// The SHA-256 of the code, in hexadecimal: the object `plugins/<it>.cwasm`. Compared before it is loaded.
     pub sha256: String,
+}
+
+impl Compiled {
+    /// The key of the object that is the code.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.cwasm", self.sha256)
+    }
 }
 
 /// A plugin as it is stored.
