@@ -12,7 +12,7 @@ use super::{Builder, Server};
 use crate::{
     engine::{
         Error,
-        plugins::{NewCode, NewVersion, Pushed, Stage, wasm_path},
+        plugins::{NewCode, NewVersion, Pushed, Stage},
     },
     job::{PluginName, retry::Retry},
     plugin::{
@@ -141,7 +141,7 @@ impl Server {
         let missing = || Error::NotFound { code: "plugin_version_not_found", what: format!("version {number} of plugin {name}") };
         let version = item.numbered(number).ok_or_else(missing)?;
         let objects = &self.inner.engine.ports().objects;
-        let read = async { objects.get(&wasm_path(&version.sha256)).await?.bytes().await };
+        let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
         read.await.map_err(|error| Error::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             message: format!("the component cannot be read: {error}"),
