@@ -26,7 +26,7 @@ use tidegate::{
     testkit::{
         FnPolicy,
         builders::name,
-        policies::{each, fault, hold, run},
+        policies::{each, hold, run},
     },
 };
 
