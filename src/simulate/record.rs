@@ -146,7 +146,7 @@ impl Record {
             State::Running(_) => {}
             State::Scheduled { run_at, waiting } => {
                 let group = note.group;
-                let moved = !note.running && *run_at > note.run_at && *waiting == Waiting::Due;
+                let moved = !note.running && *run_at > note.run_at && *waiting == Waiting::Throttler;
                 if note.running {
                     self.leave(number, now);
                     self.groups[group].retries += 1;
@@ -185,6 +185,13 @@ impl Record {
         self.groups.push(Group { value: value.clone(), ..Group::default() });
         self.by_value.insert(value, group);
         group
+    }
+
+    /// A throttler held a job.
+    pub fn hold(&mut self, id: &JobId, reason: String) {
+        let Some(number) = self.number(id) else { return };
+        *self.groups[self.jobs[number].group].held.entry(reason.clone()).or_default() += 1;
+        *self.all.held.entry(reason).or_default() += 1;
     }
 
     /// An attempt of a job starts.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
+    policies::Calls,
     record::{By, Group, Note, Record},
     scenario::{Expect, Scenario},
     series::Series,
@@ -31,6 +32,9 @@ pub struct Report {
     pub groups: Vec<Row>,
     /// How often each rule held a candidate.
     pub held: BTreeMap<String, u64>,
+    /// The calls of plugins, by their role.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<&'static str, Calls>,
     /// What was expected, and whether it was so.
     pub expectations: Vec<Expectation>,
     /// What ran over time.
@@ -88,6 +92,23 @@ pub struct Row {
     pub rescheduled: u64,
     /// How often a throttler held one, by its reason.
     pub held: BTreeMap<String, u64>,
+}
+
+/// What many numbers come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// Half of them no larger than this.
+    pub median: u64,
+    /// None larger than this.
+    pub most: u64,
+}
+
+impl Spread {
+    /// Of these numbers, if there are any.
+    pub fn of(mut numbers: Vec<u64>) -> Option<Self> {
+        numbers.sort_unstable();
+        Some(Self { median: *numbers.get(numbers.len().div_ceil(2).checked_sub(1)?)?, most: *numbers.last()? })
+    }
 }
 
 /// How long jobs waited.
@@ -175,6 +196,7 @@ impl Record {
             all: self.row(&self.all, self.jobs.iter(), limit(scenario, &self.by, None), end),
             groups: groups.into_iter().map(|(_, row)| row).collect(),
             held: self.held.clone(),
+            calls: BTreeMap::new(),
             expectations: Vec::new(),
             chart,
         };
@@ -220,6 +242,7 @@ impl Record {
         }
     }
 
+    /// What `expect` says, held against `report`.
     fn expectations(&self, expect: &Expect, report: &Report) -> Vec<Expectation> {
         let mut found = Vec::new();
         for ((key, most), watch) in expect.max_running.iter().zip(&self.watches) {

@@ -301,6 +301,12 @@ pub struct TracedJob {
     /// What its attempts were, in order (at most 100). An attempt that is not here goes by `service`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<TracedAttempt>,
+    /// How it really ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Outcome>,
+    /// When it really ended, from the scenario's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_seconds: Option<Seconds>,
 }
 
 /// An attempt of a trace.

@@ -10,17 +10,17 @@
 
 use std::{
     cmp::Reverse,
-    collections::BinaryHeap,
+    collections::{BTreeSet, BinaryHeap},
     sync::Arc,
     time::Duration,
 };
 
-use object_store::memory::InMemory;
 use parking_lot::Mutex;
 
 use super::{
     arrivals::{self, Coming},
     draw::{Draw, For},
+    policies::{Plugins, Seen, Watched},
     record::{By, Record},
     report::Over,
     scenario::{BadScenario, Scenario, Service, TracedAttempt},
@@ -30,11 +30,13 @@ use crate::{
     adapter::memory::MemoryWorkQueue,
     engine::{
         Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+        plugins::Stage,
         request::{Report, Verdict},
     },
     job::{
-        Job, JobId, Outcome, QueueName, TypeName, Version,
+        Job, JobId, Outcome, PluginName, QueueName, TypeName, Version,
         life::{Failure, Reason},
+        retry::Retry,
         spec::KeepResult,
     },
     port::Clock,
@@ -54,6 +56,8 @@ const MOST_ROUNDS: u64 = 20_000_000;
 const BATCH: usize = 1000;
 /// How often progress is told, in rounds.
 const TELL: u64 = 256;
+/// What types that name no retry strategy of their own call the simulated one.
+const RETRY: &str = "simulated-retry";
 /// How long an attempt takes that no rule says anything of.
 const USUAL: f64 = 1.0;
 
@@ -84,6 +88,7 @@ pub(super) struct Ran {
     pub end: u64,
     pub rounds: u64,
     pub ids: Vec<JobId>,
+    pub seen: Seen,
 }
 
 /// An attempt under way.
@@ -118,6 +123,8 @@ impl Ord for Attempt {
 
 struct World<'a> {
     scenario: &'a Scenario,
+    plugins: &'a Plugins,
+    seen: Arc<Mutex<Seen>>,
     engine: Engine,
     clock: Arc<FakeClock>,
     record: Arc<Mutex<Record>>,
@@ -143,7 +150,12 @@ struct World<'a> {
 /// # Errors
 ///
 /// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
-pub(super) async fn run(scenario: &Scenario, by: By, tell: &mut (dyn FnMut(u64) + Send)) -> Result<Ran, Failed> {
+pub(super) async fn run(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    by: By,
+    tell: &mut (dyn FnMut(u64) + Send),
+) -> Result<Ran, Failed> {
     scenario.check()?;
     let coming = arrivals::coming(scenario);
     let ids = arrivals::ids(&coming)?;
@@ -151,9 +163,12 @@ pub(super) async fn run(scenario: &Scenario, by: By, tell: &mut (dyn FnMut(u64) 
     let record = Arc::new(Mutex::new(Record::new(scenario.start, by, watches)));
     let clock = Arc::new(FakeClock::new(scenario.start));
     let store = SimulationStore::new(scenario.name.clone(), Order::of(&scenario.queue), clock.clone(), Arc::clone(&record));
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let policy = Watched { policy: Arc::clone(&plugins.policy), meter: plugins.meter.clone(), seen: Arc::clone(&seen) };
     let ports = Ports {
         store: Arc::new(store),
-        objects: Arc::new(InMemory::new()),
+        objects: Arc::clone(&plugins.objects),
+        policy: Arc::new(policy),
         work: Arc::new(MemoryWorkQueue::default()),
         clock: clock.clone(),
         entropy: Arc::new(SeededEntropy::new(scenario.seed)),
@@ -163,6 +178,8 @@ pub(super) async fn run(scenario: &Scenario, by: By, tell: &mut (dyn FnMut(u64) 
     types.dedup();
     let mut world = World {
         scenario,
+        plugins,
+        seen,
         engine: Engine::new(ports, Rules::default()),
         clock,
         record,
@@ -182,22 +199,44 @@ pub(super) async fn run(scenario: &Scenario, by: By, tell: &mut (dyn FnMut(u64) 
     world.configure().await?;
     let over = world.live(tell).await?;
     let end = world.clock.now().since(scenario.start).as_millis() as u64;
-    let World { record, rounds, ids, .. } = world;
-    let record = record.lock().clone();
-    Ok(Ran { record, over, end, rounds, ids })
+    let World { record, seen, rounds, ids, .. } = world;
+    let (record, seen) = (record.lock().clone(), std::mem::take(&mut *seen.lock()));
+    Ok(Ran { record, over, end, rounds, ids, seen })
 }
 
 impl World<'_> {
     async fn configure(&self) -> Result<(), Failed> {
         let refused = |what: String| move |error| Failed::Refused { what, error };
-        let name = &self.scenario.name;
-        self.engine.put_queue(name, self.scenario.queue.clone(), None).await.map_err(refused(format!("queue {name}")))?;
+        let (name, mut queue) = (&self.scenario.name, self.scenario.queue.clone());
+        if let Some((version, throttler)) = &self.plugins.throttler {
+            let pushed = self.engine.push_plugin(&throttler.plugin, version.clone(), Stage::Live).await;
+            pushed.map_err(refused(format!("plugin {}", throttler.plugin)))?;
+            queue.throttler = Some(throttler.clone());
+        }
+        if let Some((version, _)) = &self.plugins.retry {
+            for strategy in self.strategies() {
+                let pushed = self.engine.push_plugin(&strategy, version.clone(), Stage::Live).await;
+                pushed.map_err(refused(format!("plugin {strategy}")))?;
+            }
+        }
+        self.engine.put_queue(name, queue, None).await.map_err(refused(format!("queue {name}")))?;
         for job_type in &self.types {
-            let config = self.scenario.types.get(job_type).cloned().unwrap_or_default();
-            let config = simulated(config, name);
+            let mut config = simulated(self.scenario.types.get(job_type).cloned().unwrap_or_default(), name);
+            if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry) {
+                config.retry = Retry::Plugin(RETRY.parse().expect("a good name"), Arc::clone(given));
+            }
             self.engine.put_type(job_type, config, None).await.map_err(refused(format!("type {job_type}")))?;
         }
         Ok(())
+    }
+
+    /// The names that the retry strategy is given: those by which types name theirs.
+    fn strategies(&self) -> BTreeSet<PluginName> {
+        let named = self.scenario.types.values().filter_map(|config| match &config.retry {
+            Retry::Plugin(name, _) => Some(name.clone()),
+            Retry::Exponential(_) => None,
+        });
+        named.chain([RETRY.parse().expect("a good name")]).collect()
     }
 
     /// Goes from moment to moment to the end.
@@ -281,6 +320,11 @@ impl World<'_> {
         let changed = swept.changed.into_iter().filter(|(job, version)| job.life.version != *version);
         let before = self.left.len();
         self.left.extend(changed.map(|(job, version)| (job.id, version)));
+        drop(record);
+        if !swept.pending.is_empty() {
+            let verdicts = self.engine.verdicts(swept.pending).await?;
+            self.left.extend(verdicts.changed.into_iter().map(|(job, version)| (job.id, version)));
+        }
         Ok(self.left.len() > before)
     }
 
@@ -298,6 +342,9 @@ impl World<'_> {
             let mut record = self.record.lock();
             for (rule, count) in &ticked.held {
                 *record.held.entry(rule.to_string()).or_default() += count;
+            }
+            for (id, reason) in self.seen.lock().round_over(now) {
+                record.hold(&id, reason);
             }
         }
         for claimed in ticked.claimed {
@@ -348,7 +395,8 @@ fn fails(rule: &Service, chance: f64, at: Duration) -> Option<&super::scenario::
 
 fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> Verdict {
     let message = status.map_or_else(|| "simulated".to_owned(), |status| format!("simulated: HTTP {status}"));
-    Verdict::Failed { failure: Failure::new(reason, message), retryable, least_wait: Duration::ZERO }
+    let failure = Failure { status, ..Failure::new(reason, message) };
+    Verdict::Failed { failure, retryable, least_wait: Duration::ZERO }
 }
 
 fn traced_verdict(traced: &TracedAttempt) -> Verdict {

@@ -62,7 +62,7 @@ const LAYERS: &[Layer] = &[
     layer("plugin", &["port", "job", "queue", "time"], None),
     layer("testkit", &["port", "job", "queue", "time", "job_store_conformance"], None),
     layer("auth", &["adapter", "settings", "port", "job", "queue", "time"], None),
-    layer("simulate", &["adapter", "engine", "port", "job", "queue", "testkit", "time"], None),
+    layer("simulate", &["adapter", "engine", "plugin", "port", "job", "queue", "testkit", "time"], None),
     layer("settings", &["adapter", "queue", "job", "signature", "time"], None),
     layer("server", &["engine", "port", "job", "queue", "signature", "time"], None),
     layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),

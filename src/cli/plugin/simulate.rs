@@ -1,0 +1,454 @@
+//! `tidegate plugin simulate`: a queue under virtual time, before its throttler is trusted with a live one.
+//!
+//! Nothing of it needs a server: the component is compiled here, and the engine runs here.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Context as _;
+use object_store::memory::InMemory;
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::component;
+use crate::{
+    adapter::system::SystemClock,
+    cli::{Context, ExitCode, Misused, args, show},
+    engine::plugins::{NewCode, NewVersion},
+    job::PluginName,
+    plugin::{PluginHost, Run, compile::Compiler},
+    port::policy::Plugin,
+    queue::plugin::{OnFailure, Role, Throttler},
+    simulate::{
+        self, Agreement, By, Difference, Plugins, Report, Scenario, Simulation, picture,
+        report::{Over, Row, Waits},
+    },
+};
+
+/// What the throttler is called where the scenario does not name it.
+const UNNAMED: &str = "simulated";
+/// Most rows of a table of reasons.
+const REASONS: usize = 20;
+
+/// The options of `tidegate plugin simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A scenario is JSON: the queue, its job types, which jobs arrive when, how long they take, what is expected. \
+docs/SIMULATE.md has every field. A trace of a live queue (`tidegate plugin trace`) is one, too.
+
+The table has, for each value of --by: jobs, how they ended, how long they waited from their due time to their first attempt, the \
+weight that ran at most and on average, and how much of the limit that is.
+
+Examples:
+  tidegate plugin simulate day.json --plugin region-share.wasm --picture day.svg
+  tidegate plugin simulate day.json --plugin old.wasm --against new.wasm --by region
+
+Exit code 1: something expected was not so.")]
+pub struct Args {
+    /// The scenario or trace, JSON; `-` reads standard input.
+    scenario: PathBuf,
+    /// The queue's throttler.
+    #[arg(long, value_name = "FILE.wasm")]
+    plugin: Option<PathBuf>,
+    /// The throttler's configuration, JSON (default: the scenario's).
+    #[arg(long, value_name = "JSON")]
+    config: Option<String>,
+    /// The retry strategy of every job type.
+    #[arg(long, value_name = "FILE.wasm")]
+    retry_plugin: Option<PathBuf>,
+    /// The retry strategy's configuration, JSON, for types that have none for a plugin of theirs (default {}).
+    #[arg(long, value_name = "JSON", requires = "retry_plugin")]
+    retry_config: Option<String>,
+    /// Another version of the throttler (or, without one, of the retry strategy), shown side by side.
+    #[arg(long, value_name = "FILE.wasm")]
+    against: Option<PathBuf>,
+    /// By what jobs are told apart: an attribute, or `type` (default: what the throttler groups by).
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// Where the picture goes.
+    #[arg(long, value_name = "OUT.svg")]
+    picture: Option<PathBuf>,
+    /// Another seed than the scenario's.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    simulated: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<&'a Report>,
+    /// How many jobs the plugins of the two decided differently about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differing_jobs: Option<u64>,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differences: Option<&'a [Difference]>,
+    /// What the live queue did, if the scenario is a trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    real: Option<&'a Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agreement: Option<&'a Agreement>,
+}
+
+/// Simulates.
+///
+/// # Errors
+///
+/// The scenario or a component is not sound, or the simulated queue refuses them.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let scenario = scenario(&args).await?;
+    let plugins = plugins(&args, &scenario, args.plugin.as_deref(), args.retry_plugin.as_deref()).await?;
+    let by = by(&args, &plugins);
+    let one = simulated(&scenario, &plugins, &by, ctx).await?;
+    let other = match &args.against {
+        None => None,
+        Some(file) => {
+            let (throttler, retry) = if args.plugin.is_some() { (Some(file), args.retry_plugin.as_ref()) } else { (None, Some(file)) };
+            let plugins = self::plugins(&args, &scenario, throttler.map(PathBuf::as_path), retry.map(PathBuf::as_path)).await?;
+            Some(simulated(&scenario, &plugins, &by, ctx).await?)
+        }
+    };
+    let names = names(&args);
+    if let Some(file) = &args.picture {
+        let real = one.real.as_ref().map(|(real, _)| ("what the queue really did", real));
+        let simulated = [(names[0].as_str(), Some(&one)), (names[1].as_str(), other.as_ref())];
+        let panels: Vec<(&str, &Report)> =
+            real.into_iter().chain(simulated.into_iter().filter_map(|(name, simulation)| Some((name, &simulation?.report)))).collect();
+        tokio::fs::write(file, picture::draw(&panels)).await.with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    let differences = other.as_ref().map(|other| one.differences(other));
+    if ctx.json() {
+        let printed = Printed {
+            simulated: &one.report,
+            against: other.as_ref().map(|other| &other.report),
+            differing_jobs: differences.as_ref().map(|(_, count)| *count),
+            differences: differences.as_ref().map(|(first, _)| first.as_slice()),
+            real: one.real.as_ref().map(|(real, _)| real),
+            agreement: one.real.as_ref().map(|(_, agreement)| agreement),
+        };
+        ctx.print(serde_json::to_string(&printed)?)?;
+    } else {
+        tables(&one, other.as_ref(), differences.as_ref(), &names, ctx)?;
+    }
+    let reports = [Some(&one), other.as_ref()].into_iter().flatten().map(|simulation| &simulation.report);
+    let met = reports.flat_map(|report| &report.expectations).all(|expectation| expectation.met);
+    Ok(if met { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
+    let text = args::json_from(None, Some(&args.scenario)).await?.ok_or_else(|| Misused("give a scenario".to_owned()))?;
+    let file = args.scenario.display();
+    let mut scenario = Scenario::read(text.0.get()).map_err(|bad| Misused(format!("{file}: {bad}")))?;
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    if args.against.is_some() && args.plugin.is_none() && args.retry_plugin.is_none() {
+        return Err(Misused("--against needs a --plugin or a --retry-plugin to be compared with".to_owned()).into());
+    }
+    match &scenario.queue.throttler {
+        Some(throttler) if args.plugin.is_none() => {
+            let message = format!("{file}: its queue has the throttler {}; give the component with --plugin", throttler.plugin);
+            Err(Misused(message).into())
+        }
+        _ => Ok(scenario),
+    }
+}
+
+/// The plugins of a simulation, compiled here.
+async fn plugins(args: &Args, scenario: &Scenario, throttler: Option<&Path>, retry: Option<&Path>) -> anyhow::Result<Plugins> {
+    if throttler.is_none() && retry.is_none() {
+        return Ok(Plugins::default());
+    }
+    let objects = Arc::new(InMemory::new());
+    let host = Arc::new(PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Here)?);
+    let throttler = match throttler {
+        None => None,
+        Some(file) => {
+            let version = compiled(&host, file, Role::Throttler).await?;
+            let mut named = scenario.queue.throttler.clone().unwrap_or_else(|| Throttler {
+                plugin: UNNAMED.parse::<PluginName>().expect("a good name"),
+                config: Arc::new(Json::Object(serde_json::Map::new())),
+                on_failure: OnFailure::default(),
+            });
+            if let Some(config) = config(args.config.as_deref()).await? {
+                named.config = config;
+            }
+            Some((version, named))
+        }
+    };
+    let retry = match retry {
+        None => None,
+        Some(file) => {
+            let none = || Arc::new(Json::Object(serde_json::Map::new()));
+            Some((compiled(&host, file, Role::Retry).await?, config(args.retry_config.as_deref()).await?.unwrap_or_else(none)))
+        }
+    };
+    let metered = Arc::clone(&host);
+    let meter = Arc::new(move |plugin: &Plugin| metered.last(&plugin.name));
+    Ok(Plugins { policy: host, objects, throttler, retry, meter: Some(meter) })
+}
+
+async fn config(text: Option<&str>) -> anyhow::Result<Option<Arc<Json>>> {
+    let Some(json) = args::json_from(text, None).await? else { return Ok(None) };
+    Ok(Some(Arc::new(serde_json::from_str(json.0.get())?)))
+}
+
+async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<NewVersion> {
+    let wasm = component(file).await?;
+    let refused = || format!("{} cannot be used as a plugin", file.display());
+    let artifact = host.compile(wasm.into(), &Compiler::Here).await.with_context(refused)?;
+    let (throttler, retry) = (artifact.throttler, artifact.retry);
+    match role {
+        Role::Throttler if throttler.is_none() => return Err(Misused(format!("{} is no throttler", file.display())).into()),
+        Role::Retry if retry.is_none() => return Err(Misused(format!("{} is no retry strategy", file.display())).into()),
+        _ => {}
+    }
+    let code = vec![NewCode { target: artifact.compiled.target, engine: artifact.compiled.engine, code: artifact.code }];
+    Ok(NewVersion { wasm: artifact.wasm, throttler, retry, code })
+}
+
+/// By what jobs are told apart: as was asked; else by the attribute that the throttler's configuration names or that it declares.
+fn by(args: &Args, plugins: &Plugins) -> By {
+    let declared = plugins.throttler.as_ref().and_then(|(version, throttler)| {
+        let configured = throttler.config.get("attribute").and_then(Json::as_str).map(str::to_owned);
+        let groups = version.throttler.iter().flat_map(|says| &says.group_by);
+        configured.or_else(|| groups.into_iter().find(|name| *name != "*").cloned())
+    });
+    args.by.as_deref().map(By::named).or_else(|| declared.map(By::Attribute)).unwrap_or(By::Type)
+}
+
+async fn simulated(scenario: &Scenario, plugins: &Plugins, by: &By, ctx: &Context) -> anyhow::Result<Simulation> {
+    let bar = ctx.progress(scenario.job_count(), "simulated jobs");
+    let done = simulate::simulate(scenario, plugins, by.clone(), &mut |ended| bar.set_position(ended)).await;
+    bar.finish_and_clear();
+    Ok(done?)
+}
+
+/// What the two simulations are called: by their files, or where those have one name, by their place.
+fn names(args: &Args) -> [String; 2] {
+    let name = |file: Option<&PathBuf>| {
+        file.and_then(|file| file.file_name()).map_or_else(|| "the queue's own limits".to_owned(), |name| name.to_string_lossy().into_owned())
+    };
+    let (one, other) = (name(args.plugin.as_ref().or(args.retry_plugin.as_ref())), name(args.against.as_ref()));
+    if one == other { [format!("{one} (1)"), format!("{other} (2)")] } else { [one, other] }
+}
+
+fn tables(
+    one: &Simulation,
+    other: Option<&Simulation>,
+    differences: Option<&(Vec<Difference>, u64)>,
+    names: &[String; 2],
+    ctx: &Context,
+) -> anyhow::Result<()> {
+    let mut parts = vec![match other {
+        None => table(&one.report, ctx),
+        Some(other) => both(&one.report, &other.report, names, ctx),
+    }];
+    for (name, simulation) in names.iter().zip([Some(one), other].into_iter().flatten()) {
+        let of = if other.is_some() { format!("{name}: ") } else { String::new() };
+        parts.extend(below(&simulation.report, &of, ctx));
+    }
+    if let Some((first, count)) = differences {
+        parts.push(format!("{count} jobs were decided differently{}", if first.is_empty() { "" } else { "; the first:" }));
+        if !first.is_empty() {
+            let rows = first.iter().map(|one| {
+                [format!("{} s", figure(one.at_seconds)), one.job.clone(), one.value.clone(), one.one.clone(), one.other.clone()]
+            });
+            parts.push(show::table(ctx.look, ["at", "job", one.report.by.as_str(), names[0].as_str(), names[1].as_str()], rows));
+        }
+    }
+    if let Some((real, agreement)) = &one.real {
+        parts.push(agreed(real, agreement, ctx));
+    }
+    ctx.print(parts.join("\n\n"))?;
+    Ok(())
+}
+
+/// A number as short as it can be and still tell.
+fn figure(number: f64) -> String {
+    let text = match number.abs() {
+        0.0..10.0 => format!("{number:.2}"),
+        10.0..1000.0 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    };
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The columns of a report after the value.
+const COLUMNS: [&str; 10] =
+    ["jobs", "ended", "unfinished", "wait median", "p99", "longest", "most/limit", "mean", "used", "retries, moved"];
+
+fn cells(row: &Row) -> [String; 10] {
+    let Waits { median, p99, longest } = row.wait_seconds;
+    let seconds = |seconds| format!("{} s", figure(seconds));
+    let unfinished = [(row.waiting, "waiting"), (row.running, "running")];
+    [
+        row.jobs.to_string(),
+        ends(row),
+        listed(&unfinished),
+        seconds(median),
+        seconds(p99),
+        seconds(longest),
+        format!("{}/{}", row.most_running, row.limit.map_or_else(show::dash, |limit| limit.to_string())),
+        figure(row.mean_running),
+        row.utilisation.map_or_else(show::dash, |part| format!("{:.0} %", part * 100.0)),
+        listed(&[(row.retries, "retries"), (row.rescheduled, "moved")]),
+    ]
+}
+
+fn ends(row: &Row) -> String {
+    listed(&[
+        (row.succeeded, "succeeded"),
+        (row.failed, "failed"),
+        (row.expired, "expired"),
+        (row.cancelled, "cancelled"),
+        (row.dropped, "dropped"),
+    ])
+}
+
+fn listed(counts: &[(u64, &str)]) -> String {
+    let some: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if some.is_empty() { show::dash() } else { some.join(", ") }
+}
+
+/// A row's value and figures.
+fn table(report: &Report, ctx: &Context) -> String {
+    let rows = report.groups.iter().chain([&report.all]).map(|row| {
+        let [a, b, c, d, e, f, g, h, i, j] = cells(row);
+        [row.value.clone(), a, b, c, d, e, f, g, h, i, j]
+    });
+    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
+    show::table(ctx.look, [report.by.as_str(), a, b, c, d, e, f, g, h, i, j], rows)
+}
+
+/// Both reports' rows, one below the other, and by how much the numbers differ.
+fn both(one: &Report, other: &Report, names: &[String; 2], ctx: &Context) -> String {
+    let mut rows = Vec::new();
+    let mut values: Vec<&str> = one.groups.iter().chain(&other.groups).map(|row| row.value.as_str()).collect();
+    values.sort_unstable();
+    values.dedup();
+    let find = |report: &Report, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
+    let pairs = values.iter().map(|value| (find(one, value), find(other, value))).chain([(Some(one.all.clone()), Some(other.all.clone()))]);
+    for pair in pairs {
+        let mut row = |value: &str, of: &str, [a, b, c, d, e, f, g, h, i, j]: [String; 10]| {
+            rows.push([value.to_owned(), of.to_owned(), a, b, c, d, e, f, g, h, i, j]);
+        };
+        match pair {
+            (Some(a), Some(b)) => {
+                row(&a.value, &names[0], cells(&a));
+                row("", &names[1], cells(&b));
+                row("", "difference", change(&a, &b));
+            }
+            (Some(a), None) => row(&a.value, &names[0], cells(&a)),
+            (None, Some(b)) => row(&b.value, &names[1], cells(&b)),
+            (None, None) => {}
+        }
+    }
+    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
+    show::table(ctx.look, [one.by.as_str(), "of", a, b, c, d, e, f, g, h, i, j], rows)
+}
+
+/// By how much `b` differs from `a`.
+fn change(a: &Row, b: &Row) -> [String; 10] {
+    let number = |a: f64, b: f64, unit: &str| match figure(b - a) {
+        zero if zero == "0" || zero == "-0" => show::dash(),
+        more if b > a => format!("+{more}{unit}"),
+        less => format!("{less}{unit}"),
+    };
+    let count = |a: u64, b: u64| number(a as f64, b as f64, "");
+    let used = |row: &Row| row.utilisation.unwrap_or_default() * 100.0;
+    [
+        count(a.jobs, b.jobs),
+        count(a.succeeded, b.succeeded),
+        count(a.waiting + a.running, b.waiting + b.running),
+        number(a.wait_seconds.median, b.wait_seconds.median, " s"),
+        number(a.wait_seconds.p99, b.wait_seconds.p99, " s"),
+        number(a.wait_seconds.longest, b.wait_seconds.longest, " s"),
+        count(a.most_running, b.most_running),
+        number(a.mean_running, b.mean_running, ""),
+        number(used(a), used(b), " points"),
+        count(a.retries + a.rescheduled, b.retries + b.rescheduled),
+    ]
+}
+
+/// What stands below a report's table.
+fn below(report: &Report, of: &str, ctx: &Context) -> Vec<String> {
+    let over = match report.over {
+        Over::Done => "every job has ended",
+        Over::Duration => "its duration was over",
+        Over::Stalled => "jobs wait that nothing will ever let start",
+        Over::Rounds => "it took more rounds than a simulation may",
+    };
+    let mut parts = vec![format!("{of}over after {} s: {over}. {} rounds", figure(report.seconds), report.rounds)];
+    let reasons = report.groups.iter().flat_map(|row| row.held.iter().map(|(reason, count)| (row.value.clone(), reason.clone(), *count)));
+    let mut held: Vec<(String, String, u64)> = reasons.collect();
+    held.extend(report.held.iter().filter(|(rule, _)| !rule.starts_with("throttler")).map(|(rule, count)| (show::dash(), rule.clone(), *count)));
+    held.sort_by(|a, b| (b.2, &a.0, &a.1).cmp(&(a.2, &b.0, &b.1)));
+    held.truncate(REASONS);
+    if !held.is_empty() {
+        let rows = held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
+        parts.push(show::table(ctx.look, ["times held", report.by.as_str(), "by"], rows));
+    }
+    if !report.calls.is_empty() {
+        let rows = report.calls.iter().map(|(role, calls)| {
+            let spread = |spread: Option<simulate::report::Spread>, unit: &str, by: u64| {
+                spread.map_or_else(show::dash, |spread| format!("{}/{}{unit}", spread.median / by, spread.most / by))
+            };
+            let faults: Vec<String> = calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            let faults = match &calls.first_fault {
+                Some(first) => format!("{}: {first}", faults.join(", ")),
+                None => show::dash(),
+            };
+            [
+                (*role).to_owned(),
+                calls.calls.to_string(),
+                spread(calls.fuel, "", 1),
+                spread(calls.took_micros, " us", 1),
+                spread(calls.memory_bytes, " KiB", 1024),
+                faults,
+            ]
+        });
+        parts.push(show::table(ctx.look, ["plugin", "calls", "fuel median/most", "time", "memory", "faults"], rows));
+    }
+    if !report.expectations.is_empty() {
+        let rows = report.expectations.iter().map(|one| {
+            let met = if one.met { "met" } else { "NOT MET" };
+            [one.name.clone(), one.wanted.clone(), one.got.clone(), met.to_owned()]
+        });
+        parts.push(show::table(ctx.look, ["expected", "wanted", "got", ""], rows));
+    }
+    parts
+}
+
+/// How a simulated trace compares with what really happened.
+fn agreed(real: &Report, agreement: &Agreement, ctx: &Context) -> String {
+    let waits = |of: &str, waits: Waits| {
+        [of.to_owned(), format!("{} s", figure(waits.median)), format!("{} s", figure(waits.p99)), format!("{} s", figure(waits.longest))]
+    };
+    let rows = [waits("the live queue", agreement.real_wait_seconds), waits("simulated", agreement.simulated_wait_seconds)];
+    let table = show::table(ctx.look, ["waits of", "median", "p99", "longest"], rows);
+    let overlap: Vec<String> = agreement
+        .overlap
+        .iter()
+        .map(|(value, part)| format!("{} {:.0} %", if value.is_empty() { "all" } else { value }, part * 100.0))
+        .collect();
+    format!(
+        "{table}\n\n{} jobs started in both, {} s apart on average. What ran at any time ran in both: {}. The live queue took {} s.",
+        agreement.jobs,
+        figure(agreement.mean_difference_seconds),
+        overlap.join(", "),
+        figure(real.seconds),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        let shown = [0.0, 0.004, 1.5, 9.126, 42.0, 99.95, 1234.5].map(figure);
+        assert_eq!(shown, ["0", "0", "1.5", "9.13", "42", "100", "1234"]);
+    }
+}
