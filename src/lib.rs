@@ -18,6 +18,8 @@ pub mod cli;
 pub mod dashboard;
 pub mod engine;
 pub mod job;
+#[cfg(feature = "plugins")]
+pub mod plugin;
 pub mod port;
 pub mod queue;
 #[cfg(feature = "server")]

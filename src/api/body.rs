@@ -52,7 +52,11 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 }
 
 /// The bytes of a body that has no more than `most` of them.
-async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
+///
+/// # Errors
+///
+/// 413 if it has more; 400 if it does not arrive whole.
+pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let too_large = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the request's body is larger than this route takes");
     let told = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let asks_first = request.headers().contains_key(header::EXPECT);

@@ -25,6 +25,7 @@ struct Inner {
     detail: Cow<'static, str>,
     field: Option<String>,
     holder: Option<JobId>,
+    reasons: Vec<String>,
     instance: Option<String>,
     headers: HeaderMap,
     cause: Option<String>,
@@ -34,7 +35,8 @@ impl Problem {
     /// A problem with its stable code and what is to be said of this case.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
-        Self(Box::new(Inner { status, code, detail, field: None, holder: None, instance: None, headers: HeaderMap::new(), cause: None }))
+        let (field, holder, reasons, instance, headers, cause) = (None, None, Vec::new(), None, HeaderMap::new(), None);
+        Self(Box::new(Inner { status, code, detail, field, holder, reasons, instance, headers, cause }))
     }
 
     /// A value of the request is wrong; `message` says what it must be.
@@ -70,6 +72,13 @@ impl Problem {
     #[must_use]
     pub fn blame(mut self, field: impl Into<String>) -> Self {
         self.0.field.get_or_insert_with(|| field.into());
+        self
+    }
+
+    /// The same problem with everything that is wrong, a sentence each.
+    #[must_use]
+    pub fn reasons(mut self, reasons: Vec<String>) -> Self {
+        self.0.reasons = reasons;
         self
     }
 
@@ -141,8 +150,8 @@ fn whole_seconds(span: Duration) -> HeaderValue {
 
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Inner { status, code, detail, field, holder, instance, .. } = &*self.0;
-        let optional = [field.is_some(), holder.is_some(), instance.is_some()];
+        let Inner { status, code, detail, field, holder, reasons, instance, .. } = &*self.0;
+        let optional = [field.is_some(), holder.is_some(), !reasons.is_empty(), instance.is_some()];
         let mut map = serializer.serialize_map(Some(5 + optional.iter().filter(|present| **present).count()))?;
         map.serialize_entry("type", &format_args!("urn:tidegate:problem:{code}"))?;
         map.serialize_entry("title", &title(code))?;
@@ -157,6 +166,9 @@ impl Serialize for Problem {
         }
         if let Some(holder) = holder {
             map.serialize_entry("holder", holder)?;
+        }
+        if !reasons.is_empty() {
+            map.serialize_entry("reasons", reasons)?;
         }
         map.end()
     }

@@ -9,7 +9,7 @@ use axum::{
 
 use super::error::Problem;
 use crate::{
-    job::{JobId, TypeName, Value},
+    job::{JobId, PluginName, TypeName, Value},
     port::{
         job_store::{ListQuery, StateFilter},
         listing::Cursor,
@@ -26,6 +26,15 @@ pub struct JobPath {
     pub job_type: TypeName,
     /// The job.
     pub id: JobId,
+}
+
+/// `{plugin}/versions/{number}` in a path.
+#[derive(Debug)]
+pub struct VersionPath {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// The number of its version.
+    pub number: u32,
 }
 
 /// The one name in a path.
@@ -52,6 +61,13 @@ impl<S: Send + Sync> FromRequestParts<S> for JobPath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         Ok(Self { job_type: segment(parts, state, Some("type")).await?, id: segment(parts, state, Some("id")).await? })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self { plugin: segment(parts, state, Some("plugin")).await?, number: segment(parts, state, Some("number")).await? })
     }
 }
 

@@ -151,6 +151,8 @@ pub struct Problem {
     field: Option<String>,
     /// The job that a clash is with.
     holder: Option<String>,
+    /// Everything that is wrong, where one sentence does not say it.
+    reasons: Option<Vec<String>>,
 }
 
 /// What became of one job of a batch.

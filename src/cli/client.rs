@@ -73,6 +73,8 @@ pub struct Problem {
     pub detail: Option<String>,
     /// The kind, for programs.
     pub code: Option<String>,
+    /// Everything that is wrong, where one sentence does not say it.
+    pub reasons: Vec<String>,
 }
 
 impl fmt::Display for Problem {
@@ -84,7 +86,8 @@ impl fmt::Display for Problem {
         match &self.code {
             Some(code) => write!(f, " ({code})"),
             None => write!(f, " ({})", self.status),
-        }
+        }?;
+        self.reasons.iter().try_for_each(|reason| write!(f, "\n  - {reason}"))
     }
 }
 
@@ -128,7 +131,7 @@ pub struct Request<'a> {
     method: Method,
     url: Url,
     token: Option<&'a str>,
-    body: Option<Vec<u8>>,
+    body: Option<(&'static str, Vec<u8>)>,
     wait: Duration,
 }
 
@@ -213,8 +216,13 @@ impl<'a> Request<'a> {
     }
 
     /// Sets the body.
-    pub fn json(mut self, body: &impl Serialize) -> Self {
-        self.body = Some(serde_json::to_vec(body).expect("a request has a JSON form"));
+    pub fn json(self, body: &impl Serialize) -> Self {
+        self.body("application/json", serde_json::to_vec(body).expect("a request has a JSON form"))
+    }
+
+    /// Sets the body to bytes of the media type `kind`.
+    pub fn body(mut self, kind: &'static str, bytes: Vec<u8>) -> Self {
+        self.body = Some((kind, bytes));
         self
     }
 
@@ -241,8 +249,8 @@ impl<'a> Request<'a> {
         if let Some(token) = self.token {
             request = request.bearer_auth(token);
         }
-        if let Some(body) = self.body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+        if let Some((kind, bytes)) = self.body {
+            request = request.header(header::CONTENT_TYPE, kind).body(bytes);
         }
         let away = |err: reqwest::Error| Error::Unreachable { url: self.client.base.clone(), cause: innermost(&err) };
         let answer = request.send().await.map_err(away)?;
@@ -288,6 +296,13 @@ mod tests {
         let err = server.client().get(&["jobs", "a"]).send().await.unwrap_err();
         assert_eq!(err.to_string(), "Conflict: the job has ended (ended)");
         assert_eq!(ExitCode::of(&err.into()), ExitCode::Refused);
+    }
+
+    #[test]
+    fn several_reasons_are_a_line_each() {
+        let reasons = vec!["it imports wasi:cli".to_owned(), "it exports nothing".to_owned()];
+        let problem = Problem { title: "Invalid plugin".into(), code: Some("invalid_plugin".into()), reasons, ..Problem::default() };
+        assert_eq!(problem.to_string(), "Invalid plugin (invalid_plugin)\n  - it imports wasi:cli\n  - it exports nothing");
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ mod enqueue;
 mod jobs;
 mod operation;
 mod pages;
+mod plugin;
 mod queues;
 mod serve;
 mod show;
@@ -30,6 +31,8 @@ use std::io;
 
 use clap::{Parser, Subcommand};
 use url::Url;
+
+use crate::plugin::compile_process;
 
 pub use self::{
     client::{Client, Error, Problem},
@@ -88,6 +91,9 @@ pub enum Command {
     /// Look at job types and configure them.
     #[command(subcommand)]
     Types(types::Command),
+    /// Write, test, push and watch plugins: throttlers and retry strategies.
+    #[command(subcommand)]
+    Plugin(plugin::Command),
     /// Create, list and revoke access tokens.
     #[command(subcommand)]
     Token(token::Command),
@@ -101,6 +107,9 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
+    /// Compile a plugin: what the server runs apart from itself, the component on standard input.
+    #[command(hide = true)]
+    CompilePlugin,
 }
 
 /// Runs the command line and says with what code the program ends.
@@ -117,12 +126,16 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
+        Command::Plugin(command) => plugin::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
+        Command::CompilePlugin => {
+            compile_process::serve(io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
+        }
     };
     outcome.unwrap_or_else(|error| {
         // Whoever pipes into `head` has read enough.

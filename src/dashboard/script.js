@@ -271,7 +271,28 @@ const showWorkers = async () => {
     cell(worker.draining ? state('paused') : 'working'))));
 };
 
-// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #workers.
+// Plugins: which version decides, how its calls go, and where its shadow would decide otherwise.
+
+const pluginRow = (plugin, compared) => {
+  const { calls, faults, last_fault: last } = plugin.health;
+  const about = (plugin.throttler || plugin.retry || {}).about || '';
+  const differing = compared && compared.version ? `${compared.different} of ${compared.compared}` : '—';
+  return node('tr', {},
+    cell(node('span', { title: about }, plugin.name, node('small', { class: 'soft' }, ` ${plugin.roles.join(', ')}`))),
+    cell(`version ${plugin.live}`), cell(plugin.shadow ? `version ${plugin.shadow}` : '—'),
+    cell(plugin.used_by.map((user) => `${user.kind.replace('_', ' ')} ${user.name}`).join(', ') || '—'),
+    cell(calls, 'number'), cell(faults ? node('span', { class: 'state failed' }, String(faults)) : 0, 'number'),
+    cell(last ? `${last.kind}, version ${last.version}, ${since(last.at)}: ${last.message}` : '—'), cell(differing, 'number'));
+};
+
+const showPlugins = async () => {
+  const plugins = await all('/v1/plugins', 'plugins');
+  const compare = (plugin) => (plugin.shadow ? ask('GET', `/v1/plugins/${encodeURIComponent(plugin.name)}/differences`).catch(() => null) : null);
+  const compared = await Promise.all(plugins.map(compare));
+  $('plugins').replaceChildren(...plugins.map((plugin, index) => pluginRow(plugin, compared[index])));
+};
+
+// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #workers, #plugins.
 
 const view = () => {
   const [path, query] = location.hash.slice(1).split('?');
@@ -285,6 +306,7 @@ const refresh = async () => {
     if (name === 'job') await showJob(type, id);
     else if (name === 'jobs') await showJobs();
     else if (name === 'workers') await showWorkers();
+    else if (name === 'plugins') await showPlugins();
     await showQueues();
     $('health').textContent = 'live';
     $('health').className = 'ok';
@@ -298,7 +320,7 @@ const refresh = async () => {
 
 const route = () => {
   const { name, query } = view();
-  for (const one of ['queues', 'jobs', 'job', 'workers']) $(`view-${one}`).hidden = one !== name;
+  for (const one of ['queues', 'jobs', 'job', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.hash === `#${name === 'job' ? 'jobs' : name}`) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');

@@ -151,12 +151,15 @@ pub struct Failure {
     pub message: Option<String>,
     /// What the worker sent along: JSON text, at most 16 KiB.
     pub details: Option<String>,
+    /// The HTTP status that its target answered, where there was one.
+    #[serde(default)]
+    pub status: Option<u16>,
 }
 
 impl Failure {
     /// A failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: Some(message.into()), details: None }
+        Self { reason, message: Some(message.into()), details: None, status: None }
     }
 }
 
@@ -452,7 +455,7 @@ impl Life {
             (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),
             (S::Scheduled { .. }, E::Cancel { .. }) => life.end(now, Outcome::Cancelled),
             (S::Scheduled { .. }, E::Drop { reason }) => {
-                life.error = Some(Failure { reason: Reason::Failed, message: Some(reason), details: None });
+                life.error = Some(Failure::new(Reason::Failed, reason));
                 life.end(now, Outcome::Dropped);
             }
             (S::Scheduled { run_at, waiting }, E::Revoke { version }) if version == self.version => {

@@ -148,6 +148,9 @@ pub struct Grant {
     pub critical: bool,
     /// The attributes that limits look at.
     pub attributes: Attributes,
+    /// When it was decided.
+    #[serde(default)]
+    pub granted_at: Timestamp,
 }
 
 impl Grant {

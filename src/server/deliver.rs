@@ -132,7 +132,7 @@ fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {
             let retryable = status != NOT_RETRYABLE && !word;
             let details = serde_json::from_slice::<&RawValue>(&response.body).ok().filter(|raw| raw.get().len() <= 16 << 10);
             let details = details.map(|raw| raw.get().to_owned());
-            let failure = Failure { reason: Reason::Failed, message: Some(message(response)), details };
+            let failure = Failure { reason: Reason::Failed, message: Some(message(response)), details, status: Some(status) };
             done(Outcome::Report(Verdict::Failed { failure, retryable, least_wait: Duration::ZERO }))
         }
     }

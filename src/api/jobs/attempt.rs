@@ -119,7 +119,7 @@ impl ReportBody<'_> {
                     return Err(Problem::invalid("message", format!("must have at most {MOST_MESSAGE} bytes")));
                 }
                 let details = self.error.map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?)).transpose()?;
-                let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details };
+                let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details, status: None };
                 Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
         };

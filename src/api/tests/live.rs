@@ -52,7 +52,8 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
         for (method, operation) in item.as_object().unwrap() {
             let scope = operation["security"].as_array().unwrap().iter().find_map(|scheme| scheme["bearer"][0].as_str());
             let Some(scope) = scope else { continue };
-            let path = path.replace("{type}", "invoice").replace("{id}", "none").replace("{queue}", "none").replace("{worker}", "none");
+            let path = path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
+            let path = path.replace("{queue}", "none").replace("{worker}", "none").replace("{plugin}", "none");
             let method = method.to_uppercase();
             let (nobody, _) = ask(&router, &method, &path, &[], "").await;
             assert_eq!(nobody.status(), 401, "{method} {path}");

@@ -257,7 +257,7 @@ impl Engine {
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
             let fresh = page.iter().filter(|job| view.granted(&job.id).is_none());
-            plan.delta.granted.extend(fresh.map(grant));
+            plan.delta.granted.extend(fresh.map(|job| grant(job, now)));
         }
         if !plan.delta.granted.is_empty() {
             plan.delta.check_at = now;

@@ -253,8 +253,8 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
 }
 
-/// The grant of a job.
-fn grant(job: &Job) -> Grant {
+/// The grant of a job, decided at `now`.
+fn grant(job: &Job, now: Timestamp) -> Grant {
     Grant {
         job: job.id.clone(),
         version: job.life.version,
@@ -263,6 +263,7 @@ fn grant(job: &Job) -> Grant {
         weight: if job.spec.critical { 0 } else { job.spec.weight },
         critical: job.spec.critical,
         attributes: job.spec.attributes.clone(),
+        granted_at: now,
     }
 }
 

@@ -290,7 +290,7 @@ impl Engine {
         let asker = &rooms.asks[ask];
         let granted = search.granted.is_some();
         if asker.hand == Hand::Send && granted {
-            plan.delta.granted.push(grant(job));
+            plan.delta.granted.push(grant(job, now));
             plan.delta.sent = false;
             plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
             plan.wake(Some(now + CLAIM_BY));
@@ -311,7 +311,7 @@ impl Engine {
         let was = job.life.revision;
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
-            plan.delta.granted.push(grant(job));
+            plan.delta.granted.push(grant(job, now));
             let flight = self.ports.store.flight();
             // Without atomic transactions the grant may be written and the claim not.
             let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };

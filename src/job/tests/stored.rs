@@ -62,7 +62,7 @@ fn full_spec() -> Spec {
 }
 
 fn life(state: State) -> Life {
-    let error = Failure { reason: Reason::NotDelivered, message: None, details: Some("{}".into()) };
+    let error = Failure { reason: Reason::NotDelivered, message: None, details: Some("{}".into()), status: Some(503) };
     let at = Timestamp::from_millis(17);
     Life {
         revision: Revision(9),
@@ -142,6 +142,7 @@ fn a_head_and_its_batches_come_back() {
         weight: 0,
         critical: true,
         attributes: full_spec().attributes,
+        granted_at: Timestamp::from_millis(7),
     };
     comes_back(&GrantBatch { id: BatchId(1), for_head: 2, grants: vec![grant] });
 }

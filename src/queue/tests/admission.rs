@@ -38,6 +38,7 @@ fn grant(spec: &Spec) -> Grant {
         weight: if spec.critical { 0 } else { spec.weight },
         critical: spec.critical,
         attributes: spec.attributes.clone(),
+        granted_at: Timestamp::EPOCH,
     }
 }
 

@@ -75,7 +75,8 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     done(store, vec![write]).await;
     assert_eq!(get(store, &job).await, job);
     let progress = Some(Progress { percent: 12.5, note: Some("half ✓".into()) });
-    let failure = Failure { reason: Reason::NotDelivered, message: Some("no".into()), details: Some("{\"a\":1}".into()) };
+    let failure =
+        Failure { reason: Reason::NotDelivered, message: Some("no".into()), details: Some("{\"a\":1}".into()), status: Some(429) };
     let result = ResultBody { encoding: Encoding::MessagePack, bytes: Bytes::from_static(b"\xc3"), object: Some(("k".into(), 9)) };
     let events = [
         Event::Heartbeat { attempt: 1, until: now, progress },

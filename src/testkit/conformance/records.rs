@@ -50,6 +50,7 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
         weight: 7,
         critical: true,
         attributes: BTreeMap::from([("region".into(), Value::Text("east".into())), ("size".into(), Value::Number(5.into()))]),
+        granted_at: at(9),
     };
     GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3] }
 }

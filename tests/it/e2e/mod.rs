@@ -15,6 +15,7 @@ mod jobs;
 mod lifecycle;
 mod live;
 mod order;
+mod plugins;
 mod pull;
 mod push;
 mod routes;

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::serve::{Answer, Api, Tidegate};
+use crate::plugins::guest::Guest;
 
 /// A client that speaks one encoding and notes which routes it has seen answer as they should.
 struct Tour<'a> {
@@ -125,6 +126,39 @@ impl Tour<'_> {
         self.ask(M::DELETE, queues, &[spare], none.clone(), 204).await;
     }
 
+    /// The routes of plugins: what goes in and out of some is a component.
+    async fn plugins(&mut self) {
+        use reqwest::Method as M;
+        let (none, name) = (Value::Null, if self.media.ends_with("json") { "share-j" } else { "share-m" });
+        let one = "/v1/plugins/{plugin}";
+        for (status, number, mark) in [(201, 1, 1u8), (201, 2, 2), (200, 1, 1)] {
+            let wasm = [Guest::throttler().component(), vec![0, 3, 1, b'm', mark]].concat();
+            let headers = [("content-type", "application/wasm"), ("accept", self.media)];
+            let pushed = self.api.send(M::PUT, &one.replace("{plugin}", name), &headers, wasm).await.is(status);
+            assert_eq!((&pushed["pushed"], &pushed["name"]), (&json!(number), &json!(name)));
+        }
+        self.seen.insert("put /v1/plugins/{plugin}".into());
+        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["throttler"]["about"], "A guest of the tests.");
+        let listed = self.ask(M::GET, "/v1/plugins", &[], none.clone(), 200).await;
+        assert!(listed["plugins"].as_array().unwrap().iter().any(|listed| listed["name"] == name));
+        let versions = self.ask(M::GET, "/v1/plugins/{plugin}/versions", &[name], none.clone(), 200).await;
+        assert_eq!(versions["versions"].as_array().unwrap().len(), 2);
+        let rolled = self.ask(M::POST, "/v1/plugins/{plugin}/rollback", &[name], json!({"version": 1}), 200).await;
+        assert_eq!(rolled["live"], 1);
+        assert_eq!(self.ask(M::PUT, "/v1/plugins/{plugin}/shadow", &[name], json!({"version": 2}), 200).await["shadow"], 2);
+        assert_eq!(self.ask(M::DELETE, "/v1/plugins/{plugin}/shadow", &[name], none.clone(), 200).await["shadow"], none);
+        for (route, list) in [("differences", "differences"), ("logs", "logs"), ("faults", "faults")] {
+            let shown = self.ask(M::GET, &format!("/v1/plugins/{{plugin}}/{route}"), &[name], none.clone(), 200).await;
+            assert_eq!(shown[list], json!([]));
+        }
+        let component = "/v1/plugins/{plugin}/versions/{number}/component";
+        let path = component.replace("{plugin}", name).replace("{number}", "1");
+        let back = self.api.send(M::GET, &path, &[("accept", self.media)], "").await;
+        assert_eq!((back.status, back.header("content-type")), (200, Some("application/wasm")));
+        self.seen.insert(format!("get {component}"));
+        self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
     /// The routes of tokens, which close the server to whoever has none.
     async fn tokens(&mut self) {
         let minted = self.ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201).await;
@@ -154,6 +188,7 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
     for media in ["application/json", "application/msgpack"] {
         let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
         tour.whole().await;
+        tour.plugins().await;
         tour.tokens().await;
         assert_eq!(tour.seen, routes, "{media}: what the document lists and what was asked differ");
     }

@@ -1,0 +1,235 @@
+//! Shares of a limit by the values of an attribute: of 100, 40 % for `east`, 30 % for `north`, 30 % for `west`.
+//!
+//! A share is a whole number of weight units, rounded down. With `lend`, what its owner does not ask for may be taken
+//! by the other listed values, and its owner gets it back as those jobs end: owners are served before borrowers, always.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Problem, Round, Throttler, export_throttler};
+
+/// What a queue sets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// By whose values the limit is shared.
+    attribute: String,
+    /// What is shared (default: the queue's concurrency; the smaller of the two).
+    limit: Option<u32>,
+    /// Percent of the limit, by value; together at most 100. A value that is not listed has nothing.
+    shares: BTreeMap<String, u32>,
+    /// Whether what is not asked for is lent to the other listed values.
+    #[serde(default)]
+    lend: bool,
+}
+
+/// The throttler.
+#[derive(Debug)]
+pub struct RegionShare;
+
+impl Throttler for RegionShare {
+    type Config = Config;
+    const ABOUT: About = About {
+        config_schema: Some(include_str!("../config.schema.json")),
+        group_by: &["*"],
+        ..About::new("Shares a limit by the values of an attribute, and lends what is not used if it may.")
+    };
+
+    fn check(config: &Config) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if config.attribute.is_empty() {
+            problems.push(Problem::new("/attribute", "must name an attribute"));
+        }
+        // In 64 bits, so that no sum of shares overflows.
+        let sum: u64 = config.shares.values().copied().map(u64::from).sum();
+        if sum > 100 {
+            problems.push(Problem::new("/shares", format!("must be 100 percent together at most, not {sum}")));
+        }
+        problems
+    }
+
+    fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
+        let limit = config.limit.into_iter().chain(round.concurrency).min();
+        let limit = u64::from(limit.ok_or("neither the configuration nor the queue says a limit to share")?);
+        let mut ledger = Ledger {
+            config,
+            limit,
+            used: round.running.weights(&Dimension::attribute(&config.attribute)),
+            total: round.running.weight(),
+            closed: BTreeSet::new(),
+        };
+        // Owners first, in the queue's order; borrowers get what is left then.
+        let mut decisions: Vec<Option<Decision>> = candidates.iter().map(|job| ledger.own(job)).collect();
+        if config.lend {
+            let mut left = limit.saturating_sub(ledger.total + ledger.reserved());
+            for (job, decision) in candidates.iter().zip(&mut decisions) {
+                if decision.is_none() && left > 0 {
+                    *decision = ledger.borrow(job, &mut left);
+                }
+            }
+        }
+        let room = ledger.total < limit && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
+        let decisions = candidates.iter().zip(decisions).map(|(job, decision)| decision.unwrap_or_else(|| ledger.wait(job))).collect();
+        Ok(Answer { decisions, more: room })
+    }
+}
+
+/// Who uses what, counting what this call runs.
+struct Ledger<'a> {
+    config: &'a Config,
+    limit: u64,
+    used: BTreeMap<String, u64>,
+    total: u64,
+    /// Values of which a job did not fit into its own share: no later one of theirs passes it.
+    closed: BTreeSet<&'a str>,
+}
+
+impl<'a> Ledger<'a> {
+    fn shares(&self) -> impl Iterator<Item = (&'a str, u64)> {
+        let limit = self.limit;
+        self.config.shares.iter().map(move |(value, percent)| (value.as_str(), limit * u64::from(*percent) / 100))
+    }
+
+    fn used(&self, value: &str) -> u64 {
+        self.used.get(value).copied().unwrap_or(0)
+    }
+
+    /// The job's value as the configuration lists it, and its share.
+    fn share(&self, job: &Job) -> Option<(&'a str, u64)> {
+        let (value, percent) = self.config.shares.get_key_value(job.attribute(&self.config.attribute)?)?;
+        Some((value, self.limit * u64::from(*percent) / 100))
+    }
+
+    fn run(&mut self, value: &str, job: &Job) -> Decision {
+        let weight = u64::from(job.weight);
+        self.total += weight;
+        if let Some(used) = self.used.get_mut(value) {
+            *used += weight;
+        } else {
+            self.used.insert(value.to_owned(), weight);
+        }
+        Decision::run()
+    }
+
+    /// Runs a job within its own share, or holds it for good if it is without one; nothing if it has to wait.
+    fn own(&mut self, job: &Job) -> Option<Decision> {
+        let Some((value, share)) = self.share(job) else {
+            let attribute = &self.config.attribute;
+            let value = job.attribute(attribute);
+            return Some(Decision::hold(match value {
+                Some(value) => format!("{attribute} {value} has no share"),
+                None => format!("it has no {attribute}"),
+            }));
+        };
+        let weight = u64::from(job.weight);
+        if weight > share {
+            // It keeps nobody waiting, for it may wait for good: what it needs is never its value's own.
+            let ever = self.config.lend && weight <= self.limit;
+            let never = || Decision::hold(format!("weighs {weight}, more than {} {value} can ever have", self.config.attribute));
+            return (!ever).then(never);
+        }
+        if self.closed.contains(value) {
+            return None;
+        }
+        if self.used(value) + weight <= share && self.total + weight <= self.limit {
+            return Some(self.run(value, job));
+        }
+        self.closed.insert(value);
+        None
+    }
+
+    /// What owners with a waiting job are short of: nobody may borrow that.
+    fn reserved(&self) -> u64 {
+        self.shares().filter(|(value, _)| self.closed.contains(value)).map(|(value, share)| share.saturating_sub(self.used(value))).sum()
+    }
+
+    /// Runs a job on what others left, if it fits. The first that does not fit ends the lending, so that lighter ones do
+    /// not pass it for ever; but one heavier than its value's share keeps nothing back.
+    fn borrow(&mut self, job: &Job, left: &mut u64) -> Option<Decision> {
+        let (value, share) = self.share(job)?;
+        // The job may take what is kept for its own value, too.
+        let own = if self.closed.contains(value) { share.saturating_sub(self.used(value)) } else { 0 };
+        let weight = u64::from(job.weight);
+        if weight <= *left + own && self.total + weight <= self.limit {
+            *left -= weight.saturating_sub(own);
+            return Some(self.run(value, job));
+        }
+        if weight <= share {
+            *left = 0;
+        }
+        None
+    }
+
+    fn wait(&self, job: &Job) -> Decision {
+        let (value, share) = self.share(job).unwrap_or_default();
+        let attribute = &self.config.attribute;
+        Decision::hold(format!(
+            "{attribute} {value} uses {} of its {share}; {} of {} are used",
+            self.used(value),
+            self.total,
+            self.limit
+        ))
+    }
+}
+
+export_throttler!(RegionShare);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::throttler_cases::<RegionShare>("cases");
+    }
+
+    /// Every mix of three values on a small limit, with every backlog: the promises of the README.
+    #[test]
+    fn owners_get_their_share_before_anybody_borrows_and_nothing_idles_that_may_be_lent() {
+        let shares = [("east", 40), ("north", 30), ("west", 30)];
+        for mask in 0..5 * 5 * 5 * 4 * 4 * 4 {
+            let mut digits = mask;
+            let mut digit = |base: u32| {
+                let digit = digits % base;
+                digits /= base;
+                digit
+            };
+            let running: Vec<u32> = (0..3).map(|_| digit(5)).collect();
+            let waiting: Vec<u32> = (0..3).map(|_| digit(4) * 4).collect();
+            let list = |counts: &[u32]| {
+                let one = |(times, (value, _)): (&u32, &(&str, u32))| format!(r#"{{"attributes": {{"region": "{value}"}}, "times": {times}}}"#);
+                counts.iter().zip(&shares).map(one).collect::<Vec<_>>().join(",")
+            };
+            let text = format!(
+                r#"{{"name": "", "role": "throttler", "concurrency": 10, "running": [{}], "candidates": [{}]}}"#,
+                list(&running),
+                list(&waiting)
+            );
+            let case = tidegate_plugin::testing::Case::read(&text).unwrap().remove(0);
+            let config = Config {
+                attribute: "region".into(),
+                limit: None,
+                shares: shares.map(|(value, share)| (value.to_owned(), share)).into(),
+                lend: true,
+            };
+            let jobs = case.jobs();
+            let answer = RegionShare::decide(&config, &case.round(), &jobs).unwrap();
+            let ran = |value: &str| {
+                let runs = jobs.iter().zip(&answer.decisions).filter(|(job, decision)| {
+                    **decision == Decision::run() && job.attribute("region") == Some(value)
+                });
+                runs.count() as u32
+            };
+            let total: u32 = running.iter().sum();
+            let runs: u32 = shares.iter().map(|(value, _)| ran(value)).sum();
+            let owned = |place: usize| (shares[place].1 / 10).saturating_sub(running[place]).min(waiting[place]);
+            assert!(runs == 0 || total + runs <= 10, "{text}");
+            assert_eq!(runs, 10u32.saturating_sub(total).min(waiting.iter().sum()), "nothing idles: {text}");
+            for place in 0..3 {
+                let borrowed = (0..3).filter(|other| *other != place).map(|other| ran(shares[other].0).saturating_sub(owned(other)));
+                let short = owned(place).saturating_sub(ran(shares[place].0));
+                assert!(short == 0 || borrowed.sum::<u32>() == 0, "{} waits for its own while others borrow: {text}", shares[place].0);
+            }
+        }
+    }
+}

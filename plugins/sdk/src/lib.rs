@@ -1,0 +1,117 @@
+//! Throttlers and retry strategies for tidegate, in Rust.
+//!
+//! Implement [`Throttler`] or [`RetryStrategy`], and export it. All that a decision may depend on is an argument: there
+//! is no clock, no chance and nothing outside, so that each call can be tested, recorded and repeated.
+//!
+//! ```
+//! use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Round, Throttler};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Config {
+//!     limit: u64,
+//! }
+//!
+//! struct PerType;
+//!
+//! impl Throttler for PerType {
+//!     type Config = Config;
+//!     const ABOUT: About = About::new("At most `limit` jobs of each type at a time.");
+//!
+//!     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
+//!         let mut used = round.running.weights(&Dimension::JobType);
+//!         let decisions = candidates.iter().map(|job| {
+//!             let used = used.entry(job.job_type.clone()).or_default();
+//!             if *used + u64::from(job.weight) > config.limit {
+//!                 return Decision::hold("as many of this type run as may");
+//!             }
+//!             *used += u64::from(job.weight);
+//!             Decision::run()
+//!         });
+//!         Ok(Answer { decisions: decisions.collect(), more: true })
+//!     }
+//! }
+//!
+//! tidegate_plugin::export_throttler!(PerType);
+//! # fn main() {}
+//! ```
+//!
+//! The contract behind this is `wit/plugin.wit`, and the types here are those. In a component [`Running`], [`State`] and
+//! [`Data`] ask the queue. In a test they are made up, and [`testing`] runs a plugin on cases from data files.
+
+// The bindings and the macros name this crate from outside.
+extern crate self as tidegate_plugin;
+
+mod about;
+mod backoff;
+mod chance;
+mod config;
+mod decision;
+mod failure;
+mod json;
+mod retry;
+mod running;
+mod state;
+mod throttle;
+
+pub mod calendar;
+pub mod log;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+#[cfg(target_arch = "wasm32")]
+mod bump;
+#[cfg(target_arch = "wasm32")]
+#[path = "inside.rs"]
+mod queue;
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "outside.rs"]
+mod queue;
+
+/// Made from `wit/plugin.wit` by `cargo run -p xtask -- bindings`.
+#[doc(hidden)]
+#[allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications, reason = "made by a generator")]
+pub mod bindings {
+    pub mod retry;
+    pub mod throttler;
+}
+#[doc(hidden)]
+pub use wit_bindgen::rt;
+
+pub use about::About;
+pub use backoff::{Backoff, Jitter, Seconds};
+pub use bindings::{
+    retry::exports::tidegate::plugin::retry::{FailedJob, Failure, Plan, Verdict},
+    throttler::{
+        exports::tidegate::plugin::throttle::{Action, Answer, Decision, Ended},
+        tidegate::plugin::{
+            running::{Dimension, Group, RunningJob},
+            state::StateError,
+            types::{Attribute, Job, Problem},
+        },
+    },
+};
+pub use chance::Chance;
+pub use failure::When;
+pub use json::{Raw, parse, quote};
+pub use queue::{Data, Running, State};
+pub use retry::{Call, RetryStrategy};
+pub use throttle::{Round, Throttler};
+
+/// What the export macros call; nothing here is for authors.
+#[doc(hidden)]
+pub mod glue {
+    pub use crate::{
+        bindings::{
+            retry::{__export_retry_world, exports::tidegate::plugin::retry::Guest as RetryGuest},
+            throttler::{
+                __export_throttler_world,
+                exports::tidegate::plugin::throttle::{Guest as ThrottleGuest, Round as WitRound},
+                tidegate::plugin::types::{Context, Description},
+            },
+        },
+        config::check,
+        log::report_panics,
+        retry::on_failure,
+        throttle::decide,
+    };
+}

@@ -1,0 +1,86 @@
+//! Retry strategies: what follows a failed attempt?
+
+use serde::de::DeserializeOwned;
+
+use crate::{About, Data, FailedJob, Plan, Problem, Verdict, config::of_call, glue::Context};
+
+/// Decides when, and how, a job is tried again.
+pub trait RetryStrategy {
+    /// The configuration that a job type or a job gives, read from its JSON.
+    type Config: DeserializeOwned;
+
+    /// What the queue has to know of it.
+    const ABOUT: About;
+
+    /// What is wrong with a configuration that could be read; nothing, if nothing is.
+    fn check(_config: &Self::Config) -> Vec<Problem> {
+        Vec::new()
+    }
+
+    /// Decides what follows a failed attempt. It is not asked when no attempts are left.
+    ///
+    /// # Errors
+    ///
+    /// The built-in backoff decides, and the words are shown.
+    fn on_failure(config: &Self::Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String>;
+}
+
+/// What a decision may depend on, beside the configuration and the failed job.
+#[derive(Debug)]
+pub struct Call {
+    /// The job's queue.
+    pub queue: String,
+    /// The time of the decision, in milliseconds since 1970. There is no other clock.
+    pub now: u64,
+    /// For whoever needs [`Chance`](crate::Chance): another in every call.
+    pub seed: u64,
+    /// The job's data, if [`About::needs_data`] says so.
+    pub data: Data,
+}
+
+impl Verdict {
+    /// Another attempt `millis` from the call on, with what the job has; not before its target wants to be asked again.
+    pub fn after(call: &Call, failed: &FailedJob, millis: u64) -> Self {
+        let at = call.now.saturating_add(millis).max(failed.not_before.unwrap_or(0));
+        Self::Retry(Plan { at, data: None, priority: None })
+    }
+}
+
+/// Asks `T` with a call as it comes from the queue.
+#[doc(hidden)]
+pub fn on_failure<T: RetryStrategy>(context: Context, failed: &FailedJob) -> Result<Verdict, String> {
+    let config = of_call(&context.config)?;
+    let call = Call { queue: context.queue, now: context.now, seed: context.seed, data: Data::here() };
+    T::on_failure(&config, &call, failed)
+}
+
+/// Makes a component of a [`RetryStrategy`]. A crate may also export a throttler, in another module.
+#[macro_export]
+macro_rules! export_retry {
+    ($plugin:ty) => {
+        const _: () = {
+            #[cfg_attr(not(target_arch = "wasm32"), allow(dead_code))]
+            struct Component;
+
+            impl $crate::glue::RetryGuest for Component {
+                fn describe() -> $crate::glue::Description {
+                    <$plugin as $crate::RetryStrategy>::ABOUT.into()
+                }
+
+                fn check_config(config: String) -> Vec<$crate::Problem> {
+                    $crate::glue::report_panics();
+                    $crate::glue::check(&config, <$plugin as $crate::RetryStrategy>::check)
+                }
+
+                fn on_failure(context: $crate::glue::Context, failed: $crate::FailedJob) -> Result<$crate::Verdict, String> {
+                    $crate::glue::report_panics();
+                    $crate::glue::on_failure::<$plugin>(context, &failed)
+                }
+            }
+
+            // Elsewhere a linker may not take the names that a component's exports have.
+            #[cfg(target_arch = "wasm32")]
+            $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
+        };
+    };
+}

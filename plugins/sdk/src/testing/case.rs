@@ -1,0 +1,361 @@
+//! A case as it is written, and as the values that a plugin is given.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::time::Instant;
+use crate::{Attribute, Call, Data, Ended, FailedJob, Failure, Job, Problem, Round, Running, RunningJob, State, parse};
+
+/// What a case is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A throttler's decision.
+    Throttler,
+    /// What follows a failure.
+    Retry,
+}
+
+/// One call, and what must come of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Case {
+    pub name: String,
+    pub role: Role,
+    #[serde(default)]
+    pub config: Map<String, Value>,
+    #[serde(default = "queue")]
+    pub queue: String,
+    #[serde(default = "new_year")]
+    pub now: Instant,
+    #[serde(default)]
+    pub seed: u64,
+    pub concurrency: Option<u32>,
+    #[serde(default = "room")]
+    pub room: u32,
+    #[serde(default)]
+    pub running: Vec<Granted>,
+    #[serde(default)]
+    pub candidates: Vec<Candidate>,
+    #[serde(default)]
+    pub ended: Vec<End>,
+    #[serde(default)]
+    pub state: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub job: Candidate,
+    #[serde(default)]
+    pub failure: Failed,
+    #[serde(default)]
+    pub earlier: Vec<Failed>,
+    pub not_before: Option<Instant>,
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// A candidate, or the job that failed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Candidate {
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    pub job_type: Option<String>,
+    pub priority: Option<i32>,
+    pub weight: Option<u32>,
+    pub attributes: BTreeMap<String, Value>,
+    pub attempt: Option<u32>,
+    pub attempts: Option<u32>,
+    pub created_at: Option<Instant>,
+    pub run_at: Option<Instant>,
+    pub expires_at: Option<Instant>,
+    pub deadline_at: Option<Instant>,
+    pub data: Option<Value>,
+    /// So many of them; their ids end in `-1`, `-2` and so on.
+    pub times: Option<u32>,
+}
+
+/// A job that runs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Granted {
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    pub job_type: Option<String>,
+    pub priority: Option<i32>,
+    pub weight: Option<u32>,
+    pub critical: bool,
+    pub attributes: BTreeMap<String, Value>,
+    pub granted_at: Option<Instant>,
+    pub times: Option<u32>,
+}
+
+/// An attempt that ended.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct End {
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    pub job_type: Option<String>,
+    pub attributes: BTreeMap<String, Value>,
+    pub attempt: Option<u32>,
+    /// It did, unless a reason is given.
+    pub succeeded: Option<bool>,
+    pub reason: Option<String>,
+    pub status: Option<u16>,
+    pub times: Option<u32>,
+}
+
+/// A failed attempt.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Failed {
+    pub attempt: Option<u32>,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub status: Option<u16>,
+    pub details: Option<Value>,
+    pub started_at: Option<Instant>,
+    pub ended_at: Option<Instant>,
+}
+
+/// What must come of the call. What is absent is not looked at, but that the configuration must be good.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct Expect {
+    pub decisions: Option<Vec<ExpectDecision>>,
+    /// How many candidates run.
+    pub runs: Option<usize>,
+    pub more: Option<bool>,
+    /// The whole state after the call. A value that is not a text is compared as JSON.
+    pub state: Option<BTreeMap<String, Value>>,
+    pub problems: Vec<ExpectProblem>,
+    /// What the call's error begins with.
+    pub error: Option<String>,
+    pub retry: Option<ExpectRetry>,
+    /// What the message begins with; null for any, and for none.
+    #[serde(deserialize_with = "present")]
+    pub give_up: Option<Option<String>>,
+}
+
+/// A decision. Times and reasons that are absent are not compared.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct ExpectDecision {
+    pub action: String,
+    /// When a hold ends.
+    pub until: Option<Instant>,
+    /// For when it is rescheduled.
+    pub at: Option<Instant>,
+    /// What the reason begins with.
+    pub reason: Option<String>,
+    pub times: Option<u32>,
+}
+
+/// Something wrong with the configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct ExpectProblem {
+    pub path: String,
+    /// What it begins with.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Another attempt. A time that is absent is not compared; data or a priority that is absent must not be changed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the contract's")]
+pub struct ExpectRetry {
+    pub at: Option<Instant>,
+    pub after_seconds: Option<f64>,
+    pub data: Option<Value>,
+    pub priority: Option<i32>,
+}
+
+fn queue() -> String {
+    "queue".to_owned()
+}
+
+/// 2026-01-01T00:00:00Z.
+fn new_year() -> Instant {
+    Instant(1_767_225_600_000)
+}
+
+fn room() -> u32 {
+    1000
+}
+
+/// Tells `null` from nothing.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl Case {
+    /// The cases of a file: one, or a list.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be read.
+    pub fn read(text: &str) -> Result<Vec<Self>, String> {
+        let told = |problem: Problem| format!("{}: {}", problem.path, problem.message);
+        if text.trim_start().starts_with('[') { parse(text).map_err(told) } else { parse(text).map(|case| vec![case]).map_err(told) }
+    }
+
+    /// The configuration as a plugin is given it.
+    pub fn config_text(&self) -> String {
+        Value::Object(self.config.clone()).to_string()
+    }
+
+    /// The round of a throttler's call.
+    pub fn round(&self) -> Round {
+        Round {
+            queue: self.queue.clone(),
+            now: self.now.0,
+            seed: self.seed,
+            concurrency: self.concurrency,
+            room: self.room,
+            ended: many(&self.ended, |end| end.times).map(|(end, number)| end.value(number)).collect(),
+            running: Running::of(many(&self.running, |job| job.times).map(|(job, number)| job.value(number, self.now)).collect()),
+            state: State::of(self.state.iter().map(|(key, value)| (key.clone(), text(value))).collect()),
+            data: Data::of(self.numbered().filter_map(|(job, number)| Some((job.name(&number), job.data.as_ref()?.to_string()))).collect()),
+        }
+    }
+
+    /// The candidates of a throttler's call.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.numbered().map(|(job, number)| job.value(&number, self.now)).collect()
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (&Candidate, Number)> {
+        many(&self.candidates, |job| job.times)
+    }
+
+    /// A retry strategy's call.
+    pub fn call(&self) -> Call {
+        let data = self.job.data.as_ref().map(|data| (self.job.name(&Number::default()), data.to_string()));
+        Call { queue: self.queue.clone(), now: self.now.0, seed: self.seed, data: Data::of(data.into_iter().collect()) }
+    }
+
+    /// The job that failed.
+    pub fn failed(&self) -> FailedJob {
+        let job = self.job.value(&Number::default(), self.now);
+        FailedJob {
+            last: self.failure.value(job.attempt, self.now),
+            earlier: (1..).zip(&self.earlier).map(|(attempt, failure)| failure.value(attempt, self.now)).collect(),
+            not_before: self.not_before.map(|at| at.0),
+            job,
+        }
+    }
+}
+
+/// Which of a list it is, from 1, and which of its repetitions, if it has such.
+#[derive(Clone, Copy, Debug)]
+pub struct Number(usize, Option<u32>);
+
+impl Default for Number {
+    fn default() -> Self {
+        Self(1, None)
+    }
+}
+
+impl Number {
+    /// The id given, or one that counts.
+    fn id(self, given: Option<&String>) -> String {
+        let id = given.cloned().unwrap_or_else(|| format!("job-{}", self.0));
+        self.1.map_or_else(|| id.clone(), |repetition| format!("{id}-{repetition}"))
+    }
+}
+
+/// Each of a list, as often as it says.
+pub fn many<T>(list: &[T], times: impl Fn(&T) -> Option<u32>) -> impl Iterator<Item = (&T, Number)> {
+    (1..).zip(list).flat_map(move |(place, one)| {
+        let repetitions: Vec<Option<u32>> = times(one).map_or(vec![None], |times| (1..=times).map(Some).collect());
+        repetitions.into_iter().map(move |repetition| (one, Number(place, repetition)))
+    })
+}
+
+/// A text as it is, anything else as JSON.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn attributes(written: &BTreeMap<String, Value>) -> Vec<Attribute> {
+    written.iter().map(|(name, value)| Attribute { name: name.clone(), value: text(value) }).collect()
+}
+
+fn job_type(given: Option<&String>) -> String {
+    given.cloned().unwrap_or_else(|| "job".to_owned())
+}
+
+impl Candidate {
+    fn name(&self, number: &Number) -> String {
+        number.id(self.id.as_ref())
+    }
+
+    fn value(&self, number: &Number, now: Instant) -> Job {
+        Job {
+            id: self.name(number),
+            job_type: job_type(self.job_type.as_ref()),
+            priority: self.priority.unwrap_or(100),
+            weight: self.weight.unwrap_or(1),
+            attributes: attributes(&self.attributes),
+            attempt: self.attempt.unwrap_or(1),
+            attempts: self.attempts.unwrap_or(3),
+            created_at: self.created_at.unwrap_or(now).0,
+            run_at: self.run_at.unwrap_or(now).0,
+            expires_at: self.expires_at.map(|at| at.0),
+            deadline_at: self.deadline_at.map(|at| at.0),
+        }
+    }
+}
+
+impl Granted {
+    fn value(&self, number: Number, now: Instant) -> RunningJob {
+        RunningJob {
+            id: number.id(self.id.as_ref()).replacen("job-", "running-", usize::from(self.id.is_none())),
+            job_type: job_type(self.job_type.as_ref()),
+            priority: self.priority.unwrap_or(100),
+            weight: if self.critical { 0 } else { self.weight.unwrap_or(1) },
+            critical: self.critical,
+            attributes: attributes(&self.attributes),
+            granted_at: self.granted_at.unwrap_or(now).0,
+        }
+    }
+}
+
+impl End {
+    fn value(&self, number: Number) -> Ended {
+        Ended {
+            id: number.id(self.id.as_ref()).replacen("job-", "ended-", usize::from(self.id.is_none())),
+            job_type: job_type(self.job_type.as_ref()),
+            attributes: attributes(&self.attributes),
+            attempt: self.attempt.unwrap_or(1),
+            succeeded: self.succeeded.unwrap_or(self.reason.is_none()),
+            reason: self.reason.clone(),
+            status: self.status,
+        }
+    }
+}
+
+impl Failed {
+    fn value(&self, attempt: u32, now: Instant) -> Failure {
+        Failure {
+            attempt: self.attempt.unwrap_or(attempt),
+            reason: self.reason.clone().unwrap_or_else(|| "failed".to_owned()),
+            message: self.message.clone(),
+            status: self.status,
+            details: self.details.as_ref().map(Value::to_string),
+            started_at: self.started_at.unwrap_or(now).0,
+            ended_at: self.ended_at.unwrap_or(now).0,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The shipped components: `dist/NAME.wasm`, the same bytes wherever they are built by the same compiler.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+
+use crate::{Outcome, sources};
+
+/// What is shipped, in the order of its names.
+pub const SHIPPED: [&str; 7] = ["adaptive", "business-hours", "by-error", "exponential", "rate-limit", "region-share", "rewrite"];
+
+/// None may be larger, in bytes.
+const LARGEST: usize = 100 * 1024;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Builds the plugins `names`, or all. Whoever builds all also settles `dist/BUILT`, which says of what they are made.
+pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
+    let all = names.is_empty();
+    let names: Vec<&str> = if all { SHIPPED.to_vec() } else { names.iter().map(String::as_str).collect() };
+    let mut built = format!("{}\n", compiler()?);
+    let mut different = Vec::new();
+    for name in names {
+        ensure!(SHIPPED.contains(&name), "{name} is not a shipped plugin: {}", SHIPPED.join(", "));
+        let component = component(plugins, name)?;
+        ensure!(component.len() <= LARGEST, "{name} has {} bytes, more than {LARGEST}", component.len());
+        println!("{name:15} {:6} bytes", component.len());
+        if let Err(error) = outcome.settle(&plugins.join("dist").join(format!("{name}.wasm")), &component) {
+            different.push(format!("{error:#}"));
+        }
+        built += &format!("{name} {} {}\n", sources::hex(&Sha256::digest(&component)), sources::digest(plugins, name)?);
+    }
+    if all && let Err(error) = outcome.settle(&plugins.join("dist/BUILT"), built.as_bytes()) {
+        different.push(format!("{error:#}"));
+    }
+    ensure!(different.is_empty(), "{}\nplugins/build makes them anew", different.join("\n"));
+    Ok(())
+}
+
+/// One plugin as a component. Each is built on its own, so that no other's features come into it.
+fn component(plugins: &Path, name: &str) -> Result<Vec<u8>> {
+    let target = plugins.join("target");
+    let status = cargo(plugins)?.args(["build", "--locked", "--release", "--quiet", "--target", TARGET, "-p", name]).status()?;
+    ensure!(status.success(), "{name} did not compile (the target is installed by `rustup target add {TARGET}`)");
+    let core = target.join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
+    let core = fs::read(&core).with_context(|| format!("reading {}", core.display()))?;
+    wit_component::ComponentEncoder::default().module(&core)?.validate(true).encode()
+}
+
+/// Cargo, with the paths of this machine taken out of what it makes: panics name their files.
+fn cargo(plugins: &Path) -> Result<Command> {
+    let mut flags: Vec<OsString> = Vec::new();
+    let mut remap = |from: &Path, to: &str| {
+        let mut flag = OsString::from("--remap-path-prefix=");
+        flag.push(from);
+        flag.push("=");
+        flag.push(to);
+        flags.push(flag);
+    };
+    remap(plugins, "plugins");
+    // Below it each registry has a folder that is named for the address it was reached by.
+    if let Ok(registries) = fs::read_dir(cargo_home()?.join("registry/src")) {
+        for registry in registries {
+            remap(&registry?.path(), "crates");
+        }
+    }
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(plugins)
+        .env("CARGO_TARGET_DIR", plugins.join("target"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join(&OsString::from("\u{1f}")))
+        .env_remove("RUSTFLAGS");
+    Ok(cargo)
+}
+
+fn cargo_home() -> Result<PathBuf> {
+    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home directory")
+}
+
+/// The compiler's own name for itself.
+fn compiler() -> Result<String> {
+    let output = Command::new("rustc").arg("--version").output().context("asking rustc for its version")?;
+    if !output.status.success() {
+        bail!("rustc does not say its version");
+    }
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}

@@ -1,0 +1,56 @@
+//! What a component is made of, as one digest: a change to a source that was not built is noticed without a compiler.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+/// What every plugin is made of, beside its own folder.
+const COMMON: [&str; 4] = ["Cargo.lock", "Cargo.toml", "sdk", "wit"];
+
+/// SHA-256 over the files that `plugin` is made of, in the order of their paths: path, length, bytes.
+pub fn digest(plugins: &Path, plugin: &str) -> Result<String> {
+    let mut files = Vec::new();
+    for part in COMMON.iter().chain([&plugin]) {
+        collect(&plugins.join(part), &mut files)?;
+    }
+    let mut named: Vec<(String, PathBuf)> = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(plugins)?.to_str().context("a path that is not UTF-8")?.replace('\\', "/");
+        if [".rs", ".toml", ".lock", ".wit", ".schema.json"].iter().any(|end| path.ends_with(end)) {
+            named.push((path, file));
+        }
+    }
+    named.sort();
+    let mut hash = Sha256::new();
+    for (path, file) in named {
+        let bytes = fs::read(&file)?;
+        hash.update(format!("{path}\0{}\0", bytes.len()));
+        hash.update(bytes);
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        collect(&entry?.path(), files)?;
+    }
+    Ok(())
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,199 @@
+//! `tidegate plugin bench`: what a call costs, at several sizes of what the plugin is shown.
+//!
+//! Fuel and memory are the same on every machine; time is this one's.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    case::Case,
+    local::{self, Local},
+};
+use crate::{
+    cli::{Context, ExitCode, Misused, args, show},
+    plugin::{bounds, journal::Usage},
+    queue::plugin::Role,
+};
+
+/// Running jobs and candidates of each size.
+const THROTTLER: [(usize, usize); 6] = [(0, 1), (10, 10), (100, 100), (1000, 100), (10_000, 100), (10_000, 1000)];
+/// Earlier failures of each size.
+const RETRY: [usize; 3] = [0, 10, 50];
+
+/// The options of `tidegate plugin bench`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    tidegate plugin bench region-share.wasm --attribute region=east,north,west \\\n    \
+    --config '{\"attribute\": \"region\", \"limit\": 100, \"shares\": {\"east\": 40, \"north\": 30, \"west\": 30}}'")]
+pub struct Args {
+    /// The component.
+    file: PathBuf,
+    /// The configuration of each call, JSON; `-` reads standard input.
+    #[arg(long, value_name = "JSON")]
+    config: Option<String>,
+    /// An attribute of each job, its values in turn; may be given again.
+    #[arg(long, value_name = "NAME=A,B,C", value_parser = attribute)]
+    attribute: Vec<(String, Vec<String>)>,
+    /// How often each call is made.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    calls: u32,
+}
+
+fn attribute(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = text.split_once('=').filter(|(name, values)| !name.is_empty() && !values.is_empty()).ok_or("name=a,b,c is expected")?;
+    Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
+}
+
+/// What the calls of one size used.
+#[derive(Serialize)]
+struct Row {
+    role: Role,
+    running: usize,
+    candidates: usize,
+    earlier_failures: usize,
+    /// Of one call; the same each time.
+    fuel: Option<u64>,
+    memory_bytes: u64,
+    host_calls: u32,
+    median_seconds: f64,
+    slowest_seconds: f64,
+}
+
+/// Measures.
+///
+/// # Errors
+///
+/// The component is no plugin, or a call of it fails.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let config = match args::json_from(args.config.as_deref(), None).await? {
+        Some(json) => serde_json::from_str(json.0.get())?,
+        None => json!({}),
+    };
+    let plugin = Local::open(&args.file, ctx).await?;
+    let roles: Vec<Role> = plugin.roles().map(|(role, _)| role).collect();
+    let mut rows = Vec::new();
+    for role in roles {
+        match role {
+            Role::Throttler => {
+                for (running, candidates) in THROTTLER {
+                    let case = throttle(&config, &args.attribute, running, candidates);
+                    let row = measured(&plugin, &case, args.calls).await?;
+                    rows.push(Row { running, candidates, ..row });
+                }
+            }
+            Role::Retry => {
+                for earlier in RETRY {
+                    let row = measured(&plugin, &retry(&config, &args.attribute, earlier), args.calls).await?;
+                    rows.push(Row { earlier_failures: earlier, ..row });
+                }
+            }
+        }
+    }
+    if ctx.json() {
+        ctx.print(json!({"calls": args.calls, "bytes": plugin.bytes, "rows": rows}))?;
+    } else {
+        ctx.print(render(&rows, ctx))?;
+        let (fuel, time, memory) = (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
+        ctx.print(format_args!("\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.", args.calls))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(rows: &[Row], ctx: &Context) -> String {
+    let span = |seconds: f64| local::time(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let rows = rows.iter().map(|row| {
+        let shown = match row.role {
+            Role::Throttler => format!("{} running, {} candidates", row.running, row.candidates),
+            Role::Retry => format!("{} earlier failures", row.earlier_failures),
+        };
+        [
+            local::word(row.role).to_owned(),
+            shown,
+            row.fuel.map_or_else(show::dash, |fuel| fuel.to_string()),
+            span(row.median_seconds),
+            span(row.slowest_seconds),
+            local::size(row.memory_bytes),
+            row.host_calls.to_string(),
+        ]
+    });
+    show::table(ctx.look, ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"], rows)
+}
+
+/// A throttler's call with so many jobs.
+fn throttle(config: &Value, given: &[(String, Vec<String>)], running: usize, candidates: usize) -> Value {
+    let jobs = |word: &str, count: usize| -> Vec<Value> {
+        (0..count).map(|place| json!({"id": format!("{word}-{place}"), "attributes": attributes(given, place), "data": {"place": place}})).collect()
+    };
+    let running: Vec<Value> =
+        (0..running).map(|place| json!({"id": format!("running-{place}"), "attributes": attributes(given, place)})).collect();
+    json!({"name": "bench", "role": "throttler", "config": config, "concurrency": 20_000, "running": running, "candidates": jobs("job", candidates)})
+}
+
+/// A retry strategy's call after so many failures.
+fn retry(config: &Value, given: &[(String, Vec<String>)], earlier: usize) -> Value {
+    let failures = vec![json!({"message": "it did not go well", "status": 503}); earlier];
+    let job = json!({"attempt": earlier + 1, "attempts": 1000, "attributes": attributes(given, 0), "data": {"place": 0}});
+    json!({"name": "bench", "role": "retry", "config": config, "job": job, "failure": {"status": 503, "message": "busy"}, "earlier": failures})
+}
+
+fn attributes(given: &[(String, Vec<String>)], place: usize) -> Map<String, Value> {
+    given.iter().map(|(name, values)| (name.clone(), values[place % values.len()].as_str().into())).collect()
+}
+
+/// What calls of `case` use.
+async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Row> {
+    let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?.remove(0);
+    if let Some(problem) = plugin.problems(case.role, &case.config()).await?.into_iter().next() {
+        let place = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
+        return Err(Misused(format!("the configuration is not good for it: {place}{}; give one with --config", problem.message)).into());
+    }
+    let call = case.call().map_err(anyhow::Error::msg)?;
+    let mut used: Vec<Usage> = Vec::new();
+    for _ in 0..calls {
+        plugin.call(&call).await.map_err(|fault| anyhow::anyhow!("a call failed ({}): {fault}", fault.kind.as_str()))?;
+        used.push(plugin.usage());
+        plugin.take_log();
+    }
+    used.sort_by_key(|usage| usage.took);
+    let (median, slowest) = (used[used.len() / 2], used[used.len() - 1]);
+    Ok(Row {
+        role: case.role,
+        running: 0,
+        candidates: 0,
+        earlier_failures: 0,
+        fuel: median.fuel,
+        memory_bytes: median.memory_bytes,
+        host_calls: median.host_calls,
+        median_seconds: median.took.as_secs_f64(),
+        slowest_seconds: slowest.took.as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_have_the_values_of_an_attribute_in_turn() {
+        let given = [attribute("region=east,west").unwrap()];
+        let case = throttle(&json!({}), &given, 2, 3);
+        let regions: Vec<&str> = case["candidates"].as_array().unwrap().iter().map(|job| job["attributes"]["region"].as_str().unwrap()).collect();
+        assert_eq!(regions, ["east", "west", "east"]);
+        assert!(attribute("region").is_err() && attribute("=a").is_err() && attribute("region=").is_err());
+    }
+
+    #[test]
+    fn every_size_is_a_case() {
+        for (running, candidates) in THROTTLER {
+            let case = Case::read(&throttle(&json!({}), &[], running, candidates).to_string()).unwrap().remove(0);
+            assert!(case.call().is_ok());
+            assert_eq!(case.candidates(), candidates);
+        }
+        for earlier in RETRY {
+            let case = Case::read(&retry(&json!({}), &[], earlier).to_string()).unwrap().remove(0);
+            case.call().unwrap();
+        }
+    }
+}

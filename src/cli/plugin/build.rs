@@ -1,0 +1,230 @@
+//! `tidegate plugin build`: a project becomes a component, with the tools of its language.
+//!
+//! Rust needs nothing but its compiler: the component is put together here. JavaScript and Python are built by tools
+//! whose versions are fixed, so that a project that is built today is built the same tomorrow. A tool that is missing is
+//! named, with how to get it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{local, new::Lang};
+use crate::cli::{Context, ExitCode, Misused};
+
+/// The tool that makes components of JavaScript.
+const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
+/// The tool that makes components of Python.
+const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
+/// What Rust is compiled for: nothing of it asks for files, clocks or the environment.
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// The options of `tidegate plugin build`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
+    Python needs python3; what else they need is fetched into the project (the first time takes a while).")]
+pub struct Args {
+    /// The project's folder.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Where to write the component [default: NAME.wasm in the project's folder].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Builds the project.
+///
+/// # Errors
+///
+/// It is no project, a tool is missing, or the tool found something wrong, which it has said on standard error.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let dir = tokio::fs::canonicalize(&args.dir).await.map_err(|error| Misused(format!("{} cannot be read: {error}", args.dir.display())))?;
+    let lang = language(&dir)?;
+    let (name, component) = match lang {
+        Lang::Rust => rust(&dir).await?,
+        Lang::Js => (folder_name(&dir), js(&dir).await?),
+        Lang::Python => (folder_name(&dir), python(&dir).await?),
+    };
+    let output = args.output.unwrap_or_else(|| args.dir.join(format!("{name}.wasm")));
+    tokio::fs::write(&output, &component).await.with_context(|| format!("{} cannot be written", output.display()))?;
+    if ctx.json() {
+        ctx.print(json!({"file": output, "bytes": component.len()}))?;
+    } else {
+        let (file, size) = (output.display(), local::size(component.len() as u64));
+        ctx.print(format_args!("{file}: {size}"))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// The language of the project in `dir`.
+fn language(dir: &Path) -> Result<Lang, Misused> {
+    let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
+    let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
+    found.map(|(_, lang)| lang).ok_or_else(|| {
+        let dir = dir.display();
+        Misused(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
+    })
+}
+
+fn folder_name(dir: &Path) -> String {
+    dir.file_name().and_then(OsStr::to_str).unwrap_or("plugin").to_owned()
+}
+
+/// Compiles a crate, and makes a component of the module.
+async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+    let cargo = Tool { program: "cargo".into(), get: "Rust is at https://rustup.rs", dir };
+    let metadata = cargo.said(["metadata", "--format-version=1", "--no-deps"]).await?;
+    let metadata: Value = serde_json::from_slice(&metadata).context("cargo metadata says what cannot be read")?;
+    let manifest = dir.join("Cargo.toml");
+    let package = metadata["packages"].as_array().into_iter().flatten().find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
+    let Some(name) = package.and_then(|package| package["name"].as_str()) else {
+        bail!(Misused(format!("{} is no package of its own; name the plugin's folder", manifest.display())));
+    };
+    cargo.run(["build", "--release", "--target", TARGET]).await.with_context(|| {
+        format!("if it does not find `core` or `std`, the target is missing: `rustup target add {TARGET}` gets it")
+    })?;
+    let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
+    let module = Path::new(target).join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
+    let module = tokio::fs::read(&module).await.map_err(|error| {
+        Misused(format!("{} cannot be read ({error}): Cargo.toml must have [lib] crate-type = [\"cdylib\"]", module.display()))
+    })?;
+    let encoder = wit_component::ComponentEncoder::default().module(&module).map(|encoder| encoder.validate(true));
+    let component = encoder.and_then(|mut encoder| encoder.encode());
+    Ok((name.to_owned(), component.map_err(|error| anyhow::anyhow!("no component can be made of what was compiled: {error:#}"))?))
+}
+
+/// What a project exports, as a world of `wit/plugin.wit`.
+fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, Misused> {
+    let file = dir.join(source);
+    let text = std::fs::read_to_string(&file).map_err(|error| Misused(format!("{} cannot be read: {error}", file.display())))?;
+    match (text.contains(throttle), text.contains(retry)) {
+        (true, true) => Ok("both"),
+        (true, false) => Ok("throttler"),
+        (false, true) => Ok("retry-strategy"),
+        (false, false) => Err(Misused(format!("{} has neither `{throttle}` nor `{retry}`", file.display()))),
+    }
+}
+
+/// Makes a component of `plugin.js`.
+async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let world = world(dir, "plugin.js", "export const throttle", "export const retry")?;
+    let npx = Tool { program: "npx".into(), get: "it comes with Node.js, 20 or later: https://nodejs.org", dir };
+    let options = ["--stub-wasi", "--sync", "--minify", "--opt-size", "-o", PART];
+    npx.run(["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"].into_iter().chain(options)).await?;
+    taken(dir).await
+}
+
+/// Makes a component of `plugin.py`, by a tool in the project's own environment.
+async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let world = world(dir, "plugin.py", "class Throttle(", "class Retry(")?;
+    let venv = dir.join(".venv");
+    let get = "Python, 3.10 or later, is at https://www.python.org (on Debian: apt install python3 python3-venv)";
+    if !venv.join("bin/pip").exists() {
+        Tool { program: "python3".into(), get, dir }.run(["-m", "venv", ".venv"]).await?;
+    }
+    Tool { program: venv.join("bin/pip").into(), get, dir }.run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY]).await?;
+    let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
+    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "plugin", "--stub-wasi", "-o", PART]).await?;
+    taken(dir).await
+}
+
+/// Where a tool puts what it makes, so that one that fails leaves the component before it as it was.
+const PART: &str = "plugin.wasm.part";
+
+/// What a tool has made in `dir`.
+async fn taken(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let part = dir.join(PART);
+    let component = tokio::fs::read(&part).await.with_context(|| format!("{} cannot be read", part.display()))?;
+    tokio::fs::remove_file(&part).await.with_context(|| format!("{} cannot be removed", part.display()))?;
+    Ok(component)
+}
+
+/// A program that a build needs.
+struct Tool<'a> {
+    program: OsString,
+    /// How to get it.
+    get: &'static str,
+    /// Where it runs.
+    dir: &'a Path,
+}
+
+impl Tool<'_> {
+    fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(args).current_dir(self.dir).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    fn failed(&self, error: &std::io::Error) -> anyhow::Error {
+        let program = Path::new(&self.program).display();
+        match error.kind() {
+            ErrorKind::NotFound => anyhow::anyhow!("{program} is not installed: {}", self.get),
+            _ => anyhow::anyhow!("{program} cannot be run: {error}"),
+        }
+    }
+
+    /// Runs it; what it says goes to standard error, so that ours stays readable.
+    async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<()> {
+        let mut child = self.command(args).stdout(Stdio::piped()).spawn().map_err(|error| self.failed(&error))?;
+        if let Some(mut said) = child.stdout.take() {
+            tokio::io::copy(&mut said, &mut tokio::io::stderr()).await?;
+        }
+        let status = child.wait().await?;
+        if !status.success() {
+            bail!("{} ended with {status}", Path::new(&self.program).display());
+        }
+        Ok(())
+    }
+
+    /// What it says.
+    async fn said<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<Vec<u8>> {
+        let output = self.command(args).stderr(Stdio::inherit()).output().await.map_err(|error| self.failed(&error))?;
+        if !output.status.success() {
+            bail!("{} ended with {}", Path::new(&self.program).display(), output.status);
+        }
+        Ok(output.stdout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_language_is_told_by_what_the_folder_has() {
+        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)] {
+            assert_eq!(language(project(&[(file, "")]).path()).ok(), Some(lang));
+        }
+        let nothing = language(project(&[]).path()).unwrap_err();
+        assert!(nothing.to_string().contains("tidegate plugin new"), "{nothing}");
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_is_missing_is_named_with_how_to_get_it() {
+        let dir = project(&[]);
+        let tool = Tool { program: "no-such-tool".into(), get: "it is at example.org", dir: dir.path() };
+        let error = tool.run(["x"]).await.unwrap_err();
+        assert_eq!(error.to_string(), "no-such-tool is not installed: it is at example.org");
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_fails_is_an_error() {
+        let dir = project(&[]);
+        let tool = Tool { program: "false".into(), get: "", dir: dir.path() };
+        assert!(tool.run([""; 0]).await.unwrap_err().to_string().starts_with("false ended with"));
+    }
+}

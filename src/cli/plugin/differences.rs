@@ -1,0 +1,69 @@
+//! `tidegate plugin differences`: where the version in the shadow would have decided otherwise.
+
+use super::{
+    Named,
+    wire::{Differences, Said},
+};
+use crate::cli::{Context, ExitCode, show};
+
+/// Shows the differences.
+///
+/// # Errors
+///
+/// The server is away or does not know the plugin.
+pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = ctx.client()?.get(&["plugins", &named.name, "differences"]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(ExitCode::Ok);
+    }
+    let found: Differences = answer.read()?;
+    let Some(version) = found.version else {
+        ctx.print(format_args!("nothing runs in the shadow of {}; `tidegate plugin push --shadow` changes that", named.name))?;
+        return Ok(ExitCode::Ok);
+    };
+    let Differences { compared, different, failed, missed, .. } = found;
+    ctx.print(format_args!(
+        "version {version} in the shadow: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
+    ))?;
+    if !found.differences.is_empty() {
+        let now = ctx.now();
+        let rows = found.differences.iter().map(|one| {
+            [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]
+        });
+        ctx.print(format_args!("\n{}", show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn said(said: &Said) -> String {
+    let until = said.until.map(|at| format!(" until {at}")).unwrap_or_default();
+    let reason = said.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{until}{reason}", said.action)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::cli::{ExitCode, testing::FakeServer};
+
+    #[tokio::test]
+    async fn differences_show_both_sides() {
+        let answer = json!({"version": 4, "compared": 120, "different": 1, "failed": 0, "missed": 2, "differences": [
+            {"queue": "mail", "job": "01j", "at": "2026-01-01T00:00:00Z", "live": {"action": "run"}, "shadow": {"action": "hold", "reason": "east is full"}}]});
+        let server = FakeServer::answering(move |_| (200, answer.clone())).await;
+        let (code, out) = server.run(&["plugin", "differences", "share"]).await;
+        assert_eq!((code, server.seen()[0].line().as_str()), (ExitCode::Ok, "GET /v1/plugins/share/differences"));
+        for part in ["version 4 in the shadow: 120 decisions compared, 1 different", "mail", "run", "hold (east is full)"] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_shadow_it_says_how_to_get_one() {
+        let server = FakeServer::answering(|_| (200, json!({"version": null, "differences": []}))).await;
+        let (_, out) = server.run(&["plugin", "differences", "share"]).await;
+        assert!(out.starts_with("nothing runs in the shadow of share"), "{out}");
+    }
+}

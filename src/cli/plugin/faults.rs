@@ -1,0 +1,105 @@
+//! `tidegate plugin faults`: calls that gave no answer, saved as cases so that their author can make them again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use super::{
+    Named, case,
+    wire::{Fault, Faults},
+};
+use crate::{
+    cli::{Context, ExitCode, show},
+    time::Timestamp,
+};
+
+/// The options of `tidegate plugin faults`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "The server keeps a plugin's latest 8 faults in memory.\n\nExample:\n  \
+    tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults")]
+pub struct Args {
+    #[command(flatten)]
+    name: Named,
+    /// Write each recorded call to this folder, as a case for `tidegate plugin test`.
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+/// Lists the faults, and saves their calls.
+///
+/// # Errors
+///
+/// The server is away or does not know the plugin; the folder cannot be written to.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let name = &args.name.name;
+    let answer = ctx.client()?.get(&["plugins", name, "faults"]).send().await?;
+    let Faults { faults } = answer.read()?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        let now = ctx.now();
+        let rows = faults.iter().map(|fault| {
+            let role = fault.role.clone();
+            [show::when_known(fault.at, now), fault.version.to_string(), role, fault.kind.clone(), fault.message.clone()]
+        });
+        ctx.print(show::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
+    }
+    if let Some(dir) = &args.save {
+        let saved = save(dir, name, &faults).await?;
+        ctx.note(format_args!("{} calls saved; make them again with `tidegate plugin test {name}.wasm {}`", saved, dir.display()));
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Writes a case for each fault that has its call; how many there were.
+async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize> {
+    tokio::fs::create_dir_all(dir).await.with_context(|| format!("{} cannot be made", dir.display()))?;
+    let mut saved = 0;
+    for fault in faults {
+        if fault.call.is_null() {
+            continue;
+        }
+        let Fault { at, version, kind, message, .. } = fault;
+        let at = at.unwrap_or_default();
+        let told = format!("{at}, version {version} of {name}: {kind}: {message}");
+        let case = case::recorded(&told, &fault.call).map_err(anyhow::Error::msg)?;
+        let file = dir.join(file_name(at, *version, kind));
+        tokio::fs::write(&file, format!("{case:#}\n")).await.with_context(|| format!("{} cannot be written", file.display()))?;
+        saved += 1;
+    }
+    Ok(saved)
+}
+
+/// The same fault saved again goes to the same file.
+fn file_name(at: Timestamp, version: u32, kind: &str) -> String {
+    let at: String = at.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("{at}-v{version}-{kind}.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::{plugin::case::Case, testing::FakeServer};
+
+    /// A call of the shape that servers record.
+    fn a_call() -> Value {
+        json!({"throttle": {"context": {"queue": "mail", "now": "2026-01-01T00:00:00Z", "seed": 7, "config": {"limit": 1}},
+            "round": {"concurrency": null, "room": 5, "ended": []}, "running": [], "candidates": [{"id": "a", "job-type": "t"}], "state": {}, "data": {}}})
+    }
+
+    #[tokio::test]
+    async fn faults_are_listed_and_saved_as_cases() {
+        let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
+        let server = FakeServer::answering(move |_| (200, json!({"faults": [fault("crashed", a_call()), fault("declined", Value::Null)]}))).await;
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("new");
+        let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
+        assert_eq!(code, ExitCode::Ok);
+        assert!(out.contains("crashed") && out.contains("declined"), "{out}");
+        let files: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(files, ["20260101T000000125Z-v3-crashed.json"]);
+        let case = Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);
+        assert!(case.name.contains("version 3 of share: crashed: why") && case.call().is_ok(), "{}", case.name);
+    }
+}

@@ -1,0 +1,111 @@
+//! `tidegate plugin list` and `get`: what there is, who uses it, and how it does.
+
+use super::{
+    Named,
+    wire::{Health, Plugin},
+};
+use crate::{
+    cli::{
+        Context, ExitCode, pages,
+        show::{self, Look},
+    },
+    time::Timestamp,
+};
+
+/// Lists the plugins.
+///
+/// # Errors
+///
+/// The server is away or refuses.
+pub async fn list(ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let page = pages::collect(|client| client.get(&["plugins"]), &client, usize::MAX).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+    } else {
+        ctx.print(render(ctx.look, &page.read(&client)?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Shows one plugin.
+///
+/// # Errors
+///
+/// The server is away or does not know it.
+pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = ctx.client()?.get(&["plugins", &named.name]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(ExitCode::Ok);
+    }
+    let plugin: Plugin = answer.read()?;
+    ctx.print(render(ctx.look, std::slice::from_ref(&plugin), ctx.now()))?;
+    for (role, description) in [("throttler", &plugin.throttler), ("retry strategy", &plugin.retry)] {
+        if let Some(description) = description {
+            ctx.print(format_args!("\n{role}: {}", description.about))?;
+        }
+    }
+    if let Some(usage) = &plugin.health.last_usage {
+        ctx.print(format_args!("latest call: {usage}"))?;
+    }
+    if let Some(fault) = &plugin.health.last_fault {
+        let when = show::when_known(fault.at, ctx.now());
+        ctx.print(format_args!("latest fault, {when}, version {}: {}: {}", fault.version, fault.kind, fault.message))?;
+        ctx.print(format_args!("  see them with `tidegate plugin faults {}`", plugin.name))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(look: Look, plugins: &[Plugin], now: Timestamp) -> String {
+    let rows = plugins.iter().map(|plugin| {
+        let Health { calls, faults, last_fault, .. } = &plugin.health;
+        [
+            plugin.name.clone(),
+            plugin.roles.join(", "),
+            plugin.live.to_string(),
+            plugin.shadow.map_or_else(show::dash, |number| number.to_string()),
+            calls.to_string(),
+            faults.to_string(),
+            last_fault.as_ref().map_or_else(show::dash, |fault| format!("{} {}", fault.kind, show::when_known(fault.at, now))),
+            plugin.used_by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        ]
+    });
+    show::table(look, ["name", "roles", "live", "shadow", "calls", "faults", "last fault", "used by"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::cli::{ExitCode, testing::FakeServer};
+
+    fn plugin() -> Value {
+        json!({"name": "share", "roles": ["throttler"], "live": 3, "shadow": 4, "version": 9,
+            "throttler": {"about": "Shares a limit by region.", "state_version": 0},
+            "used_by": [{"kind": "queue", "name": "mail"}, {"kind": "job_type", "name": "hook"}],
+            "health": {"calls": 12000, "faults": 2,
+                "last_fault": {"at": "2001-09-09T01:44:40Z", "version": 3, "kind": "too_long", "message": "it used up its fuel"},
+                "last_usage": {"fuel": 12345, "memory_bytes": 1_114_112, "took_seconds": 0.000_21, "host_calls": 3}}})
+    }
+
+    #[tokio::test]
+    async fn plugins_are_listed_with_their_users_and_faults() {
+        let server = FakeServer::answering(|_| (200, json!({"plugins": [plugin()]}))).await;
+        let (code, out) = server.run(&["plugin", "list"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        for part in ["share", "throttler", "12000", "too_long", "queue mail, job type hook"] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_plugin_is_shown_with_what_it_says_and_what_went_wrong() {
+        let server = FakeServer::answering(|_| (200, plugin())).await;
+        let (_, out) = server.run(&["plugin", "get", "share"]).await;
+        assert_eq!(server.seen()[0].line(), "GET /v1/plugins/share");
+        for part in ["throttler: Shares a limit by region.", "12345 fuel", "version 3: too_long: it used up its fuel", "plugin faults share"] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+    }
+}

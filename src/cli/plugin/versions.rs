@@ -1,0 +1,194 @@
+//! `tidegate plugin versions`, `rollback`, `shadow` and `delete`: which version decides, and which one is only asked.
+
+use std::str::FromStr;
+
+use serde_json::json;
+
+use super::{
+    Named,
+    wire::{Plugin, Version},
+};
+use crate::{
+    cli::{
+        Context, ExitCode, pages,
+        show::{self, Look},
+    },
+    time::Timestamp,
+};
+
+/// The options of `tidegate plugin rollback`.
+#[derive(Debug, clap::Args)]
+pub struct RollbackArgs {
+    #[command(flatten)]
+    name: Named,
+    /// The version that shall decide; without it, the one before the live one.
+    #[arg(long, value_name = "VERSION")]
+    to: Option<u32>,
+}
+
+/// The options of `tidegate plugin shadow`.
+#[derive(Debug, clap::Args)]
+pub struct ShadowArgs {
+    #[command(flatten)]
+    name: Named,
+    /// The version that shall be asked beside the live one, or `off`.
+    #[arg(value_name = "VERSION|off")]
+    version: Shadow,
+}
+
+/// What is in the shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shadow {
+    /// Nothing.
+    Off,
+    /// That version.
+    Version(u32),
+}
+
+impl FromStr for Shadow {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self::Off),
+            number => number.parse().map(Self::Version).map_err(|_| "a version's number, or `off`, is expected"),
+        }
+    }
+}
+
+/// Lists a plugin's versions.
+///
+/// # Errors
+///
+/// The server is away or does not know the plugin.
+pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let page = pages::collect(|client| client.get(&["plugins", &named.name, "versions"]), &client, usize::MAX).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+    } else {
+        ctx.print(render(ctx.look, &page.read(&client)?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(look: Look, versions: &[Version], now: Timestamp) -> String {
+    let rows = versions.iter().map(|version| {
+        let place = match (version.live, version.shadow) {
+            (true, _) => "live".to_owned(),
+            (_, true) => "shadow".to_owned(),
+            _ => show::dash(),
+        };
+        [
+            version.number.to_string(),
+            place,
+            show::when_known(version.pushed_at, now),
+            version.roles.join(", "),
+            version.bytes.to_string(),
+            version.sha256.chars().take(12).collect(),
+        ]
+    });
+    show::table(look, ["version", "is", "pushed", "roles", "bytes", "sha256"], rows)
+}
+
+/// Lets an earlier version decide.
+///
+/// # Errors
+///
+/// The server is away, does not know the version, or whoever uses the plugin cannot go on with it.
+pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let body = args.to.map_or_else(|| json!({}), |version| json!({"version": version}));
+    let answer = client.post(&["plugins", &args.name.name, "rollback"]).json(&body).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        let plugin: Plugin = answer.read()?;
+        ctx.print(format_args!("version {} of {} decides from the next round on", plugin.live, plugin.name))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Puts a version into the shadow, or takes it out.
+///
+/// # Errors
+///
+/// The server is away or does not know the version.
+pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    let path = ["plugins", args.name.name.as_str(), "shadow"];
+    let request = match args.version {
+        Shadow::Off => client.delete(&path),
+        Shadow::Version(number) => client.put(&path).json(&json!({ "version": number })),
+    };
+    let answer = request.send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        let plugin: Plugin = answer.read()?;
+        let shadow = plugin.shadow.map_or_else(|| "nothing".to_owned(), |number| format!("version {number}"));
+        ctx.print(format_args!("{shadow} runs in the shadow of version {} of {}", plugin.live, plugin.name))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Deletes a plugin.
+///
+/// # Errors
+///
+/// The server is away, does not know the plugin, or something uses it.
+pub async fn delete(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = ctx.client()?.delete(&["plugins", &named.name]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(format_args!("{} is deleted", named.name))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::cli::{ExitCode, testing::FakeServer};
+
+    #[tokio::test]
+    async fn versions_say_which_one_decides() {
+        let versions = json!([
+            {"number": 1, "live": false, "shadow": false, "bytes": 70_000, "sha256": "a".repeat(64), "roles": ["throttler"]},
+            {"number": 2, "live": true, "shadow": false, "bytes": 71_000, "sha256": "b".repeat(64), "roles": ["throttler"]},
+            {"number": 3, "live": false, "shadow": true, "bytes": 72_000, "sha256": "c".repeat(64), "roles": ["throttler", "retry"]},
+        ]);
+        let server = FakeServer::answering(move |_| (200, json!({ "versions": versions }))).await;
+        let (code, out) = server.run(&["plugin", "versions", "share"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        let places: Vec<&str> = out.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+        assert_eq!(places, ["-", "live", "shadow"], "{out}");
+    }
+
+    #[tokio::test]
+    async fn a_version_is_changed_by_its_route() {
+        let server = FakeServer::answering(|_| (200, json!({"name": "share", "live": 2, "shadow": null}))).await;
+        for (args, line, body) in [
+            (&["rollback", "share"][..], "POST /v1/plugins/share/rollback", json!({})),
+            (&["rollback", "share", "--to", "2"], "POST /v1/plugins/share/rollback", json!({"version": 2})),
+            (&["shadow", "share", "3"], "PUT /v1/plugins/share/shadow", json!({"version": 3})),
+            (&["shadow", "share", "off"], "DELETE /v1/plugins/share/shadow", json!(null)),
+            (&["delete", "share"], "DELETE /v1/plugins/share", json!(null)),
+        ] {
+            assert_eq!(server.run(&[&["plugin"], args].concat()).await.0, ExitCode::Ok);
+            let seen = server.seen();
+            let last = seen.last().unwrap();
+            assert_eq!((last.line().as_str(), &last.body), (line, &body));
+        }
+    }
+
+    #[test]
+    fn a_shadow_is_a_number_or_off() {
+        use super::Shadow;
+        assert_eq!("off".parse(), Ok(Shadow::Off));
+        assert_eq!("7".parse(), Ok(Shadow::Version(7)));
+        assert!("none".parse::<Shadow>().is_err() && "-1".parse::<Shadow>().is_err());
+    }
+}

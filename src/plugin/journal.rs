@@ -1,0 +1,213 @@
+//! What operators and authors see of plugins: their logs, their faults with the calls that led to them, what they use.
+//!
+//! It is kept in memory and bounded for each plugin, the oldest going first: a fault that nobody looks at costs no
+//! write. Counters that last are metrics.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    time::Duration,
+};
+
+use metrics::{counter, histogram};
+use parking_lot::Mutex;
+use serde::{Serialize, Serializer};
+
+use super::{contract::throttler::tidegate::plugin::log, record::Call};
+use crate::{
+    job::PluginName,
+    port::policy::{Fault, Plugin},
+    queue::plugin::Role,
+    time::Timestamp,
+};
+
+/// Lines of a plugin's log that are kept.
+const LINES: usize = 500;
+/// Bytes of a plugin's log that are kept.
+const LINE_BYTES: usize = 256 << 10;
+/// Faults of a plugin that are kept, each with its call.
+const FAULTS: usize = 8;
+
+/// How much a line of a plugin's log matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// For whoever looks for a fault.
+    Debug,
+    /// For whoever wants to know.
+    Info,
+    /// For whoever should look.
+    Warn,
+    /// For whoever must look; the last one before a trap is taken for its reason.
+    Error,
+}
+
+impl Level {
+    /// The level's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl From<log::Level> for Level {
+    fn from(level: log::Level) -> Self {
+        match level {
+            log::Level::Debug => Self::Debug,
+            log::Level::Info => Self::Info,
+            log::Level::Warn => Self::Warn,
+            log::Level::Error => Self::Error,
+        }
+    }
+}
+
+/// A line that a plugin logged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LogLine {
+    /// Counted up from 1 for each plugin.
+    pub number: u64,
+    /// When the call was that logged it.
+    pub at: Timestamp,
+    /// The number of the plugin's version.
+    pub version: u32,
+    /// The role in which it was called.
+    pub role: Role,
+    /// How much it matters.
+    pub level: Level,
+    /// What it says.
+    pub text: String,
+}
+
+/// A call that gave no answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failed {
+    /// When.
+    pub at: Timestamp,
+    /// The number of the plugin's version.
+    pub version: u32,
+    /// The role in which it was called.
+    pub role: Role,
+    /// What went wrong.
+    #[serde(serialize_with = "fault")]
+    pub fault: Fault,
+    /// The call, for whoever wants to make it again; none for the check of a configuration.
+    #[serde(skip)]
+    pub call: Option<Call>,
+}
+
+fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeMap as _;
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("kind", fault.kind.as_str())?;
+    map.serialize_entry("message", &fault.message)?;
+    map.end()
+}
+
+/// What one call used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Fuel; unknown when it ran out of time.
+    pub fuel: Option<u64>,
+    /// Time, the making of its instance included.
+    #[serde(rename = "took_seconds", serialize_with = "seconds")]
+    pub took: Duration,
+    /// Bytes of memory at its end.
+    pub memory_bytes: u64,
+    /// Calls of what it imports.
+    pub host_calls: u32,
+}
+
+fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}
+
+/// What is known of a plugin's calls in this process.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Seen {
+    /// How often it was called.
+    pub calls: u64,
+    /// How many calls gave no answer, by the kind of fault.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What its latest call used.
+    pub last: Option<Usage>,
+    /// How many lines it has logged.
+    pub logged: u64,
+    /// The latest lines of its log, oldest first.
+    pub log: VecDeque<LogLine>,
+    /// Its latest faults, oldest first.
+    pub failed: VecDeque<Failed>,
+}
+
+/// One call, as the host saw it.
+pub(super) struct Called<'a> {
+    pub plugin: &'a Plugin,
+    pub role: Role,
+    pub at: Timestamp,
+    pub usage: Usage,
+    pub log: Vec<(log::Level, String)>,
+    pub log_dropped: u32,
+    pub fault: Option<&'a Fault>,
+    pub call: Option<Call>,
+}
+
+/// What was seen of each plugin that was called.
+#[derive(Debug, Default)]
+pub(super) struct Journal(Mutex<HashMap<PluginName, Seen>>);
+
+impl Journal {
+    pub(super) fn seen(&self, plugin: &PluginName) -> Seen {
+        self.0.lock().get(plugin).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn forget(&self, plugin: &PluginName) {
+        self.0.lock().remove(plugin);
+    }
+
+    pub(super) fn add(&self, called: Called<'_>) {
+        let Called { plugin, role, at, usage, log, log_dropped, fault, call } = called;
+        measure(&plugin.name, role, usage, fault);
+        let version = plugin.version.number;
+        let mut journal = self.0.lock();
+        let seen = journal.entry(plugin.name.clone()).or_default();
+        seen.calls += 1;
+        seen.last = Some(usage);
+        let mut line = |level, text| {
+            seen.logged += 1;
+            seen.log.push_back(LogLine { number: seen.logged, at, version, role, level, text });
+        };
+        log.into_iter().for_each(|(level, text)| line(level.into(), text));
+        if log_dropped > 0 {
+            line(Level::Warn, format!("{log_dropped} more lines of this call were not kept"));
+        }
+        let mut bytes: usize = seen.log.iter().map(|line| line.text.len()).sum();
+        while seen.log.len() > LINES || bytes > LINE_BYTES {
+            bytes -= seen.log.pop_front().map_or(bytes, |line| line.text.len());
+        }
+        if let Some(fault) = fault {
+            *seen.faults.entry(fault.kind.as_str()).or_default() += 1;
+            if seen.failed.len() == FAULTS {
+                seen.failed.pop_front();
+            }
+            seen.failed.push_back(Failed { at, version, role, fault: fault.clone(), call });
+        }
+    }
+}
+
+fn measure(plugin: &PluginName, role: Role, usage: Usage, fault: Option<&Fault>) {
+    let plugin = || plugin.as_str().to_owned();
+    let role = match role {
+        Role::Throttler => "throttler",
+        Role::Retry => "retry",
+    };
+    counter!("tidegate_plugin_calls_total", "plugin" => plugin(), "role" => role).increment(1);
+    histogram!("tidegate_plugin_seconds", "plugin" => plugin(), "role" => role).record(usage.took.as_secs_f64());
+    if let Some(fuel) = usage.fuel {
+        counter!("tidegate_plugin_fuel_total", "plugin" => plugin(), "role" => role).increment(fuel);
+    }
+    if let Some(fault) = fault {
+        counter!("tidegate_plugin_faults_total", "plugin" => plugin(), "kind" => fault.kind.as_str()).increment(1);
+    }
+}

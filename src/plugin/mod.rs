@@ -1,0 +1,39 @@
+//! Plugins: components of WebAssembly that users write, run within bounds by wasmtime, as a [`Policy`](crate::port::Policy).
+//!
+//! ```text
+//!   component ──compile (the trusted side, in a process of its own)──▶ code, under the hash of its bytes
+//!   code ──shelf (fetched once, hash compared)──▶ loaded ──a new store for each call──▶ answer, or a fault
+//! ```
+//!
+//! The one thing to know: a plugin is never believed. Its time, fuel, memory, stack, calls and output are bounded while
+//! it runs ([`bounds`]), its answer is held against the contract before anybody acts on it, and what is wrong is a
+//! [`Fault`](crate::port::policy::Fault) with a sentence for its author. Its compiled code *is* believed, so it is
+//! loaded only if its hash is the one that the compiling side wrote into the plugin's record.
+//!
+//! Read in this order: `machine` (the engine), `guest` (what a plugin reaches), `host` (a call), `lower` and `answer`
+//! (its two ends), `fault`, `shelf` (code), [`journal`] and [`record`] (what people see), [`compile`] and
+//! [`compile_process`] (from a component to code).
+
+mod answer;
+pub mod bounds;
+#[cfg(feature = "compiler")]
+pub mod compile;
+#[cfg(feature = "server")]
+pub mod compile_process;
+mod contract;
+mod fault;
+mod guest;
+mod host;
+#[cfg(feature = "compiler")]
+mod inspect;
+pub mod journal;
+mod lower;
+mod machine;
+pub mod record;
+mod shelf;
+
+pub use host::{PluginHost, Run};
+#[cfg(feature = "compiler")]
+pub use inspect::COMPONENT_BYTES;
+pub use machine::{ENGINE, TARGET};
+pub use shelf::{code_object, component_object};
