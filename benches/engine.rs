@@ -33,6 +33,7 @@ async fn engine() -> Engine {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(FakeClock::new(at(1_700_000_000_000))),
         entropy: Arc::new(SeededEntropy::new(7)),
+        policy: Arc::new(tidegate::port::policy::NoPolicy),
     };
     let engine = Engine::new(ports, Rules::default());
     let limited = QueueConfig { concurrency: Some(10), ..QueueConfig::default() };

@@ -8,13 +8,17 @@ use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
         KnownFormat, RefOr, Schema, SchemaFormat,
-        schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
+        schema::{AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
     },
 };
 
 use super::jobs::view::JobView;
 use crate::{
-    job::{Attributes, JobId, PluginName, QueueName, TypeName, spec},
+    job::{
+        Attributes, JobId, PluginName, QueueName, TypeName,
+        retry::{BUILT_IN, Backoff, Retry},
+        spec,
+    },
     queue::{config::Secrets, window::Window},
     time::{Seconds, Timestamp},
 };
@@ -95,6 +99,20 @@ schema!(
         .item(ObjectBuilder::new().schema_type(Type::Object).property("seconds", Seconds::schema()).required("seconds"))
         .description(Some("How long a result can be read: not at all, once, or for some time after the job's end."))
 );
+schema!(
+    Retry,
+    "Retry",
+    AnyOfBuilder::new()
+        .item(strategy(text().enum_values(Some([BUILT_IN])), Backoff::schema()))
+        .item(strategy(name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object)))
+        .description(Some("What follows a failed attempt: the built-in strategy, or a plugin."))
+);
+
+fn strategy(strategy: ObjectBuilder, config: impl Into<RefOr<Schema>>) -> ObjectBuilder {
+    let fields = ObjectBuilder::new().schema_type(Type::Object).property("strategy", strategy).property("config", config);
+    fields.required("strategy").additional_properties(Some(AdditionalProperties::FreeForm(false)))
+}
+
 schema!(
     Secrets,
     "Secrets",

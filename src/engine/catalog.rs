@@ -4,15 +4,16 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{Engine, Error, change};
 use crate::{
-    job::{QueueName, TypeName},
-    port::job_store::ItemKind,
+    job::{PluginName, QueueName, TypeName},
+    port::{job_store::ItemKind, policy::Plugin},
     queue::{
         Limits,
         config::{QueueItem, TypeItem},
+        plugin::{PluginItem, Role},
     },
 };
 
-/// Every queue and type at one moment.
+/// Every queue, type and plugin at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
@@ -21,6 +22,8 @@ pub struct Catalog {
     pub queues: HashMap<QueueName, QueueItem>,
     /// The types.
     pub types: HashMap<TypeName, Arc<TypeItem>>,
+    /// The plugins.
+    pub plugins: HashMap<PluginName, Arc<PluginItem>>,
     /// What decides each queue's admissions.
     limits: HashMap<QueueName, Arc<Limits>>,
 }
@@ -36,7 +39,20 @@ impl Catalog {
         self.types.iter().filter(move |(_, item)| item.config.queue == *queue)
     }
 
-    fn of(version: u64, queues: HashMap<QueueName, QueueItem>, mut types: HashMap<TypeName, Arc<TypeItem>>) -> Self {
+    /// The live version of a plugin, if there is one and it has this role.
+    pub fn plugin(&self, name: &PluginName, role: Role) -> Option<Plugin> {
+        let item = self.plugins.get(name)?;
+        let version = item.numbered(item.live).filter(|version| version.description(role).is_some())?;
+        Some(Plugin { name: name.clone(), version: Arc::clone(version) })
+    }
+
+    fn of(
+        version: u64,
+        queues: HashMap<QueueName, QueueItem>,
+        mut types: HashMap<TypeName, Arc<TypeItem>>,
+        plugins: HashMap<PluginName, Arc<PluginItem>>,
+    ) -> Self {
+        let mut catalog = Self { version, plugins, ..Self::default() };
         let callback = TypeItem { config: change::callback_type(), version: 0 };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
         let missing = QueueItem::default();
@@ -49,11 +65,15 @@ impl Catalog {
                     .filter(|(_, item)| item.config.queue == *name)
                     .filter_map(|(name, item)| Some((name.clone(), item.config.concurrency?)))
                     .collect();
-                let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types };
+                let throttler = item.config.throttler.as_ref();
+                let throttler = throttler.and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
+                let throttler = throttler.map(|plugin| plugin.version);
+                let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types, throttler };
                 (name.clone(), Arc::new(limits))
             })
             .collect();
-        Self { version, queues, types, limits }
+        (catalog.queues, catalog.types, catalog.limits) = (queues, types, limits);
+        catalog
     }
 }
 
@@ -85,7 +105,14 @@ impl Engine {
             job_type.version = item.version;
             types.insert(name, Arc::new(job_type));
         }
-        let catalog = Arc::new(Catalog::of(version, queues, types));
+        let mut plugins = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Plugin).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad plugin name {:?}", item.name)))?;
+            let mut plugin: PluginItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            plugin.version = item.version;
+            plugins.insert(name, Arc::new(plugin));
+        }
+        let catalog = Arc::new(Catalog::of(version, queues, types, plugins));
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }

@@ -20,6 +20,7 @@ use crate::{
         QueueConfig, TypeConfig, check,
         config::{QueueItem, TypeItem},
         head::Head,
+        plugin::Role,
     },
 };
 
@@ -34,7 +35,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 400 for a bad value; 403 for a name of the server's own; 412 if `if_match` is not its version.
+    /// 400 for a bad value, of the throttler's configuration too; 403 for a name of the server's own; 412 if `if_match` is
+    /// not its version; 503 if the throttler cannot be asked here.
     pub async fn put_queue(&self, name: &QueueName, config: QueueConfig, if_match: Option<u64>) -> Result<(QueueItem, bool), Error> {
         check::check_queue(&config).map_err(fault)?;
         refuse_reserved(name.as_str())?;
@@ -65,13 +67,24 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             let mut item = change(standing.cloned().unwrap_or_default());
+            let mut writes = self.check_throttler(&catalog, standing, &item).await?;
             item.version = self.next_version(name, was).await?;
-            if self.write_items(vec![queue_write(name, was, &item)?]).await? {
+            writes.push(queue_write(name, was, &item)?);
+            if self.write_items(writes).await? {
                 self.move_head(name, item.version).await?;
                 return Ok((item, standing.is_none()));
             }
         }
         Err(contended(name.as_str()))
+    }
+
+    /// Checks a throttler that is new to its queue: what must stand, so that the answer holds when it is written.
+    async fn check_throttler(&self, catalog: &Catalog, standing: Option<&QueueItem>, item: &QueueItem) -> Result<Vec<Write>, Error> {
+        let before = standing.and_then(|item| item.config.throttler.as_ref());
+        let Some(throttler) = item.config.throttler.as_ref().filter(|throttler| before != Some(throttler)) else { return Ok(Vec::new()) };
+        let (name, fields) = (&throttler.plugin, ["throttler.plugin", "throttler.config"]);
+        let version = self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?;
+        Ok(vec![Write::RequireItem { kind: ItemKind::Plugin, name: name.to_string(), version }])
     }
 
     /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
@@ -131,6 +144,9 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             self.queue(&config.queue).await?;
+            if standing.as_ref().is_none_or(|item| item.config.retry != config.retry) {
+                self.check_retry(&catalog, &config.retry).await?;
+            }
             if standing.as_ref().is_some_and(|item| item.config.queue != config.queue) {
                 self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
             }
@@ -276,7 +292,7 @@ fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Er
     Ok(Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was, version: item.version, bytes: Some(bytes(item)?) })
 }
 
-fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
+pub(super) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(item).map_err(|error| Error::Internal(format!("a configuration cannot be written: {error}")))
 }
 
@@ -284,6 +300,6 @@ fn refuse_reserved(name: &str) -> Result<(), Error> {
     if is_reserved(name) { Err(Error::Forbidden("names that start with tidegate. are the server's own".into())) } else { Ok(()) }
 }
 
-fn contended(name: &str) -> Error {
+pub(super) fn contended(name: &str) -> Error {
     Error::Conflict { code: "contended", message: format!("{name} keeps changing"), holder: None }
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     job::{
         Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName, extract::extract, life::Waiting, name::ROUTE_WORDS,
-        payload::MAX_DEPTH, spec::UniqueWhile,
+        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile,
     },
     port::{
         Committed, Txn, Write,
@@ -190,6 +190,9 @@ impl Engine {
         }
         if let Some(unique) = &new.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
+        }
+        if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
+            Box::pin(self.check_retry(catalog, retry)).await?;
         }
         let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     job::{
-        Job, JobId, State, TypeName,
+        Job, JobId, QueueName, State, TypeName,
         life::{self, Waiting},
+        retry::Retry,
     },
     port::job_store::DueQuery,
     queue::{Admission, Candidate, Limits, Rule, Usage, Verdict, config::SCAN_BOUND, order::Order},
@@ -37,14 +38,21 @@ impl Engine {
             reason,
             earliest_at,
         };
+        if waiting == Waiting::Verdict {
+            let since = job.life.history.last().map(|entry| entry.ended_at);
+            let name = if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.to_string()) } else { None };
+            return Ok(held("retry", name, since, "its retry strategy is being asked what follows".into(), None));
+        }
         if run_at > now {
             let (kind, reason) = match waiting {
                 Waiting::Due => ("due_time", "its due time has not come"),
                 Waiting::Window => ("window", "its windows are closed"),
-                Waiting::Retry => ("retry", "its next attempt is planned for later"),
+                Waiting::Retry | Waiting::Verdict => ("retry", "its next attempt is planned for later"),
+                Waiting::Throttler => ("throttler", job.life.moved.as_deref().unwrap_or("the throttler gave it a later time")),
             };
+            let by = if waiting == Waiting::Throttler { self.throttler_of(&job.spec.queue).await? } else { None };
             let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
-            return Ok(held(kind, None, Some(since), reason.into(), Some(run_at)));
+            return Ok(held(kind, by, Some(since), reason.into(), Some(run_at)));
         }
         let catalog = self.catalog().await?;
         let limits = catalog.limits(&job.spec.queue);
@@ -73,6 +81,7 @@ impl Engine {
                     Rule::TypeConcurrency(name) => ("type_concurrency", Some(name.to_string())),
                     Rule::Constraint(name, None) => ("constraint", Some(name.clone())),
                     Rule::Constraint(name, Some(value)) => ("constraint", Some(format!("{name} ({value})"))),
+                    Rule::Throttler(name) => ("throttler", Some(name.to_string())),
                 };
                 held(kind, name, since(&hold.rule), hold.reason, hold.earliest_at)
             }
@@ -84,10 +93,16 @@ impl Engine {
         })
     }
 
+    /// The name of the plugin that throttles `queue`.
+    async fn throttler_of(&self, queue: &QueueName) -> Result<Option<String>, Error> {
+        let limits = self.catalog().await?.limits(queue);
+        Ok(limits.queue.throttler.as_ref().map(|throttler| throttler.plugin.to_string()))
+    }
+
     /// The verdict on `job`, others being offered before it; `None` if more go before it than a tick looks at.
-    async fn decide(&self, job: &Job, limits: &Limits, view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
-        let (usage, buckets) = match view {
-            Some(mut view) => (view.usage(limits).clone(), view.head.buckets.clone()),
+    async fn decide(&self, job: &Job, limits: &Limits, mut view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
+        let (usage, buckets) = match &mut view {
+            Some(view) => (view.usage(limits).clone(), view.head.buckets.clone()),
             None => (Usage::default(), BTreeMap::new()),
         };
         let mut admission = Admission::new(limits, usage, buckets, now);
@@ -104,9 +119,27 @@ impl Engine {
             limit: SCAN_BOUND,
         };
         let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
-        for other in page.jobs {
-            let verdict = admission.offer(Candidate::of(&other.spec));
-            if other.id == job.id {
+        let throttler = limits.queue.throttler.as_ref().filter(|_| !job.spec.critical).and(view);
+        let mut before = Vec::new();
+        for other in page.jobs.into_iter().filter(|other| !other.life.awaits_verdict()) {
+            let candidate = Candidate::of(&other.spec);
+            let Some(view) = &throttler else {
+                let verdict = admission.offer(candidate);
+                if other.id == job.id {
+                    return Ok(Some(verdict));
+                }
+                continue;
+            };
+            // The throttler is asked about those that fit the limits one by one, as in a round.
+            let (verdict, last) = (admission.judge(candidate), other.id == job.id);
+            if verdict == Verdict::Run && view.granted(&other.id) != Some(other.life.version) {
+                before.push(other);
+            }
+            if last && verdict == Verdict::Run {
+                let held = self.ask_about(limits, view, &job.spec.queue, &before, now).await?;
+                return Ok(Some(held.map_or(Verdict::Run, Verdict::Hold)));
+            }
+            if last {
                 return Ok(Some(verdict));
             }
         }

@@ -16,10 +16,12 @@ mod explain;
 mod heartbeat;
 mod ids;
 mod jobs;
+pub mod plugins;
 mod report;
 pub mod request;
 mod sweep;
 pub mod tick;
+pub mod verdicts;
 mod view;
 
 use std::{
@@ -36,12 +38,12 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub(crate) use enqueue::fault;
 pub use error::Error;
 pub use sweep::Swept;
-pub use tick::{Ask, Claimed, Hand, Memory, Round, Ticked};
+pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
 pub use view::View;
 
 use crate::{
-    job::{Job, JobId, Revision},
-    port::{Clock, Entropy, WorkQueue, job_store::SharedStore},
+    job::{Job, JobId, Revision, retry::Retry},
+    port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
     queue::config::{Push, TargetConfig, TypeConfig},
 };
 
@@ -58,6 +60,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub entropy: Arc<dyn Entropy>,
+    /// Plugins; [`NoPolicy`](crate::port::policy::NoPolicy) where nothing runs them.
+    pub policy: Arc<dyn Policy>,
 }
 
 /// The rules of a server that no queue or type changes.
@@ -93,12 +97,22 @@ pub struct Engine {
     running: Mutex<HashMap<JobId, Job>>,
     /// Jobs handed on without a claim, with the revision that stands in the store.
     plain: Mutex<HashMap<JobId, Revision>>,
+    /// The plugin strategy that was found good last, and under which configuration.
+    good_retry: Mutex<Option<(u64, Retry)>>,
 }
 
 impl Engine {
     /// An engine over `ports`.
     pub fn new(ports: Ports, rules: Rules) -> Self {
-        Self { ports, rules, catalog: ArcSwap::default(), ids: Mutex::default(), running: Mutex::default(), plain: Mutex::default() }
+        Self {
+            ports,
+            rules,
+            catalog: ArcSwap::default(),
+            ids: Mutex::default(),
+            running: Mutex::default(),
+            plain: Mutex::default(),
+            good_retry: Mutex::default(),
+        }
     }
 
     /// What it was built from.

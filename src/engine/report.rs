@@ -1,5 +1,7 @@
 //! What a report makes of its job: a result is accepted at most once, and only for the running attempt.
 
+use std::time::Duration;
+
 use super::{
     Engine, Error,
     request::{Report, Verdict},
@@ -52,6 +54,7 @@ impl Engine {
                 let next = if *retryable && delivery == Delivery::AtLeastOnce {
                     match self.next(job) {
                         Next::Wait(wait) => Next::Wait(wait.max(*least_wait)),
+                        Next::Ask(_) => Next::Ask(*least_wait),
                         Next::GiveUp => Next::GiveUp,
                     }
                 } else {
@@ -66,8 +69,9 @@ impl Engine {
 
     /// What the retry strategy of `job` says after its latest attempt.
     pub(super) fn next(&self, job: &Job) -> Next {
-        match job.spec.retry {
+        match &job.spec.retry {
             Retry::Exponential(backoff) => Next::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction())),
+            Retry::Plugin(..) => Next::Ask(Duration::ZERO),
         }
     }
 

@@ -16,6 +16,8 @@ const SWEEP: u32 = 500;
 pub struct Swept {
     /// Jobs that were scheduled or running and changed, with the version they left.
     pub changed: Vec<(Job, Version)>,
+    /// Jobs that wait for their retry strategy to be asked.
+    pub pending: Vec<Job>,
     /// How many ended jobs were removed.
     pub removed: usize,
     /// When the next sweep is due; now if there is more.
@@ -52,6 +54,8 @@ impl Engine {
             };
             if after.is_some() || job.life.ended().is_some() {
                 changes.push((job, after));
+            } else if job.life.awaits_verdict() {
+                swept.pending.push(job);
             }
         }
         let txns: Vec<Txn> = changes
@@ -76,6 +80,9 @@ impl Engine {
                 }
                 Some(after) => {
                     self.remember(&after);
+                    if after.life.awaits_verdict() {
+                        swept.pending.push(after.clone());
+                    }
                     if job.life.ended().is_none() {
                         swept.changed.push((after, job.life.version));
                     }

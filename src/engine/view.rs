@@ -5,14 +5,16 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
 use crate::{
-    job::{JobId, Version},
+    job::{JobId, PluginName, Version},
+    port::policy::{Plugin, PolicyState},
     queue::{
         Grant, GrantBatch, Head, Limits, Usage,
-        head::{BatchId, BatchRef, Bits},
+        head::{BatchId, BatchRef, Bits, Kept, PolicyMemory},
     },
     time::Timestamp,
 };
@@ -21,18 +23,22 @@ use crate::{
 pub const AUDIT: Duration = Duration::from_mins(1);
 /// More batches than this are merged, the emptiest first, so that the head stays small.
 const MOST_BATCHES: usize = 24;
+/// A throttler's state of more bytes is a record of its own.
+const STATE_BYTES: usize = 512;
 
 /// A head, and the grants its batches hold.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The head as it was read or committed last.
     pub head: Head,
-    batches: HashMap<BatchId, GrantBatch>,
+    batches: HashMap<BatchId, Arc<GrantBatch>>,
     places: HashMap<JobId, (BatchId, usize)>,
     /// Batches whose jobs were not read since the head was: hints about them may have been lost.
     unread: HashSet<BatchId>,
     usage: Usage,
     usage_version: u64,
+    /// What the throttler remembers.
+    state: Arc<PolicyState>,
 }
 
 /// What a tick does to the grants: worked out on the side, applied when it is committed.
@@ -52,6 +58,16 @@ pub(super) struct Delta {
     pub checked: Vec<(BatchId, Timestamp, bool)>,
     /// Batches whose work went out.
     pub sent_batches: Vec<BatchId>,
+    /// What the throttler remembers, if that changed.
+    pub policy: Option<NewState>,
+}
+
+/// What a throttler remembers from now on.
+#[derive(Clone, Debug)]
+pub(super) struct NewState {
+    pub plugin: PluginName,
+    pub state_version: u32,
+    pub state: PolicyState,
 }
 
 /// What committing a [`Delta`] takes.
@@ -68,10 +84,49 @@ impl View {
     /// The view of a head and its batches. Every grant's job is read once, whoever wrote it.
     pub fn new(head: Head, batches: Vec<GrantBatch>) -> Self {
         let unread = head.batches.iter().map(|reference| reference.id).collect();
-        let batches = batches.into_iter().map(|batch| (batch.id, batch)).collect();
-        let mut view = Self { head, batches, places: HashMap::new(), unread, usage: Usage::default(), usage_version: u64::MAX };
+        let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
+        let (usage, state) = (Usage::default(), Arc::default());
+        let mut view = Self { head, batches, places: HashMap::new(), unread, usage, usage_version: u64::MAX, state };
         view.index();
+        view.state = view.read_state();
         view
+    }
+
+    fn read_state(&self) -> Arc<PolicyState> {
+        let kept = self.head.policy.as_ref().map(|policy| &policy.state);
+        Arc::new(match kept {
+            Some(Kept::Here(state)) => state.clone(),
+            Some(Kept::Beside(id)) => self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default(),
+            None => PolicyState::new(),
+        })
+    }
+
+    /// What `plugin` remembers: nothing, if what is kept is another plugin's or of another shape.
+    pub fn state(&self, plugin: &Plugin) -> Arc<PolicyState> {
+        let shape = plugin.version.throttler.as_ref().map(|says| says.state_version);
+        let fits = |policy: &PolicyMemory| policy.plugin == plugin.name && Some(policy.state_version) == shape;
+        if self.head.policy.as_ref().is_some_and(fits) { Arc::clone(&self.state) } else { Arc::default() }
+    }
+
+    /// The end of what is kept for a throttler that the queue has no more.
+    pub(super) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
+        let PolicyMemory { plugin, state_version, .. } = self.head.policy.as_ref()?;
+        let gone = limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
+        gone.then(|| NewState { plugin: plugin.clone(), state_version: *state_version, state: PolicyState::new() })
+    }
+
+    /// The batches, each with those of its grants that are released, or are in `released`.
+    pub(super) fn running(&self, released: &[(JobId, Version)]) -> Vec<(Arc<GrantBatch>, Bits)> {
+        let named = self.head.batches.iter().filter_map(|named| Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone())));
+        let mut running: Vec<(Arc<GrantBatch>, Bits)> = named.collect();
+        for (job, _) in released.iter().filter(|(job, version)| self.granted(job) == Some(*version)) {
+            if let Some((batch, index)) = self.places.get(job)
+                && let Some((_, bits)) = running.iter_mut().find(|(of, _)| of.id == *batch)
+            {
+                bits.set(*index);
+            }
+        }
+        running
     }
 
     fn index(&mut self) {
@@ -100,7 +155,8 @@ impl View {
         self.grant(job).map(|grant| grant.version)
     }
 
-    fn grant(&self, job: &JobId) -> Option<&Grant> {
+    /// The grant of `job`, if it has one.
+    pub(super) fn grant(&self, job: &JobId) -> Option<&Grant> {
         let (batch, index) = self.places.get(job)?;
         self.batches.get(batch)?.grants.get(*index)
     }
@@ -166,6 +222,9 @@ impl View {
             add.push(append(&mut head, 0, grants, delta.check_at, delta.sent, sends));
         }
         self.merge(&mut head, &mut add, &mut remove);
+        if let Some(new) = &delta.policy {
+            keep_state(&mut head, new, &mut add, &mut remove);
+        }
         Prepared { head, add, remove }
     }
 
@@ -230,9 +289,12 @@ impl View {
             for (index, grant) in batch.grants.iter().enumerate() {
                 self.places.insert(grant.job.clone(), (batch.id, index));
             }
-            self.batches.insert(batch.id, batch);
+            self.batches.insert(batch.id, Arc::new(batch));
         }
         self.head = prepared.head;
+        if delta.policy.is_some() {
+            self.state = self.read_state();
+        }
     }
 }
 
@@ -242,5 +304,26 @@ impl View {
 fn append(head: &mut Head, nth: u64, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) -> GrantBatch {
     let id = BatchId((head.nonce >> 1) ^ nth);
     head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
-    GrantBatch { id, for_head: head.version, grants }
+    GrantBatch { id, for_head: head.version, grants, state: None }
+}
+
+/// Puts a throttler's new state into `head`, or into a record that `head` names.
+fn keep_state(head: &mut Head, new: &NewState, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+    if let Some(PolicyMemory { state: Kept::Beside(old), .. }) = head.policy.take() {
+        remove.push(old);
+    }
+    let NewState { plugin, state_version, state } = new.clone();
+    if state.is_empty() {
+        return;
+    }
+    let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let state = if bytes <= STATE_BYTES {
+        Kept::Here(state)
+    } else {
+        // The third number that a commit may draw from its nonce; see `append`.
+        let id = BatchId((head.nonce >> 1) ^ 2);
+        add.push(GrantBatch { id, for_head: head.version, grants: Vec::new(), state: Some(state) });
+        Kept::Beside(id)
+    };
+    head.policy = Some(PolicyMemory { plugin, state_version, state });
 }

@@ -8,6 +8,7 @@
 //!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
 //!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
 //!                 └───── attempts left: Fail, LeaseOver ◀───────────┘
+//!                        (a plugin's strategy: Scheduled for its Verdict, and then for the next attempt, or failed)
 //! ```
 //!
 //! [`Life::apply`] is the only code that moves a job. It does no I/O and reads no clock, so every
@@ -50,6 +51,10 @@ pub enum Waiting {
     Window,
     /// For its next attempt.
     Retry,
+    /// For the time that its queue's throttler gave it.
+    Throttler,
+    /// For its retry strategy to say what follows its latest attempt: no candidate until then.
+    Verdict,
 }
 
 /// An attempt under way.
@@ -142,6 +147,20 @@ pub enum Reason {
     Deadline,
 }
 
+impl Reason {
+    /// The word, as it is serialised.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::NotDelivered => "not_delivered",
+            Self::Unknown => "unknown",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -204,6 +223,9 @@ pub struct Life {
     pub error: Option<Failure>,
     /// What happened so far.
     pub history: Vec<Entry>,
+    /// What its throttler said when it gave it another time, while it waits for that.
+    #[serde(default)]
+    pub moved: Option<String>,
 }
 
 /// Where a result is: the same shapes as [`Body`], serialisable.
@@ -243,8 +265,19 @@ impl ResultBody {
 pub enum Next {
     /// Another attempt after this long at least.
     Wait(Duration),
+    /// A plugin says: the job waits for its verdict. Another attempt comes after this long at least.
+    Ask(Duration),
     /// Nothing: it must not be tried again.
     GiveUp,
+}
+
+/// What a retry strategy that was asked says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Another attempt, due then; its windows apply.
+    Retry(Timestamp),
+    /// The end, with a message for people.
+    GiveUp(Option<String>),
 }
 
 /// What may happen to a job.
@@ -310,6 +343,15 @@ pub enum Event {
         run_at: Timestamp,
         /// What for.
         waiting: Waiting,
+        /// Why, for people.
+        reason: Option<String>,
+    },
+    /// Its retry strategy said what follows its latest attempt.
+    Verdict {
+        /// The version it was asked about.
+        version: Version,
+        /// What it said.
+        plan: Plan,
     },
     /// Somebody changed it: what it is (the spec that is given is the new one), or its due time, or both. It is moved
     /// into its windows.
@@ -372,6 +414,7 @@ impl Life {
             result: None,
             error: None,
             history: Vec::new(),
+            moved: None,
         }
     }
 
@@ -389,12 +432,14 @@ impl Life {
         let mut life = self.clone();
         life.revision.0 += 1;
         match (&self.state, event) {
-            (S::Scheduled { run_at, .. }, E::Claim { version, token, worker, lease, granted, decided_at })
+            (S::Scheduled { run_at, waiting }, E::Claim { version, token, worker, lease, granted, decided_at })
                 if version == self.version
+                    && *waiting != Waiting::Verdict
                     && *run_at <= now.max(decided_at)
                     && spec.expires_at.into_iter().chain(spec.deadline_at).all(|end| now < end) =>
             {
                 life.attempt += 1;
+                life.moved = None;
                 life.started_at = Some(now);
                 let timeout_at = now + spec.timeout.duration();
                 let lease_until = (now + lease).min(timeout_at);
@@ -461,15 +506,38 @@ impl Life {
             (S::Scheduled { run_at, waiting }, E::Revoke { version }) if version == self.version => {
                 life.state = S::Scheduled { run_at: *run_at, waiting: *waiting };
             }
-            (S::Scheduled { .. }, E::Move { version, run_at, waiting }) if version == self.version => {
+            (S::Scheduled { waiting: was, .. }, E::Move { version, run_at, waiting, reason })
+                if version == self.version && *was != Waiting::Verdict =>
+            {
                 life.state = S::Scheduled { run_at, waiting };
+                life.moved = reason;
+            }
+            (S::Scheduled { run_at, waiting: Waiting::Verdict }, E::Verdict { version, plan }) if version == self.version => {
+                match plan {
+                    Plan::Retry(at) => {
+                        // What the target asked for stands, whatever the strategy says.
+                        let run_at = window::next_opening(&spec.windows, at.max(*run_at).max(now));
+                        life.state = S::Scheduled { run_at, waiting: Waiting::Retry };
+                        if let Some(entry) = life.history.last_mut() {
+                            entry.retry_at = Some(run_at);
+                        }
+                    }
+                    Plan::GiveUp(message) => {
+                        if let (Some(error), Some(_)) = (&mut life.error, &message) {
+                            error.message = message;
+                        }
+                        life.end(now, Outcome::Failed);
+                    }
+                }
             }
             (S::Scheduled { run_at: was, waiting }, E::Patch { run_at: wanted }) => {
                 // A new due time in the past means now; the old one keeps its place in the order.
                 let run_at = wanted.map_or(*was, |at| at.max(now));
                 let due = run_at.max(now);
                 let opening = window::next_opening(&spec.windows, due);
-                life.state = if opening > due {
+                life.state = if *waiting == Waiting::Verdict && wanted.is_none() {
+                    S::Scheduled { run_at: *was, waiting: Waiting::Verdict }
+                } else if opening > due {
                     S::Scheduled { run_at: opening, waiting: Waiting::Window }
                 } else if wanted.is_some() || (*waiting == Waiting::Window && spec.windows.is_empty()) {
                     S::Scheduled { run_at, waiting: Waiting::Due }
@@ -480,6 +548,9 @@ impl Life {
             _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),
         }
         life.version.0 += 1;
+        if !matches!(life.state, S::Scheduled { waiting: Waiting::Throttler, .. }) {
+            life.moved = None;
+        }
         Ok(life)
     }
 
@@ -488,6 +559,11 @@ impl Life {
         self.error = Some(failure.clone());
         let retry_at = match next {
             Next::Wait(wait) if !run.cancel && self.attempt < spec.attempts => Some(window::next_opening(&spec.windows, now + wait)),
+            Next::Ask(wait) if !run.cancel && self.attempt < spec.attempts => {
+                self.record(run, now, Outcome::Failed, Some(failure), None);
+                self.state = State::Scheduled { run_at: now + wait, waiting: Waiting::Verdict };
+                return;
+            }
             _ => None,
         };
         self.record(run, now, Outcome::Failed, Some(failure), retry_at);
@@ -513,7 +589,12 @@ impl Life {
     /// deadline comes, its lease ends without a grant to watch it, its result or itself is dropped.
     pub fn wake_at(&self, spec: &Spec) -> Option<Timestamp> {
         match &self.state {
-            State::Scheduled { .. } => spec.expires_at.into_iter().chain(spec.deadline_at).min(),
+            State::Scheduled { run_at, waiting } => {
+                // Whoever sweeps finds what waits for a verdict, since no round does.
+                let failed_at = || self.history.last().map_or(*run_at, |entry| entry.ended_at);
+                let verdict = (*waiting == Waiting::Verdict).then(failed_at);
+                spec.expires_at.into_iter().chain(spec.deadline_at).chain(verdict).min()
+            }
             State::Running(run) => {
                 let lease = (!run.granted).then_some(run.lease_until);
                 spec.deadline_at.into_iter().chain(lease).min()
@@ -527,6 +608,11 @@ impl Life {
                 result.into_iter().chain([*at + spec.retention.duration()]).min()
             }
         }
+    }
+
+    /// Whether it waits for its retry strategy to be asked.
+    pub fn awaits_verdict(&self) -> bool {
+        matches!(self.state, State::Scheduled { waiting: Waiting::Verdict, .. })
     }
 
     /// The due time of a scheduled job.

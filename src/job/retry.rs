@@ -2,39 +2,106 @@
 //!
 //! Pure: the random part is drawn by the caller and handed in.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    ser::SerializeStruct,
+};
+use serde_json::Value;
 
+use super::PluginName;
 use crate::time::Seconds;
 
-/// How a job's next attempt is planned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
-#[serde(tag = "strategy", content = "config", rename_all = "lowercase", from = "Written")]
+/// The name of the strategy that is built in; every other one is a plugin's.
+pub const BUILT_IN: &str = "exponential";
+
+/// How a job's next attempt is planned: `{"strategy": name, "config": {...}}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
     Exponential(Backoff),
+    /// As the plugin of this name says, with this configuration. (Under the name of the built-in strategy: a
+    /// configuration that it cannot read, which no check lets pass.)
+    Plugin(PluginName, Arc<Value>),
 }
 
-/// [`Retry`] as it is read: field by field, so that a wrong one is told by its whole path.
+/// [`Retry`] as people write it. Its config may come before the strategy that says how to read it.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename = "Retry")]
 struct Written {
-    strategy: Strategy,
-    #[serde(default)]
-    config: Backoff,
+    strategy: PluginName,
+    #[serde(default = "no_config")]
+    config: Arc<Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Strategy {
-    Exponential,
+fn no_config() -> Arc<Value> {
+    Arc::new(Value::Object(serde_json::Map::new()))
 }
 
 impl From<Written> for Retry {
-    fn from(Written { strategy: Strategy::Exponential, config }: Written) -> Self {
-        Self::Exponential(config)
+    fn from(Written { strategy, config }: Written) -> Self {
+        let backoff = (strategy.as_str() == BUILT_IN).then(|| Backoff::deserialize(&*config).ok()).flatten();
+        backoff.map_or(Self::Plugin(strategy, config), Self::Exponential)
+    }
+}
+
+impl Serialize for Retry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Retry", 2)?;
+        match self {
+            Self::Exponential(backoff) => {
+                fields.serialize_field("strategy", BUILT_IN)?;
+                fields.serialize_field("config", backoff)?;
+            }
+            Self::Plugin(name, config) => {
+                fields.serialize_field("strategy", name)?;
+                fields.serialize_field("config", config)?;
+            }
+        }
+        fields.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Retry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            return Written::deserialize(deserializer).map(Self::from);
+        }
+        deserializer.deserialize_struct("Retry", &["strategy", "config"], Stored)
+    }
+}
+
+/// Reads a [`Retry`] as it was stored: the strategy first, and in the same form of spans.
+struct Stored;
+
+impl<'de> Visitor<'de> for Stored {
+    type Value = Retry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a strategy and its config")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Retry, A::Error> {
+        let missing = |field| move || A::Error::missing_field(field);
+        let strategy: PluginName = fields.next_element()?.ok_or_else(missing("strategy"))?;
+        if strategy.as_str() == BUILT_IN {
+            return fields.next_element()?.map(Retry::Exponential).ok_or_else(missing("config"));
+        }
+        let config = fields.next_element()?.ok_or_else(missing("config"))?;
+        Ok(Retry::Plugin(strategy, config))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Retry, A::Error> {
+        let missing = |field| move || A::Error::missing_field(field);
+        let (_, strategy): (IgnoredAny, PluginName) = fields.next_entry()?.ok_or_else(missing("strategy"))?;
+        if strategy.as_str() == BUILT_IN {
+            let (_, config): (IgnoredAny, Backoff) = fields.next_entry()?.ok_or_else(missing("config"))?;
+            return Ok(Retry::Exponential(config));
+        }
+        let (_, config): (IgnoredAny, Arc<Value>) = fields.next_entry()?.ok_or_else(missing("config"))?;
+        Ok(Retry::Plugin(strategy, config))
     }
 }
 

@@ -136,6 +136,8 @@ pub enum ItemKind {
     Token,
     /// A background operation.
     Operation,
+    /// [`crate::queue::plugin::PluginItem`].
+    Plugin,
 }
 
 impl ItemKind {
@@ -146,7 +148,13 @@ impl ItemKind {
             Self::Type => "type",
             Self::Token => "token",
             Self::Operation => "operation",
+            Self::Plugin => "plugin",
         }
+    }
+
+    /// Whether rounds are decided under it, so that a change of it shows in [`JobStore::items_version`].
+    pub fn is_decided_under(self) -> bool {
+        matches!(self, Self::Queue | Self::Type | Self::Plugin)
     }
 }
 
@@ -328,7 +336,7 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue or a type does.
+    /// A number that changes whenever a queue, a type or a plugin does.
     async fn items_version(&self) -> Result<u64, StoreError>;
 }
 

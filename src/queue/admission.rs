@@ -9,6 +9,8 @@
 //!                             └─ every limit that counts it: queue, type, constraints (and rates)
 //! ```
 //!
+//! A queue's throttler, a plugin, decides over what this leaves: candidates are judged alone first, then offered if it runs them.
+//!
 //! The one thing to know is **reservation**: a candidate that does not fit a limit reserves it, and
 //! no later candidate passes it in that limit, so that light jobs never starve a heavy one. One
 //! that is heavier than a limit itself can never fit; it is held and reserves nothing.
@@ -76,7 +78,7 @@ pub struct Hold {
 }
 
 /// The limits that an earlier candidate did not fit and that no later one may pass.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Reserved {
     queue: bool,
     types: HashSet<TypeName>,
@@ -111,7 +113,7 @@ impl Level {
 }
 
 /// One round of admission: offer it candidates in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Admission<'a> {
     limits: &'a Limits,
     now: Timestamp,
@@ -135,36 +137,11 @@ impl<'a> Admission<'a> {
 
     /// The verdict on the next candidate; a `Run` takes what it needs.
     pub fn offer(&mut self, candidate: Candidate<'_>) -> Verdict {
-        let opening = window::next_opening(candidate.windows, self.now);
-        if opening > self.now {
-            return Verdict::Move(opening);
-        }
-        if self.limits.paused {
-            return hold(Rule::Paused, "the queue is paused".into());
-        }
-        if candidate.critical {
-            return Verdict::Run;
-        }
-        if self.usage.live() >= MAX_RUNNING {
-            return hold(Rule::Concurrency, format!("{MAX_RUNNING} jobs of the queue run, and no queue runs more"));
-        }
-        let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
-        let weight = u64::from(candidate.weight);
-        let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
-        // Reserved for a job that can never fit, a limit would be closed for good.
-        if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
-            return Verdict::Hold(self.full(never, candidate, &counted));
-        }
-        if let Some(first) = missed.first() {
-            let hold = self.full(first, candidate, &counted);
-            for level in &missed {
-                self.reserve(level.limit, candidate, &counted);
-            }
-            return Verdict::Hold(hold);
-        }
-        if let Some(hold) = self.spent(&counted) {
-            return Verdict::Hold(hold);
-        }
+        let counted = match self.fit(candidate) {
+            Ok(counted) => counted,
+            Err(verdict) => return verdict,
+        };
+        let Some(counted) = counted else { return Verdict::Run };
         for (index, value) in &counted {
             if let Some(rate) = self.limits.queue.constraints[*index].rate {
                 let bucket = rate.at(self.bucket(*index, value), self.now).taken();
@@ -173,6 +150,50 @@ impl<'a> Admission<'a> {
         }
         self.usage.take(self.limits, candidate.subject, candidate.weight, counted);
         Verdict::Run
+    }
+
+    /// The verdict on a candidate that a throttler is still to be asked about: a `Run` takes nothing. One that is held
+    /// reserves what it does not fit, as in an offer.
+    pub fn judge(&mut self, candidate: Candidate<'_>) -> Verdict {
+        self.fit(candidate).map_or_else(|verdict| verdict, |_| Verdict::Run)
+    }
+
+    /// The constraints that count a candidate that may run (none for a critical one, which takes nothing), or why it may not.
+    fn fit<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Vec<(usize, Cow<'c, str>)>>, Verdict>
+    where
+        'a: 'c,
+    {
+        let opening = window::next_opening(candidate.windows, self.now);
+        if opening > self.now {
+            return Err(Verdict::Move(opening));
+        }
+        if self.limits.paused {
+            return Err(hold(Rule::Paused, "the queue is paused".into()));
+        }
+        if candidate.critical {
+            return Ok(None);
+        }
+        if self.usage.live() >= MAX_RUNNING {
+            return Err(hold(Rule::Concurrency, format!("{MAX_RUNNING} jobs of the queue run, and no queue runs more")));
+        }
+        let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
+        let weight = u64::from(candidate.weight);
+        let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
+        // Reserved for a job that can never fit, a limit would be closed for good.
+        if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
+            return Err(Verdict::Hold(self.full(never, candidate, &counted)));
+        }
+        if let Some(first) = missed.first() {
+            let hold = self.full(first, candidate, &counted);
+            for level in &missed {
+                self.reserve(level.limit, candidate, &counted);
+            }
+            return Err(Verdict::Hold(hold));
+        }
+        if let Some(hold) = self.spent(&counted) {
+            return Err(Verdict::Hold(hold));
+        }
+        Ok(Some(counted))
     }
 
     /// Every concurrency limit that counts `candidate`, what is used of it, and whether somebody reserved it.
@@ -237,7 +258,7 @@ impl<'a> Admission<'a> {
             Limit::Counted(place) => self.constraint(counted[place].0, &counted[place].1),
         };
         let whose = match &rule {
-            Rule::Paused | Rule::Concurrency => "the queue".to_owned(),
+            Rule::Paused | Rule::Concurrency | Rule::Throttler(_) => "the queue".to_owned(),
             Rule::TypeConcurrency(name) => format!("type {name}"),
             Rule::Constraint(name, None) => format!("constraint {name}"),
             Rule::Constraint(name, Some(value)) => format!("constraint {name} for {value}"),

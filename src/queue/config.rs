@@ -1,11 +1,18 @@
 //! What an owner says of a queue and of a job type: plain data in the shapes of the API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{matcher::Matcher, window::Window};
+use super::{
+    matcher::Matcher,
+    plugin::{PluginVersion, Throttler},
+    window::Window,
+};
 use crate::{
     job::{QueueName, TypeName, retry::Retry, spec::KeepResult},
     time::Seconds,
@@ -35,6 +42,9 @@ pub struct QueueConfig {
     pub partition_by: Option<String>,
     /// Limits on what matches a condition: at most 32, at most one of a name.
     pub constraints: Vec<Constraint>,
+    /// The plugin that decides over what the limits leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttler: Option<Throttler>,
 }
 
 impl Default for QueueConfig {
@@ -46,6 +56,7 @@ impl Default for QueueConfig {
             ageing_seconds: None,
             partition_by: None,
             constraints: Vec::new(),
+            throttler: None,
         }
     }
 }
@@ -399,21 +410,26 @@ pub struct Limits {
     pub paused: bool,
     /// The limits of its types that have one.
     pub types: BTreeMap<TypeName, u32>,
+    /// The live version of its throttler's plugin; none also if there is no such plugin.
+    pub throttler: Option<Arc<PluginVersion>>,
 }
 
 impl Limits {
     /// Whether anything is limited, so that the queue needs a head.
     pub fn any(&self) -> bool {
-        self.paused || self.queue.concurrency.is_some() || !self.queue.constraints.is_empty() || !self.types.is_empty()
+        let Self { queue, paused, types, .. } = self;
+        *paused || queue.concurrency.is_some() || !queue.constraints.is_empty() || !types.is_empty() || queue.throttler.is_some()
     }
 
-    /// The attributes that constraints look at: what a grant must remember of its job.
+    /// The attributes that constraints and the throttler look at: what a grant must remember of its job.
     pub fn declared(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         for constraint in &self.queue.constraints {
             constraint.matcher.declare(&mut names);
             names.extend(constraint.per.as_deref());
         }
+        let declared = self.throttler.as_ref().and_then(|version| version.throttler.as_ref());
+        names.extend(declared.into_iter().flat_map(|declared| &declared.group_by).map(String::as_str));
         names
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{matcher::Subject, order::Position};
 use crate::{
-    job::{Attributes, JobId, TypeName, Version},
+    job::{Attributes, JobId, PluginName, TypeName, Version},
     time::Timestamp,
 };
 
@@ -43,6 +43,40 @@ pub struct Head {
     pub batches: Vec<BatchRef>,
     /// Since when each rule holds somebody.
     pub held: BTreeMap<Rule, Timestamp>,
+    /// What the queue's throttler remembers.
+    #[serde(default)]
+    pub policy: Option<PolicyMemory>,
+}
+
+impl Head {
+    /// The batches that it names: what must be stored with it, and is read with it.
+    pub fn named(&self) -> impl Iterator<Item = BatchId> {
+        let state = self.policy.as_ref().and_then(|policy| match policy.state {
+            Kept::Beside(id) => Some(id),
+            Kept::Here(_) => None,
+        });
+        self.batches.iter().map(|reference| reference.id).chain(state)
+    }
+}
+
+/// What a throttler remembers from round to round, committed with the head and so with the decisions it goes with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyMemory {
+    /// Whose.
+    pub plugin: PluginName,
+    /// Its shape: a version of the plugin that has another starts empty.
+    pub state_version: u32,
+    /// The state itself, or where it is.
+    pub state: Kept,
+}
+
+/// Where a throttler's state is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Kept {
+    /// In the head: it is small.
+    Here(BTreeMap<String, String>),
+    /// In this batch, which has no grants.
+    Beside(BatchId),
 }
 
 /// What the head knows of a batch.
@@ -85,6 +119,7 @@ impl std::fmt::Display for Rule {
             Self::TypeConcurrency(name) => write!(f, "type_concurrency {name}"),
             Self::Constraint(name, None) => write!(f, "constraint {name}"),
             Self::Constraint(name, Some(value)) => write!(f, "constraint {name} ({value})"),
+            Self::Throttler(name) => write!(f, "throttler {name}"),
         }
     }
 }
@@ -120,7 +155,7 @@ pub struct Bucket {
     pub at: Timestamp,
 }
 
-/// The grants of one commit.
+/// The grants of one commit; or, apart from any, a throttler's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GrantBatch {
     /// Its number.
@@ -129,6 +164,9 @@ pub struct GrantBatch {
     pub for_head: u64,
     /// The grants, in order.
     pub grants: Vec<Grant>,
+    /// A throttler's state that is too large for the head.
+    #[serde(default)]
+    pub state: Option<BTreeMap<String, String>>,
 }
 
 /// The committed right to start one attempt.
@@ -171,4 +209,6 @@ pub enum Rule {
     TypeConcurrency(TypeName),
     /// This constraint, for this value.
     Constraint(String, Option<String>),
+    /// The queue's throttler, by its plugin's name.
+    Throttler(PluginName),
 }

@@ -79,12 +79,12 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
             Ok(request) => request,
             Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
         };
-        let (message, after) = match inner.target.call(request).await {
+        let (message, after, status) = match inner.target.call(request).await {
             Ok(response) => match judge(&response, once, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
-                Judged::NotDelivered { message, after } => (message, after),
+                Judged::NotDelivered { message, after, status } => (message, after, status),
             },
-            Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None),
+            Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None, None),
             Err(TargetError::Forbidden(error)) => {
                 return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
             }
@@ -102,7 +102,10 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
             Some(wait) if inner.engine.now() + wait < deadline => {
                 inner.engine.ports().clock.sleep_until(inner.engine.now() + wait).await;
             }
-            _ => return fail(Reason::NotDelivered, message, true, after.unwrap_or_default()),
+            _ => {
+                let failure = Failure { status, ..Failure::new(Reason::NotDelivered, message) };
+                return Outcome::Report(Verdict::Failed { failure, retryable: true, least_wait: after.unwrap_or_default() });
+            }
         }
     }
 }
@@ -114,6 +117,7 @@ enum Judged {
     NotDelivered {
         message: String,
         after: Option<Duration>,
+        status: Option<u16>,
     },
 }
 
@@ -125,7 +129,7 @@ fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {
         200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
-            Judged::NotDelivered { message: message(response), after }
+            Judged::NotDelivered { message: message(response), after, status: Some(status) }
         }
         _ => {
             let word = response.header("tidegate-retryable").is_some_and(|value| value.eq_ignore_ascii_case("false"));

@@ -4,7 +4,8 @@
 //!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
 //!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
 //!                      │     └── deliverers, handlers ◀─────┘
-//!                      └▶ sweeper (expiry, deadlines, retention), bulk operations
+//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), bulk operations
+//!                      └▶ shadows (plugin versions that are asked and not obeyed)
 //! ```
 //!
 //! The one thing to know: a queue's rounds are taken one after the other by its task, and everything
@@ -16,6 +17,7 @@ mod handler;
 mod lease;
 pub mod metrics;
 mod open;
+mod plugins;
 mod queue_task;
 mod sweeper;
 mod verbs;
@@ -33,11 +35,12 @@ use tokio::sync::watch;
 
 pub use handler::{Call, Handled, Handler, Work};
 pub use open::CannotOpen;
+pub use plugins::{Comparison, Difference, FailedCall, FailureRecord, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
     job::{QueueName, TypeName, Version},
-    port::Target,
+    port::{Policy, Target},
     time::Timestamp,
 };
 use queue_task::{Message, QueueHandle};
@@ -73,6 +76,9 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    plugins: plugins::Plugins,
+    /// Told when a round leaves jobs whose retry strategy is to be asked.
+    pending: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
@@ -125,6 +131,13 @@ impl Builder {
         self
     }
 
+    /// Runs plugins so.
+    #[must_use]
+    pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
+        self.ports.policy = policy;
+        self
+    }
+
     /// Starts the server: what was under way when it stopped goes on.
     ///
     /// # Errors
@@ -132,6 +145,7 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
+        let (plugins, asked) = plugins::Plugins::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -140,6 +154,8 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            plugins,
+            pending: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
@@ -148,6 +164,7 @@ impl Builder {
         let server = Server { inner };
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
+        plugins::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)
     }

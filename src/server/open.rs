@@ -13,6 +13,7 @@ use crate::{
         system::{SystemClock, SystemEntropy},
     },
     engine::Ports,
+    port::policy::NoPolicy,
 };
 
 /// Why a directory cannot be served.
@@ -48,6 +49,7 @@ impl Server {
             work: Arc::new(MemoryWorkQueue::default()),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            policy: Arc::new(NoPolicy),
         };
         let target = HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
         Ok(Self::builder(ports, Arc::new(target)))

@@ -237,7 +237,7 @@ impl Task {
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, now) };
         let round = Round { reports, released: self.left.clone(), asks };
-        let ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
+        let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
@@ -245,6 +245,10 @@ impl Task {
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
+        if ticked.pending {
+            inner.pending.notify_one();
+        }
+        inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
         self.hand_out(inner, ticked, &catalog, &lanes, sources, callers);
         self.expire_leases(now, draining);

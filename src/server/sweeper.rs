@@ -1,9 +1,9 @@
-//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention.
+//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Inner, Stage, metrics};
-use crate::time::Timestamp;
+use crate::{job::Job, time::Timestamp};
 
 /// The longest between two looks: what becomes due earlier than all that was known waits no longer.
 const LOOK: Duration = Duration::from_millis(500);
@@ -17,6 +17,7 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
+        let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
         loop {
             let Some(inner) = home.upgrade() else { return };
             let clock = Arc::clone(&inner.engine.ports().clock);
@@ -32,6 +33,9 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
                     for (job, version) in &swept.changed {
                         inner.left(&job.spec.queue, job, *version);
                     }
+                    if !swept.pending.is_empty() {
+                        verdicts(&inner, swept.pending).await;
+                    }
                     swept.next_at
                 }
                 Err(error) => {
@@ -43,8 +47,25 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
             let look = clock.now() + LOOK;
             tokio::select! {
                 () = clock.sleep_until(next_at.map_or(look, |at| at.min(look))) => {}
+                () = pending.notified() => {}
                 changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped { return },
             }
         }
     });
+}
+
+/// Has the retry strategies of jobs asked that wait for it.
+async fn verdicts(inner: &Arc<Inner>, jobs: Vec<Job>) {
+    match inner.engine.verdicts(jobs).await {
+        Ok(verdicts) => {
+            for fault in verdicts.faults {
+                inner.plugins.retry_failed(&fault);
+            }
+            for (job, version) in &verdicts.changed {
+                inner.left(&job.spec.queue, job, *version);
+            }
+        }
+        // They wait as before, and the next sweep finds them.
+        Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
+    }
 }

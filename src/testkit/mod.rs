@@ -7,6 +7,8 @@ pub mod clock;
 pub mod conformance;
 pub mod entropy;
 pub mod faults;
+pub mod policies;
 
 pub use clock::FakeClock;
 pub use entropy::SeededEntropy;
+pub use policies::FnPolicy;

@@ -11,6 +11,7 @@ mod demo;
 mod docs;
 mod e2e;
 mod faults;
+mod plugins;
 mod server;
 mod simulation;
 mod sqlite_store;

@@ -43,6 +43,7 @@ fn ports(store: SharedStore) -> Ports {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(tidegate::port::policy::NoPolicy),
     }
 }
 

@@ -45,7 +45,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
         let txn = vec![
             Write::AddJob(kept.clone()),
             Write::SetKey { key: key.clone(), job: kept.id.clone(), was: Expect::Absent },
-            Write::AddBatch(name("mail"), GrantBatch { id: BatchId(1), for_head: 1, grants: vec![] }),
+            Write::AddBatch(name("mail"), GrantBatch { id: BatchId(1), for_head: 1, grants: vec![], state: None }),
             Write::SetHead { queue: name("mail"), head: Head { version: 1, ..Head::default() }, was: Expect::Absent },
             Write::SetItem { kind: ItemKind::Queue, name: "mail".into(), was: 0, version: 1, bytes: Some(b"{}".to_vec()) },
         ];

@@ -94,7 +94,7 @@ impl JobStore for MemoryStore {
     async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
         let records = self.records.lock();
         let Some(head) = records.heads.get(queue) else { return Ok(None) };
-        let named = head.batches.iter().filter_map(|named| records.batches.get(&(queue.clone(), named.id)));
+        let named = head.named().filter_map(|id| records.batches.get(&(queue.clone(), id)));
         Ok(Some((head.clone(), named.cloned().collect())))
     }
 

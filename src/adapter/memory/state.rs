@@ -107,7 +107,7 @@ impl Records {
                     Some(bytes) => self.items.insert((kind, name.clone()), Item { name, version, bytes }),
                     None => self.items.remove(&(kind, name)),
                 };
-                self.items_version += u64::from(matches!(kind, ItemKind::Queue | ItemKind::Type));
+                self.items_version += u64::from(kind.is_decided_under());
             }
         }
     }

@@ -288,10 +288,10 @@ impl JobStore for SqliteStore {
             let head: Head = row::decode(row::blob(row, 0)?, || format!("the head of queue {queue}"))?;
             let mut find = db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
             let mut batches = Vec::with_capacity(head.batches.len());
-            for named in &head.batches {
-                let mut rows = find.query(params![number, named.id.0 as i64])?;
+            for id in head.named() {
+                let mut rows = find.query(params![number, id.0 as i64])?;
                 if let Some(row) = rows.next()? {
-                    batches.push(row::decode(row::blob(row, 0)?, || format!("batch {} of queue {queue}", named.id.0))?);
+                    batches.push(row::decode(row::blob(row, 0)?, || format!("batch {} of queue {queue}", id.0))?);
                 }
             }
             Ok(Some((head, batches)))

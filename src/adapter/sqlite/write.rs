@@ -8,10 +8,7 @@ use super::{
 };
 use crate::{
     job::{QueueName, Spec},
-    port::{
-        StoreError, Write,
-        job_store::{ItemKind, Key},
-    },
+    port::{StoreError, Write, job_store::Key},
 };
 
 impl Group<'_> {
@@ -189,7 +186,7 @@ impl Group<'_> {
                     }
                 };
                 self.effects.versions.entry(*kind).or_default().insert(name.clone(), bytes.is_some().then_some(*version));
-                self.effects.items += u64::from(matches!(kind, ItemKind::Queue | ItemKind::Type));
+                self.effects.items += u64::from(kind.is_decided_under());
             }
             Write::RequireItem { .. } => {}
             Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),

@@ -149,6 +149,9 @@ struct ErrorView<'a> {
     /// What the worker sent along.
     #[schema(value_type = AnyValue)]
     details: Option<Raw>,
+    /// The HTTP status that its target answered, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
 }
 
 /// One finished attempt.
@@ -239,7 +242,7 @@ fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<Raw>, Optio
 impl<'a> ErrorView<'a> {
     fn new(failure: &'a Failure, encoding: Encoding) -> Self {
         let details = failure.details.as_ref().map(|text| Raw::new(&Payload::json(text.clone()), encoding));
-        Self { reason: failure.reason, message: failure.message.as_deref(), details }
+        Self { reason: failure.reason, message: failure.message.as_deref(), details, status: failure.status }
     }
 }
 

@@ -27,6 +27,7 @@ async fn router() -> Router {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(crate::port::policy::NoPolicy),
     };
     let target = HttpTarget::new(crate::adapter::http::Guard::default()).unwrap();
     let server = Server::builder(ports, Arc::new(target)).start().await.unwrap();

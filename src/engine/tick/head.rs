@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Known, Memory, Plan, Round, Ticked, grant, search::Search, standing_job, ticked};
+use super::{Known, Memory, Plan, Round, Throttling, Ticked, grant, search::Search, standing_job, ticked};
 use crate::{
     engine::{
         Catalog, Engine, Error, View,
@@ -27,6 +27,8 @@ use crate::{
 const RESEND: Duration = Duration::from_secs(1);
 /// Of most this many rules the head remembers since when they hold somebody: a rule may have thousands of values.
 const HELD: usize = 24;
+/// Most failed calls that one round tells of.
+const FAULTS: usize = 16;
 
 impl Engine {
     /// The head of `queue` as it stands; a new one if the queue needs one and has none.
@@ -55,8 +57,8 @@ impl Engine {
             return Ok(());
         }
         let stored = self.ports.store.batches(queue).await?;
-        let named = |id: &BatchId| head.batches.iter().any(|reference| reference.id == *id);
-        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named(id));
+        let named: HashSet<BatchId> = head.named().collect();
+        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named.contains(id));
         let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
         if !txns.is_empty() {
             self.ports.store.commit(txns).await?;
@@ -94,6 +96,9 @@ impl Engine {
         }
         plan.delta.released.extend(round.released.iter().filter(|(job, version)| view.granted(job) == Some(*version)).cloned());
         self.check(view, catalog, &mut plan, now).await?;
+        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), now);
+        plan.trouble.clone_from(&memory.trouble);
+        self.note_ended(view, &mut plan).await?;
 
         let mut head = view.head.clone();
         if let Some(until) = head.settling_until {
@@ -118,6 +123,15 @@ impl Engine {
             let mut search = Search { queue, round, catalog, limits, now, granted: Some((view, gone)) };
             self.search(&mut search, &mut admission, &mut plan).await?;
         }
+        plan.delta.policy = match &plan.throttling {
+            Some(throttling) => throttling.new_state(view),
+            None => None,
+        }
+        .or_else(|| view.forgotten_state(limits));
+        // Whatever becomes of the round, a plugin that failed did.
+        memory.trouble = plan.trouble.take();
+        memory.faults.append(&mut plan.faults);
+        memory.faults.truncate(FAULTS);
         plan.buckets = admission.finish().1;
         self.finish_head(queue, memory, head, plan, known, limits, answers, now).await
     }
@@ -147,6 +161,8 @@ impl Engine {
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
+            || plan.delta.policy.is_some()
+            || plan.decided
             || head.settling_until != view.head.settling_until
             || (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap)
             || limits.version > view.head.config_version;
@@ -169,6 +185,10 @@ impl Engine {
             let ready = view.prepare(head, &plan.delta);
             let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
             writes.push(require);
+            // A version that is live no more decides nothing.
+            if let Some((plugin, version)) = plan.throttling.as_ref().and_then(Throttling::decided_under) {
+                writes.push(Write::RequireItem { kind: ItemKind::Plugin, name: plugin.to_string(), version });
+            }
             writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
             writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
             claims_from = writes.len();

@@ -15,12 +15,15 @@
 //! The order of the writes makes any prefix safe: settled jobs, then batch, then head, then claims.
 //!
 //! Read in this order: this file (what a round is made of), [`head`] (a round of a limited queue) and [`free`] (of one without a head),
-//! [`search`] (which candidates are looked at, in what turn), [`check`] (what becomes of grants whose time has come).
+//! [`search`] (which candidates are looked at, in what turn), [`offer`] (what becomes of one), [`throttle`] (what the queue's
+//! plugin says of a page), [`check`] (what becomes of grants whose time has come).
 
 mod check;
 mod free;
 mod head;
+mod offer;
 mod search;
+mod throttle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,7 +35,9 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-pub(super) use search::push_lease;
+pub(super) use offer::push_lease;
+pub use throttle::Asked;
+use throttle::{Throttling, Trouble};
 
 /// How often a round is worked out anew when somebody else wrote.
 const TRIES: usize = 8;
@@ -81,6 +86,10 @@ pub struct Memory {
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
+    /// The throttler that failed last.
+    trouble: Option<Trouble>,
+    /// Calls that failed and were not told of yet.
+    faults: Vec<Asked>,
 }
 
 impl Memory {
@@ -118,6 +127,12 @@ pub struct Ticked {
     pub next_at: Option<Timestamp>,
     /// Whether the scan goes on: tick again at once.
     pub again: bool,
+    /// Whether jobs wait for their retry strategy to be asked: sweep at once.
+    pub pending: bool,
+    /// What the throttler said, page by page, if another version runs in its shadow.
+    pub asked: Vec<Asked>,
+    /// Calls of the throttler that failed.
+    pub faults: Vec<Asked>,
 }
 
 /// A job's change in a round.
@@ -151,6 +166,13 @@ struct Plan {
     turn: Option<String>,
     lap: Option<String>,
     buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
+    /// The queue's throttler, as far as the round has asked it.
+    throttling: Option<Throttling>,
+    trouble: Option<Trouble>,
+    asked: Vec<Asked>,
+    faults: Vec<Asked>,
+    /// Whether the throttler moved or dropped somebody, which must not happen but under this head.
+    decided: bool,
 }
 
 impl Plan {
@@ -190,7 +212,10 @@ impl Engine {
                 self.tick_free(queue, memory, &round, &mut known, &catalog, &limits).await
             };
             match done {
-                Ok(Some(ticked)) => return Ok(ticked),
+                Ok(Some(mut ticked)) => {
+                    ticked.faults = std::mem::take(&mut memory.faults);
+                    return Ok(ticked);
+                }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
                 Err(error) => {
                     memory.view = None;
@@ -246,15 +271,18 @@ impl Engine {
 
 fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
-    let next = plan.before.iter().filter_map(|change| change.job.life.run_at()).min();
+    let changed = || plan.before.iter().map(|change| &change.job.life);
+    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(|life| life.run_at()).min();
+    let pending = changed().any(crate::job::Life::awaits_verdict);
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    Ticked { reports, claimed: plan.claimed, sent: plan.sent, ended, held: plan.held, next_at: plan.next_at, again: plan.again }
+    let Plan { claimed, sent, held, next_at, again, asked, .. } = plan;
+    Ticked { reports, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new() }
 }
 
-/// The grant of a job, decided at `now`.
-fn grant(job: &Job, now: Timestamp) -> Grant {
+/// The grant of a job.
+fn grant(job: &Job, granted_at: Timestamp) -> Grant {
     Grant {
         job: job.id.clone(),
         version: job.life.version,
@@ -263,7 +291,7 @@ fn grant(job: &Job, now: Timestamp) -> Grant {
         weight: if job.spec.critical { 0 } else { job.spec.weight },
         critical: job.spec.critical,
         attributes: job.spec.attributes.clone(),
-        granted_at: now,
+        granted_at,
     }
 }
 

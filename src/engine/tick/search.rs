@@ -1,28 +1,24 @@
-//! Which candidates a round looks at, and in what turn; each is offered to the [`Admission`], which decides.
+//! Which candidates a round looks at, and in what turn; each is offered to the [`Admission`], which decides, or a
+//! page of them to the queue's throttler.
 //!
 //! Critical jobs go first. Without partitions a round looks from the front and then goes on where the last one stopped; with
 //! partitions they take turns, one candidate each.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
 
-use super::{Ask, Change, Claimed, Hand, Plan, Round, check::CLAIM_BY, grant, overdue};
+use super::{Ask, Plan, Round, throttle::PAGE};
 use crate::{
-    engine::{Catalog, Engine, Error, View, view::AUDIT},
-    job::{Event, Job, JobId, QueueName, Token, TypeName, Version, life::Waiting},
+    engine::{Catalog, Engine, Error, View},
+    job::{Job, JobId, QueueName, TypeName, Version},
     port::job_store::DueQuery,
     queue::{
-        Admission, Candidate, Limits, Rule, Verdict,
-        config::{Delivery, Release, SCAN_BOUND, Start, TypeConfig},
+        Admission, Limits, Rule,
+        config::SCAN_BOUND,
         order::{Order, Position},
     },
     time::Timestamp,
 };
 
-/// How long a push may take beyond its own timeout before its attempt is given up.
-const PUSH_MARGIN: Duration = Duration::from_secs(5);
 /// Candidates that every round looks at from the front of the order, wherever the scan stands.
 const FRONT: u32 = 100;
 /// Most partitions that one round visits.
@@ -41,7 +37,7 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// Whether `job` is granted at its current version.
-    fn is_granted(&self, job: &Job) -> bool {
+    pub(super) fn is_granted(&self, job: &Job) -> bool {
         self.granted.as_ref().is_some_and(|(view, released)| {
             view.granted(&job.id) == Some(job.life.version) && released.get(&job.id) != Some(&job.life.version)
         })
@@ -49,9 +45,9 @@ impl Search<'_> {
 }
 
 /// The rooms of a round's askers as they fill.
-struct Rooms<'a> {
-    asks: &'a [Ask],
-    left: Vec<u32>,
+pub(super) struct Rooms<'a> {
+    pub(super) asks: &'a [Ask],
+    pub(super) left: Vec<u32>,
 }
 
 impl Rooms<'_> {
@@ -65,11 +61,16 @@ impl Rooms<'_> {
     }
 
     /// Who takes a job of this type.
-    fn find(&self, job_type: &TypeName) -> Option<usize> {
-        (0..self.asks.len()).find(|index| self.left[*index] > 0 && self.asks[*index].types.contains(job_type))
+    pub(super) fn find(&self, job_type: &TypeName) -> Option<usize> {
+        self.find_in(&self.left, job_type)
     }
 
-    fn total(&self) -> u32 {
+    /// The same, if this were left of each room.
+    pub(super) fn find_in(&self, left: &[u32], job_type: &TypeName) -> Option<usize> {
+        (0..self.asks.len()).find(|index| left[*index] > 0 && self.asks[*index].types.contains(job_type))
+    }
+
+    pub(super) fn total(&self) -> u32 {
         self.left.iter().fold(0, |sum, left| sum.saturating_add(*left))
     }
 }
@@ -78,23 +79,35 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     pub(super) async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
-        if rooms.total() == 0 {
-            return Ok(());
-        }
-        plan.searched = true;
         plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
-        self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
-        if search.limits.queue.partition_by.is_some() {
-            return self.scan_partitions(search, admission, plan, &mut rooms).await;
+        if rooms.total() > 0 {
+            plan.searched = true;
+            self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
+            if search.limits.queue.partition_by.is_some() {
+                self.scan_partitions(search, admission, plan, &mut rooms).await?;
+            } else {
+                self.scan_all(search, admission, plan, &mut rooms).await?;
+            }
         }
+        self.tell_ended(search, admission, plan, &mut rooms).await
+    }
+
+    /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
+    async fn scan_all(
+        &self,
+        search: &Search<'_>,
+        admission: &mut Admission<'_>,
+        plan: &mut Plan,
+        rooms: &mut Rooms<'_>,
+    ) -> Result<(), Error> {
         let look = plan.look.take();
         let front = if look.is_some() { FRONT } else { SCAN_BOUND };
-        let stopped = self.scan(search, admission, plan, &mut rooms, false, None, None, front).await?;
+        let stopped = self.scan(search, admission, plan, rooms, false, None, None, front).await?;
         plan.look = match (look, stopped) {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
-            (Some(look), Some(_)) => self.scan(search, admission, plan, &mut rooms, false, None, Some(look), SCAN_BOUND).await?,
+            (Some(look), Some(_)) => self.scan(search, admission, plan, rooms, false, None, Some(look), SCAN_BOUND).await?,
         };
         plan.again |= plan.look.is_some();
         Ok(())
@@ -120,8 +133,13 @@ impl Engine {
                 plan.held_if_closed(search, admission, critical);
                 return Ok(None);
             }
+            if !critical && plan.throttler_holds_all() {
+                return Ok(None);
+            }
+            let throttled = !critical && plan.asks_throttler();
             // As many as are wanted; more each time that what was read did not do.
-            let limit = rooms.total().saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
+            let wanted = if throttled { rooms.total().max(PAGE) } else { rooms.total() };
+            let limit = wanted.saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
             let query = DueQuery {
                 queue: search.queue.clone(),
                 critical,
@@ -134,13 +152,20 @@ impl Engine {
             };
             let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
             plan.wake(page.next_due);
-            let mut last = None;
-            for job in page.jobs {
-                looked += 1;
-                last = Some(position(&job));
-                self.offer(search, admission, plan, rooms, &job);
-                if admission.closed(critical) {
+            let mut last = page.jobs.last().filter(|_| throttled).map(position);
+            if throttled {
+                looked += page.jobs.len() as u32;
+                if !self.throttle(search, admission, plan, rooms, page.jobs).await? || admission.closed(critical) {
                     return Ok(None);
+                }
+            } else {
+                for job in page.jobs {
+                    looked += 1;
+                    last = Some(position(&job));
+                    self.offer(search, admission, plan, rooms, &job);
+                    if admission.closed(critical) {
+                        return Ok(None);
+                    }
                 }
             }
             if !page.more {
@@ -169,6 +194,9 @@ impl Engine {
             plan.held_if_closed(search, admission, false);
             return Ok(());
         }
+        if plan.throttler_holds_all() {
+            return Ok(());
+        }
         let (turn, look) = (plan.turn.clone(), plan.look.take());
         let store = &self.ports.store;
         let mut names = store.partitions(search.queue, &types, turn.as_deref(), PARTITIONS).await?;
@@ -180,7 +208,9 @@ impl Engine {
         if names.is_empty() {
             return Ok(());
         }
-        let each = (SCAN_BOUND / names.len() as u32).min(rooms.total().saturating_add(8)).max(1);
+        let throttled = plan.asks_throttler();
+        let wanted = if throttled { rooms.total().max(PAGE) } else { rooms.total().saturating_add(8) };
+        let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
         let question = |partition: &str, after: Option<Position>| DueQuery {
             queue: search.queue.clone(),
             critical: false,
@@ -205,7 +235,8 @@ impl Engine {
             }
             lanes.push(page.jobs.into_iter());
         }
-        let mut offered = true;
+        let mut offered = !throttled;
+        let mut stopped = throttled && !self.throttle_lanes(search, admission, plan, rooms, &mut lanes).await?;
         while offered && !admission.closed(false) && rooms.total() > 0 {
             offered = false;
             for lane in &mut lanes {
@@ -220,7 +251,8 @@ impl Engine {
                 }
             }
         }
-        if admission.closed(false) || rooms.total() == 0 {
+        stopped |= admission.closed(false) || rooms.total() == 0;
+        if stopped {
             (plan.look, plan.lap) = (look, None);
             return Ok(());
         }
@@ -242,91 +274,54 @@ impl Engine {
         Ok(())
     }
 
-    /// Offers one job; whether it was admitted.
-    fn offer(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, job: &Job) -> bool {
-        let now = search.now;
-        if !plan.seen.insert(job.id.clone()) || search.is_granted(job) || self.plain.lock().contains_key(&job.id) {
-            return false;
-        }
-        if let Some((view, _)) = &search.granted
-            && let Some(older) = view.granted(&job.id).filter(|version| *version < job.life.version)
-        {
-            // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
-            let release = (job.id.clone(), older);
-            if !plan.delta.released.contains(&release) {
-                plan.delta.released.push(release);
+    /// Lets the throttler decide on the candidates of partitions that take turns, page by page. Whether it let the round see all.
+    async fn throttle_lanes(
+        &self,
+        search: &Search<'_>,
+        admission: &mut Admission<'_>,
+        plan: &mut Plan,
+        rooms: &mut Rooms<'_>,
+        lanes: &mut [std::vec::IntoIter<Job>],
+    ) -> Result<bool, Error> {
+        let mut size = rooms.total().max(PAGE) as usize;
+        let mut turns = Turns { lanes, next: 0 };
+        loop {
+            let page: Vec<Job> = turns.by_ref().take(size).collect();
+            if page.is_empty() {
+                return Ok(true);
             }
-        }
-        let Some(ask) = rooms.find(&job.spec.job_type) else { return false };
-        if let Some(ended) = overdue(job, now) {
-            plan.ended.push(job.id.clone());
-            plan.before.push(Change { was: job.life.revision, job: ended });
-            return false;
-        }
-        match admission.offer(Candidate::of(&job.spec)) {
-            Verdict::Hold(hold) => {
-                plan.wake(hold.earliest_at);
-                *plan.held.entry(hold.rule).or_default() += 1;
-                false
-            }
-            Verdict::Move(run_at) => {
-                let event = Event::Move { version: job.life.version, run_at, waiting: Waiting::Window };
-                if let Ok(moved) = job.apply(event, now) {
-                    plan.before.push(Change { was: job.life.revision, job: moved });
+            if !plan.asks_throttler() {
+                // It failed, and its owner lets the limits alone decide.
+                for job in &page {
+                    if self.offer(search, admission, plan, rooms, job) {
+                        plan.turn = Some(job.spec.partition.clone());
+                    }
                 }
-                plan.wake(Some(run_at));
-                false
+            } else if !self.throttle(search, admission, plan, rooms, page).await? {
+                return Ok(false);
             }
-            Verdict::Run => {
-                self.admit(search, plan, rooms, ask, job);
-                true
+            if admission.closed(false) || rooms.total() == 0 {
+                return Ok(false);
             }
+            size *= 2;
         }
     }
+}
 
-    /// Grants and claims (or sends) an admitted job.
-    fn admit(&self, search: &Search<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, ask: usize, job: &Job) {
-        let now = search.now;
-        let asker = &rooms.asks[ask];
-        let granted = search.granted.is_some();
-        if asker.hand == Hand::Send && granted {
-            plan.delta.granted.push(grant(job, now));
-            plan.delta.sent = false;
-            plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
-            plan.wake(Some(now + CLAIM_BY));
-            rooms.left[ask] -= 1;
-            return;
-        }
-        let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-        let push = config.is_some_and(|config| self.push_target(config).is_some());
-        let lease = lease(config, push, asker, job);
-        let event = Event::Claim {
-            version: job.life.version,
-            token: Token(self.ports.entropy.bits()),
-            worker: asker.worker.clone(),
-            lease,
-            granted,
-            decided_at: now,
-        };
-        let was = job.life.revision;
-        let Ok(claimed) = job.apply(event, now) else { return };
-        if granted {
-            plan.delta.granted.push(grant(job, now));
-            let flight = self.ports.store.flight();
-            // Without atomic transactions the grant may be written and the claim not.
-            let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
-            let until = claimed.life.running().map_or(now, |run| run.lease_until);
-            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + claim_by));
-        }
-        let plain = !granted && push && config.is_some_and(is_plain);
-        let change = Change { job: claimed.clone(), was };
-        if plain {
-            plan.plain.push(change);
-        } else {
-            plan.claims.push(change);
-        }
-        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        rooms.left[ask] -= 1;
+/// One from each lane in turn, until all are empty.
+struct Turns<'a> {
+    lanes: &'a mut [std::vec::IntoIter<Job>],
+    next: usize,
+}
+
+impl Iterator for Turns<'_> {
+    type Item = Job;
+    fn next(&mut self) -> Option<Job> {
+        (0..self.lanes.len()).find_map(|_| {
+            let lane = self.next % self.lanes.len();
+            self.next += 1;
+            self.lanes[lane].next()
+        })
     }
 }
 
@@ -346,11 +341,6 @@ fn comes_round(start: &str, from: &str, to: &str) -> bool {
     if from < to { from < start && start <= to } else { start > from || start <= to }
 }
 
-/// The earlier of two instants, of which the first may not be set yet.
-fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
-    if at == Timestamp::EPOCH { other } else { at.min(other) }
-}
-
 fn position(job: &Job) -> Position {
     Position {
         partition: job.spec.partition.clone(),
@@ -358,29 +348,4 @@ fn position(job: &Job) -> Position {
         run_at: job.life.run_at().unwrap_or_default(),
         id: job.id.clone(),
     }
-}
-
-/// How long a claimed job's worker may be silent.
-fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Duration {
-    let Some(config) = config else { return job.spec.timeout.duration() };
-    if config.release == Release::OnReport {
-        return job.spec.timeout.duration();
-    }
-    match (push, ask.lease) {
-        (_, Some(lease)) => lease.duration(),
-        (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
-        (false, None) => config.lease_seconds.duration(),
-    }
-}
-
-/// How long the deliverer of a claimed push may be silent.
-pub(in crate::engine) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
-    let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-    let ask = Ask { types: Vec::new(), room: 0, worker: None, lease: None, hand: Hand::Claim };
-    lease(config, true, &ask, job)
-}
-
-/// Whether jobs of this push type are handed on without a claim.
-fn is_plain(config: &TypeConfig) -> bool {
-    config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
 }

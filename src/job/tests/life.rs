@@ -12,7 +12,7 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Event, Life, Outcome, Spec, State, Token, Version,
-        life::{Failure, HISTORY, Next, Reason, ResultBody, Waiting, word},
+        life::{Failure, HISTORY, Next, Plan, Reason, ResultBody, Waiting, word},
         retry::{Backoff, Jitter},
         spec::KeepResult,
     },
@@ -94,11 +94,21 @@ impl Scenario {
             ["heartbeat", attempt, "until", until] => Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None },
             ["succeed", attempt] => Event::Succeed { attempt: number(attempt), result: Some(result()) },
             ["fail", attempt] => failed(number(attempt), next),
+            ["fail", attempt, "and", "ask"] => failed(number(attempt), Next::Ask(Duration::ZERO)),
+            ["fail", attempt, "and", "ask", "after", wait] => failed(number(attempt), Next::Ask(seconds(wait))),
+            ["verdict", "retry", "at", at] => Event::Verdict { version: self.life.version, plan: Plan::Retry(instant(at)) },
+            ["old", "verdict", "retry", "at", at] => Event::Verdict { version, plan: Plan::Retry(instant(at)) },
+            ["verdict", "give", "up"] => Event::Verdict { version: self.life.version, plan: Plan::GiveUp(Some("hopeless".into())) },
+            ["throttle", "to", at] => {
+                Event::Move { version, run_at: instant(at), waiting: Waiting::Throttler, reason: Some("later".into()) }
+            }
             ["fail", attempt, "for", "good"] => failed(number(attempt), Next::GiveUp),
             ["lease", "over"] => Event::LeaseOver { next, at_most_once: self.at_most_once },
             ["revoke"] => Event::Revoke { version },
-            ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due },
-            ["move", "to", at, "for", "a", "window"] => Event::Move { version, run_at: instant(at), waiting: Waiting::Window },
+            ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None },
+            ["move", "to", at, "for", "a", "window"] => {
+                Event::Move { version, run_at: instant(at), waiting: Waiting::Window, reason: None }
+            }
             ["patch"] => Event::Patch { run_at: None },
             ["patch", "to", at] => Event::Patch { run_at: Some(instant(at)) },
             ["cancel"] => Event::Cancel { force: false },
@@ -142,6 +152,8 @@ impl Scenario {
                     Waiting::Due => {}
                     Waiting::Window => text += " (window)",
                     Waiting::Retry => text += " (retry)",
+                    Waiting::Throttler => text += " (throttler)",
+                    Waiting::Verdict => text += " (verdict)",
                 }
                 if life.attempt > 0 {
                     write!(text, " after attempt {}", life.attempt).unwrap();
@@ -218,7 +230,9 @@ fn attempt() -> impl Strategy<Value = u16> {
 fn event() -> impl Strategy<Value = Event> {
     let version = || (1u64..8).prop_map(Version);
     let at = || (0i64..300).prop_map(Timestamp::from_millis);
-    let next = || prop_oneof![(0u64..50).prop_map(|wait| Next::Wait(Duration::from_millis(wait))), Just(Next::GiveUp)];
+    let wait = || (0u64..50).prop_map(Duration::from_millis);
+    let next = move || prop_oneof![wait().prop_map(Next::Wait), wait().prop_map(Next::Ask), Just(Next::GiveUp)];
+    let plan = || prop_oneof![at().prop_map(Plan::Retry), Just(Plan::GiveUp(None))];
     prop_oneof![
         4 => (version(), any::<u128>(), 0u64..50, at()).prop_map(|(version, token, lease, decided_at)| Event::Claim {
             version,
@@ -233,7 +247,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (attempt(), next()).prop_map(|(attempt, next)| failed(attempt, next)),
         1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseOver { next, at_most_once }),
         1 => version().prop_map(|version| Event::Revoke { version }),
-        1 => (version(), at()).prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window }),
+        2 => (version(), plan()).prop_map(|(version, plan)| Event::Verdict { version, plan }),
+        1 => (version(), at()).prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window, reason: None }),
         1 => prop::option::of(at()).prop_map(|run_at| Event::Patch { run_at }),
         1 => any::<bool>().prop_map(|force| Event::Cancel { force }),
         1 => prop_oneof![Just(Event::Expire), Just(Event::Deadline), Just(Event::ForgetResult), Just(Event::Drop { reason: String::new() })],

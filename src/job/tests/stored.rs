@@ -1,5 +1,7 @@
 //! What a store keeps comes back as it was: in MessagePack without field names, where a skipped field would shift the rest.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -14,7 +16,7 @@ use crate::{
     },
     queue::{
         Grant, Head, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch},
+        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch, Kept, PolicyMemory},
         order::Position,
     },
     time::{Seconds, Timestamp},
@@ -85,6 +87,7 @@ fn life(state: State) -> Life {
             retry_at: None,
             token: Token(7),
         }],
+        moved: Some("later".into()),
     }
 }
 
@@ -93,6 +96,9 @@ fn a_job_comes_back() {
     comes_back(&spec());
     comes_back(&full_spec());
     comes_back(&Spec { keep_result: KeepResult::For(Seconds::from_millis(1)), unique: None, ..full_spec() });
+    let plugin = Retry::Plugin("by-error".parse().unwrap(), Arc::new(json!({"b": [1, null], "a": 0.5})));
+    comes_back(&Spec { retry: plugin.clone(), ..spec() });
+    comes_back(&Spec { retry: plugin, ..full_spec() });
     comes_back(&Life::new(Timestamp::EPOCH, Waiting::Due));
     comes_back(&life(State::Scheduled { run_at: Timestamp::from_millis(-1), waiting: Waiting::Retry }));
     comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
@@ -108,6 +114,29 @@ fn a_job_comes_back() {
     })));
 }
 
+/// What the first release stored has no fields for what plugins brought.
+#[test]
+fn what_was_stored_before_there_were_plugins_is_read() {
+    fn read<T: DeserializeOwned>(old: &impl Serialize) -> T {
+        let packed = rmp_serde::to_vec(&(old, "end")).unwrap();
+        let (read, end): (T, String) = rmp_serde::from_slice(&packed).unwrap();
+        assert_eq!(end, "end");
+        read
+    }
+    let failure: Failure = read(&("timeout", "slow", "{}"));
+    assert_eq!((failure.reason, failure.status), (Reason::Timeout, None));
+    let batch: GrantBatch = read(&(7, 8, [("j", 1, "mail", 100, 1, false, json!({}))]));
+    assert_eq!((batch.id, batch.state, batch.grants[0].granted_at), (BatchId(7), None, Timestamp::EPOCH));
+    let nothing = Option::<u8>::None;
+    let head: Head = read(&(3, 4, 5, Timestamp::EPOCH, nothing, nothing, nothing, nothing, json!({}), [0u8; 0], json!({})));
+    assert_eq!((head.version, head.policy), (3, None));
+    let life: Life = read(&(1, 2, State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed }, 1, nothing, nothing, nothing, [0u8; 0]));
+    assert_eq!((life.version, life.moved), (Version(2), None));
+    let retry: Retry = read(&("exponential", (2000, 60_000, "none")));
+    let backoff = Backoff { base_seconds: Seconds::new(2), max_seconds: Seconds::new(60), jitter: Jitter::None };
+    assert_eq!(retry, Retry::Exponential(backoff));
+}
+
 #[test]
 fn a_head_and_its_batches_come_back() {
     let mut released = Bits::default();
@@ -121,6 +150,7 @@ fn a_head_and_its_batches_come_back() {
         Rule::TypeConcurrency("mail".parse().unwrap()),
         Rule::Constraint("c".into(), None),
         Rule::Constraint("c".into(), Some("east".into())),
+        Rule::Throttler("t".parse().unwrap()),
     ];
     comes_back(&Head::default());
     comes_back(&Head {
@@ -132,6 +162,7 @@ fn a_head_and_its_batches_come_back() {
         buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
         batches: vec![batch],
         held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
+        policy: Some(PolicyMemory { plugin: "t".parse().unwrap(), state_version: 3, state: Kept::Beside(BatchId(9)) }),
         ..Head::default()
     });
     let grant = Grant {
@@ -142,9 +173,9 @@ fn a_head_and_its_batches_come_back() {
         weight: 0,
         critical: true,
         attributes: full_spec().attributes,
-        granted_at: Timestamp::from_millis(7),
+        granted_at: Timestamp::from_millis(8),
     };
-    comes_back(&GrantBatch { id: BatchId(1), for_head: 2, grants: vec![grant] });
+    comes_back(&GrantBatch { id: BatchId(1), for_head: 2, grants: vec![grant], state: Some([("k".to_owned(), "v".to_owned())].into()) });
 }
 
 proptest! {

@@ -1,10 +1,13 @@
 //! The bounds of a job, and of what a job and its type both have.
 
-use super::{DECADE, Fault, Kind, LEAST, YEAR, check_count, check_headers, check_name, check_span, check_text, check_url, check_value};
+use super::{
+    DECADE, Fault, Kind, LEAST, YEAR, check_count, check_headers, check_name, check_plugin_config, check_span, check_text, check_url,
+    check_value,
+};
 use crate::{
     job::{
         Attributes, Spec, extract,
-        retry::Retry,
+        retry::{BUILT_IN, Backoff, Retry},
         spec::{KeepResult, Unique},
     },
     queue::{
@@ -87,8 +90,28 @@ pub fn check_windows(windows: &[Window]) -> Result<(), Fault> {
 ///
 /// The first fault.
 pub fn check_retry(retry: &Retry) -> Result<(), Fault> {
-    let Retry::Exponential(backoff) = retry;
-    backoff.fault().map_or(Ok(()), |(field, message)| Err(Fault::new(format!("retry.config.{field}"), message)))
+    match retry {
+        Retry::Exponential(backoff) => {
+            backoff.fault().map_or(Ok(()), |(field, message)| Err(Fault::new(format!("retry.config.{field}"), message)))
+        }
+        Retry::Plugin(name, config) => {
+            check_plugin_config("retry.config", config)?;
+            if name.as_str() == BUILT_IN { Err(unreadable(config)) } else { Ok(()) }
+        }
+    }
+}
+
+/// What the built-in strategy cannot read of its configuration, an object.
+fn unreadable(config: &serde_json::Value) -> Fault {
+    for (field, value) in config.as_object().into_iter().flatten() {
+        let alone = serde_json::Map::from_iter([(field.clone(), value.clone())]);
+        if let Err(error) = serde_json::from_value::<Backoff>(alone.into()) {
+            let fault = Fault::new(format!("retry.config.{field}"), error.to_string());
+            let known = ["base_seconds", "max_seconds", "jitter"].contains(&field.as_str());
+            return if known { fault } else { fault.of("unknown_field") };
+        }
+    }
+    Fault::new("retry.config", "must be a configuration of `exponential`")
 }
 
 /// Checks how long a result is kept.

@@ -88,6 +88,20 @@ fn check_count(field: &str, count: usize, most: usize) -> Result<(), Fault> {
     if count <= most { Ok(()) } else { Err(Fault::new(field, format!("must have at most {most} entries"))) }
 }
 
+/// Most bytes of a plugin's configuration, as JSON text.
+pub const PLUGIN_CONFIG_BYTES: usize = 64 << 10;
+
+/// Checks the form of a plugin's configuration; what it says is the plugin's to check.
+fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), Fault> {
+    if !config.is_object() {
+        return Err(Fault::new(field, "must be an object"));
+    }
+    if config.to_string().len() > PLUGIN_CONFIG_BYTES {
+        return Err(Fault::new(field, format!("must have at most {PLUGIN_CONFIG_BYTES} bytes")));
+    }
+    Ok(())
+}
+
 /// What a value may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

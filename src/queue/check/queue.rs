@@ -1,6 +1,6 @@
 //! The bounds of a queue and of its constraints.
 
-use super::{Fault, Kind, LEAST, YEAR, check_count, check_name, check_span, check_text, check_value};
+use super::{Fault, Kind, LEAST, YEAR, check_count, check_name, check_plugin_config, check_span, check_text, check_value};
 use crate::{
     job::{Value, extract},
     queue::{
@@ -44,7 +44,7 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), Fault> {
             return Err(Fault::new(format!("constraints[{index}].name"), "must differ from the names of the other constraints"));
         }
     }
-    Ok(())
+    queue.throttler.as_ref().map_or(Ok(()), |throttler| check_plugin_config("throttler.config", &throttler.config))
 }
 
 fn check_constraint(constraint: &Constraint) -> Result<(), Fault> {

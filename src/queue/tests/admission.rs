@@ -64,6 +64,7 @@ fn said(verdict: &Verdict) -> String {
             Rule::TypeConcurrency(name) => format!("type {name}"),
             Rule::Constraint(name, None) => name.clone(),
             Rule::Constraint(name, Some(value)) => format!("{name}:{value}"),
+            Rule::Throttler(name) => format!("throttler {name}"),
         },
     }
 }
@@ -80,6 +81,18 @@ fn weighing(weights: &[u32]) -> Vec<Spec> {
 fn jobs_run_until_the_limit_is_full() {
     let three = limits(json!({"concurrency": 3}), json!({}));
     assert_eq!(words(&three, &weighing(&[1]), &weighing(&[1, 1, 1, 1])), ["run", "run", "queue", "queue"]);
+}
+
+#[test]
+fn a_candidate_that_is_only_judged_takes_nothing_and_reserves_what_it_does_not_fit() {
+    let three = limits(json!({"concurrency": 3}), json!({}));
+    let mut admission = Admission::new(&three, Usage::default(), Buckets::new(), at(0));
+    let jobs = weighing(&[2, 2, 3, 4]);
+    let judged: Vec<_> = jobs.iter().map(|job| said(&admission.judge(Candidate::of(job)))).collect();
+    assert_eq!(judged, ["run", "run", "run", "queue"], "each alone, and one that never fits");
+    assert_eq!(said(&admission.offer(Candidate::of(&jobs[0]))), "run");
+    assert_eq!(said(&admission.judge(Candidate::of(&jobs[1]))), "queue");
+    assert_eq!(said(&admission.offer(Candidate::of(&weighing(&[1])[0]))), "queue", "what is left is reserved");
 }
 
 #[test]

@@ -48,9 +48,10 @@ macro_rules! job_store_conformance {
                 partitions_are_listed_in_pages
                 keys_are_compared_before_they_are_set
                 a_head_comes_with_the_batches_that_it_names
+                a_head_comes_with_the_record_of_its_throttlers_state
                 a_head_is_replaced_only_at_its_version
                 items_are_compared_before_they_are_set
-                the_items_version_tells_of_queues_and_types
+                the_items_version_tells_of_queues_types_and_plugins
                 of_many_writers_each_increment_counts_once
                 lists_are_newest_first_and_page_through_everything
                 lists_keep_to_their_filters

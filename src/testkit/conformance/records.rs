@@ -8,7 +8,7 @@ use crate::{
     port::job_store::{Committed, Expect, ItemKind, JobStore, Key, Standing, Write},
     queue::{
         Grant, GrantBatch, Head, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket},
+        head::{BatchId, BatchRef, Bits, Bucket, Kept, PolicyMemory},
         order::Position,
     },
     testkit::builders::{at, job, name},
@@ -52,7 +52,7 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
         attributes: BTreeMap::from([("region".into(), Value::Text("east".into())), ("size".into(), Value::Number(5.into()))]),
         granted_at: at(9),
     };
-    GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3] }
+    GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
 }
 
 fn head(version: u64, batches: &[u64]) -> Head {
@@ -74,8 +74,14 @@ fn head(version: u64, batches: &[u64]) -> Head {
             (Rule::Paused, at(1)),
             (Rule::TypeConcurrency(name("t")), at(2)),
             (Rule::Constraint("c".into(), Some("v".into())), at(3)),
+            (Rule::Throttler(name("t")), at(4)),
         ]),
+        policy: Some(PolicyMemory { plugin: name("t"), state_version: 7, state: Kept::Here(state("small")) }),
     }
+}
+
+fn state(value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("key".to_owned(), value.to_owned())])
 }
 
 /// A head is read with the batches that it names and no others; unnamed ones are listed until they are removed.
@@ -95,6 +101,18 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     done(store, vec![Write::RemoveBatch(queue(), BatchId(1))]).await;
     assert_eq!(store.batches(&queue()).await.expect("the store is well"), [(BatchId(2), 2), (BatchId(3), 1)]);
     assert_eq!(store.batches(&name("other")).await.expect("the store is well"), [(BatchId(1), 8)]);
+}
+
+/// A throttler's state that is too large for the head is a batch that the head names apart from the others.
+pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
+    let mut head = head(1, &[3]);
+    head.policy = Some(PolicyMemory { plugin: name("t"), state_version: 1, state: Kept::Beside(BatchId(8)) });
+    let large = GrantBatch { id: BatchId(8), for_head: 1, grants: Vec::new(), state: Some(state(&"é".repeat(8000))) };
+    let batches = [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
+    let set = Write::SetHead { queue: name("mail"), head: head.clone(), was: Expect::Absent };
+    done(store, batches.into_iter().chain([set]).collect()).await;
+    let found = store.head(&name("mail")).await.expect("the store is well");
+    assert_eq!(found, Some((head, vec![batch(3, 1), large])));
 }
 
 /// Of two who read the same head, one commits.
@@ -117,7 +135,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         Write::SetItem { kind, name: "mail".into(), was, version, bytes }
     };
     let require = |kind, version| Write::RequireItem { kind, name: "mail".into(), version };
-    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation];
+    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation, ItemKind::Plugin];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
         assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, Standing::Nothing)));
@@ -145,13 +163,13 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
 }
 
 /// Whoever keeps a copy of the configuration learns from one number that it is old.
-pub async fn the_items_version_tells_of_queues_and_types(store: &dyn JobStore) {
+pub async fn the_items_version_tells_of_queues_types_and_plugins(store: &dyn JobStore) {
     let version = async || store.items_version().await.expect("the store is well");
     let set = |kind, was, version| Write::SetItem { kind, name: "one".into(), was, version, bytes: Some(b"{}".to_vec()) };
     let start = version().await;
     add(store, [job("a").build()]).await;
     done(store, vec![set(ItemKind::Operation, 0, 1)]).await;
-    assert_eq!(version().await, start, "neither a queue nor a type");
+    assert_eq!(version().await, start, "nothing that rounds are decided under");
     done(store, vec![set(ItemKind::Queue, 0, 1)]).await;
     let queue = version().await;
     assert_ne!(queue, start);
@@ -160,6 +178,9 @@ pub async fn the_items_version_tells_of_queues_and_types(store: &dyn JobStore) {
     assert!(both != queue && both != start);
     refused(store, vec![set(ItemKind::Type, 0, 1)]).await;
     assert_eq!(version().await, both, "a refused one changes nothing");
+    done(store, vec![set(ItemKind::Plugin, 0, 1)]).await;
+    assert_ne!(version().await, both, "a swap of a plugin shows");
+    let both = version().await;
     let gone = Write::SetItem { kind: ItemKind::Type, name: "one".into(), was: 1, version: 2, bytes: None };
     done(store, vec![gone]).await;
     assert_ne!(version().await, both);

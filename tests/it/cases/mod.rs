@@ -9,3 +9,6 @@ mod faults;
 mod life;
 mod limits;
 mod place;
+mod plugins;
+mod retries;
+mod throttle;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use object_store::memory::InMemory;
 use tidegate::{
     adapter::{
@@ -15,7 +16,8 @@ use tidegate::{
         sqlite::SqliteStore,
     },
     engine::{
-        Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+        Ask, Engine, Error, Hand, Memory, Ports, Round, Rules, Ticked,
+        plugins::{NewCode, NewVersion, Pushed, Stage},
         request::{NewJob, Report, Verdict},
     },
     job::{
@@ -23,8 +25,11 @@ use tidegate::{
         life::{Failure, Reason},
     },
     port::{Clock, Work, job_store::SharedStore},
-    queue::{QueueConfig, TypeConfig},
-    testkit::{FakeClock, SeededEntropy, builders::name},
+    queue::{
+        QueueConfig, TypeConfig,
+        plugin::{Description, OnFailure, Throttler},
+    },
+    testkit::{FakeClock, FnPolicy, SeededEntropy, builders::name},
     time::Timestamp,
 };
 
@@ -34,6 +39,7 @@ pub struct Place {
     pub store: SharedStore,
     pub engine: Engine,
     pub memory: Memory,
+    pub policy: FnPolicy,
     work: Arc<MemoryWorkQueue>,
 }
 
@@ -45,13 +51,21 @@ pub fn everywhere() -> [Place; 2] {
 impl Place {
     pub fn on(store: SharedStore) -> Self {
         let (clock, work) = (Arc::new(FakeClock::default()), Arc::new(MemoryWorkQueue::default()));
-        let engine = engine(&store, &clock, &work);
-        Self { clock, store, engine, memory: Memory::default(), work }
+        let policy = FnPolicy::default();
+        let engine = engine(&store, &clock, &work, &policy);
+        Self { clock, store, engine, memory: Memory::default(), policy, work }
+    }
+
+    /// With plugins that do this: another process, as after a restart.
+    pub fn with_policy(mut self, policy: FnPolicy) -> Self {
+        self.policy = policy;
+        self.restart();
+        self
     }
 
     /// Another process on the same store. What this one remembered is gone.
     pub fn restart(&mut self) {
-        self.engine = engine(&self.store, &self.clock, &self.work);
+        self.engine = engine(&self.store, &self.clock, &self.work, &self.policy);
         self.memory = Memory::default();
     }
 
@@ -74,6 +88,27 @@ impl Place {
     /// A queue with this limit, and a type `work`.
     pub async fn with_limit(&self, concurrency: u32) {
         self.set_queue(QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }).await;
+        self.set_type("work", TypeConfig::default()).await;
+    }
+
+    /// Pushes a version of a plugin: text stands for the component.
+    pub async fn push(
+        &self,
+        plugin: &str,
+        wasm: &str,
+        throttler: Option<Description>,
+        retry: Option<Description>,
+    ) -> Result<Pushed, Error> {
+        let code = vec![NewCode { target: "t".into(), engine: "e".into(), code: Bytes::from(format!("compiled {wasm}")) }];
+        let version = NewVersion { wasm: Bytes::from(wasm.to_owned()), throttler, retry, code };
+        self.engine.push_plugin(&name(plugin), version, Stage::Live).await
+    }
+
+    /// A queue with this configuration, throttled by the plugin `guard`, and a type `work`.
+    pub async fn throttled(&self, says: Description, config: QueueConfig) {
+        self.push("guard", "v1", Some(says), None).await.unwrap();
+        let throttler = Throttler { plugin: name("guard"), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
+        self.set_queue(QueueConfig { throttler: Some(throttler), ..config }).await;
         self.set_type("work", TypeConfig::default()).await;
     }
 
@@ -125,7 +160,7 @@ impl Place {
     }
 }
 
-fn engine(store: &SharedStore, clock: &Arc<FakeClock>, work: &Arc<MemoryWorkQueue>) -> Engine {
+fn engine(store: &SharedStore, clock: &Arc<FakeClock>, work: &Arc<MemoryWorkQueue>, policy: &FnPolicy) -> Engine {
     // Two engines never draw the same.
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
@@ -135,6 +170,7 @@ fn engine(store: &SharedStore, clock: &Arc<FakeClock>, work: &Arc<MemoryWorkQueu
         work: Arc::clone(work) as _,
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SeededEntropy::new(seed)),
+        policy: Arc::new(policy.clone()),
     };
     Engine::new(ports, Rules::default())
 }

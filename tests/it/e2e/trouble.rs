@@ -65,6 +65,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(tidegate::port::policy::NoPolicy),
     };
     let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).start().await.unwrap();
     let options = ApiOptions {

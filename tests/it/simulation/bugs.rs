@@ -32,11 +32,13 @@ pub enum Bug {
     ClockLies,
     /// Hints name jobs that are still at the granted version.
     HintsLie,
+    /// What a throttler remembers is not committed with what it decided.
+    StateForgotten,
 }
 
 impl Bug {
     /// Every one of them, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 10] = [
+    pub const ALL: [(Self, bool); 11] = [
         (Self::HeadVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -47,6 +49,7 @@ impl Bug {
         (Self::JobsForgotten, false),
         (Self::ClockLies, false),
         (Self::HintsLie, false),
+        (Self::StateForgotten, false),
     ];
 
     /// What the store says of its writes.
@@ -85,6 +88,9 @@ impl Bug {
                     *was = there.life.revision;
                     job.life.revision.0 = was.0 + 1;
                 }
+            }
+            (Self::StateForgotten, Write::SetHead { queue, head, .. }) => {
+                head.policy = model.heads.get(queue).and_then(|there| there.policy.clone());
             }
             (Self::AuditDropped, Write::SetHead { head, .. }) => {
                 for batch in &mut head.batches {

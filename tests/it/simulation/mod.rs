@@ -4,11 +4,12 @@
 //! A run follows from its seed, which a failure prints. `TIDEGATE_SEEDS=1000` runs more of them, and
 //! `TIDEGATE_SEED=17` that one alone.
 //!
-//! Read [`world`] for who lives there, [`model`] for what must hold, [`scheduler`] for how turns are taken,
+//! Read [`world`] for who lives there, [`plugins`] for what its owner brought, [`model`] for what must hold, [`scheduler`] for how turns are taken,
 //! [`bugs`] for what would be noticed.
 
 mod bugs;
 mod model;
+mod plugins;
 mod scheduler;
 mod store;
 mod world;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use super::plugins::RAN;
 use tidegate::{
     engine::CALLBACK_TYPE,
     job::{Job, JobId, Outcome, QueueName, State, TypeName, Version},
@@ -15,7 +16,7 @@ use tidegate::{
     queue::{
         Grant, GrantBatch, Head, Limits,
         config::{Constraint, Delivery, QueueItem, Rate, TypeItem},
-        head::BatchId,
+        head::{BatchId, Kept},
         matcher::Subject,
     },
     time::Timestamp,
@@ -251,7 +252,7 @@ impl Model {
     }
 
     fn add_batch(&mut self, queue: &QueueName, batch: &GrantBatch) {
-        let named = self.heads.get(queue).is_some_and(|head| head.batches.iter().any(|named| named.id == batch.id));
+        let named = self.heads.get(queue).is_some_and(|head| head.named().any(|id| id == batch.id));
         if named {
             self.fault(format!("batch {} was written again while the head names it", batch.id.0));
         }
@@ -259,7 +260,7 @@ impl Model {
     }
 
     fn remove_batch(&mut self, queue: &QueueName, id: BatchId) {
-        if self.heads.get(queue).is_some_and(|head| head.batches.iter().any(|named| named.id == id)) {
+        if self.heads.get(queue).is_some_and(|head| head.named().any(|named| named == id)) {
             self.fault(format!("batch {} was removed while the head names it", id.0));
         }
         self.batches.remove(&(queue.clone(), id));
@@ -326,11 +327,43 @@ impl Model {
                 self.fault(format!("I1: {id} runs and was not taken as a grant when the head was settled"));
             }
         }
+        if !settled {
+            self.check_state(queue, &old, head, &shapes, &added);
+        }
         let admitted: Vec<Grant> = added.into_iter().cloned().collect();
         if let [limits] = &shapes[..] {
             self.check_rates(queue, limits, &admitted, head.time);
         }
         self.heads.insert(queue.clone(), head.clone());
+    }
+
+    /// The throttler remembers exactly the jobs that it was committed to have let run.
+    fn check_state(&mut self, queue: &QueueName, old: &Head, head: &Head, shapes: &[Limits], added: &[&Grant]) {
+        if shapes.is_empty() || shapes.iter().any(|limits| limits.queue.throttler.is_none()) {
+            return;
+        }
+        let shape = |head: &Head| head.policy.as_ref().map(|policy| policy.state_version);
+        let before = if shape(old) == shape(head) { self.ran(queue, old) } else { Some(0) };
+        let (Some(before), Some(after)) = (before, self.ran(queue, head)) else {
+            return self.fault("the throttler's state is gone".into());
+        };
+        let started = added.iter().filter(|grant| !grant.critical).count() as u64;
+        if started > 0 {
+            self.count("commits under a throttler");
+        }
+        if after != before + started {
+            self.fault(format!("{started} jobs were let run, and the throttler remembers {after} after {before}"));
+        }
+    }
+
+    /// How many jobs the throttler remembers, as `head` has it or names it.
+    fn ran(&self, queue: &QueueName, head: &Head) -> Option<u64> {
+        let Some(policy) = &head.policy else { return Some(0) };
+        let state = match &policy.state {
+            Kept::Here(state) => state,
+            Kept::Beside(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
+        };
+        state.get(RAN)?.parse().ok()
     }
 
     /// No stretch of time sees more starts than a full bucket and what came back in it.
@@ -369,7 +402,7 @@ impl Model {
                 let item: TypeItem = serde_json::from_slice(bytes).expect("a type");
                 self.types.insert(name.parse().expect("a type's name"), item);
             }
-            ItemKind::Token | ItemKind::Operation => return,
+            ItemKind::Token | ItemKind::Operation | ItemKind::Plugin => return,
         }
         for (queue, item) in &self.queues {
             let types = self
@@ -378,7 +411,7 @@ impl Model {
                 .filter(|(_, of)| of.config.queue == *queue)
                 .filter_map(|(name, of)| Some((name.clone(), of.config.concurrency?)))
                 .collect();
-            let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types };
+            let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types, throttler: None };
             let shapes = self.limits.entry((queue.clone(), item.version)).or_default();
             if !shapes.contains(&limits) {
                 shapes.push(limits);

@@ -32,13 +32,14 @@ use tidegate::{
         matcher::Matcher,
         window::Window,
     },
-    testkit::{builders::name, faults::Faults},
+    testkit::{FnPolicy, builders::name, faults::Faults},
     time::{Seconds, Timestamp},
 };
 
 use super::{
     bugs::Bug,
     model::Model,
+    plugins,
     scheduler::{Mishaps, Scheduler, SharedEntropy, SkewedClock},
     store::{Watched, Way},
 };
@@ -69,6 +70,8 @@ pub struct Plan {
     pub light: bool,
     /// On `SqliteStore` rather than in memory.
     pub sqlite: bool,
+    /// Its queue may have a throttler, and some of its types have a retry strategy, that are plugins.
+    pub plugins: bool,
     pub jobs: usize,
     pub bug: Option<Bug>,
 }
@@ -83,6 +86,7 @@ impl Plan {
             late_limit,
             light: seed % 5 == 4,
             sqlite: false,
+            plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             bug: None,
         }
@@ -116,6 +120,7 @@ pub struct World {
     mail: Mutex<Mail>,
     quiet_at: Timestamp,
     queue: QueueName,
+    policy: FnPolicy,
 }
 
 /// Carries work badly.
@@ -169,6 +174,7 @@ impl World {
             slow: plan.slow,
             claiming: AtomicUsize::new(0),
         });
+        let policy = plugins::policy(scheduler.now() + FAULTS);
         let world = Arc::new(Self {
             plan,
             quiet_at: scheduler.now() + FAULTS,
@@ -179,6 +185,7 @@ impl World {
             ways: Mutex::default(),
             mail: Mutex::default(),
             queue: name("q"),
+            policy,
         });
         world.live()?;
         world.verdict()
@@ -277,6 +284,7 @@ impl World {
             work: Arc::new(Messages(Arc::downgrade(self))),
             clock: Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis }),
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
+            policy: Arc::new(self.policy.clone()),
         };
         Arc::new(Engine::new(ports, Rules::default()))
     }
@@ -305,6 +313,9 @@ impl World {
     /// The first configuration.
     async fn begin(self: Arc<Self>) {
         let engine = self.any_engine();
+        for (plugin, number) in [(plugins::GUARD, 1), (plugins::PLANNER, 1)] {
+            assert!(plugins::push(&engine, plugin, number, 1).await, "without faults a plugin can be pushed");
+        }
         let config = if self.plan.late_limit { QueueConfig::default() } else { self.limits() };
         assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
         for job_type in TYPES {
@@ -325,6 +336,11 @@ impl World {
     async fn put_type(&self, engine: &Engine, job_type: &str, concurrency: Option<u32>) -> bool {
         let once = job_type.ends_with("once");
         let target = job_type.starts_with("push").then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+        let retry = if self.plan.plugins && !once {
+            Retry::Plugin(name(plugins::PLANNER), Arc::new(serde_json::json!({})))
+        } else {
+            Retry::Exponential(Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(8), jitter: Jitter::Full })
+        };
         let config = TypeConfig {
             queue: self.queue.clone(),
             target,
@@ -333,7 +349,7 @@ impl World {
             timeout_seconds: Seconds::new(60),
             response_timeout_seconds: Seconds::new(10),
             lease_seconds: Seconds::new(15),
-            retry: Retry::Exponential(Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(8), jitter: Jitter::Full }),
+            retry,
             ..TypeConfig::default()
         };
         engine.put_type(&name(job_type), config, None).await.is_ok()
@@ -373,6 +389,7 @@ impl World {
             ageing_seconds: (order == OrderKind::Priority && s.happens(0.5)).then(|| Seconds::new(1)),
             partition_by: s.happens(0.5).then(|| "tenant".into()),
             constraints,
+            throttler: (self.plan.plugins && s.happens(0.8)).then(plugins::throttler),
         }
     }
 
@@ -456,6 +473,12 @@ impl World {
             if let Ok(swept) = engine.sweep().await {
                 for (job, version) in swept.changed {
                     self.hint(&job, version);
+                }
+                if let Ok(verdicts) = engine.verdicts(swept.pending).await {
+                    for (job, version) in verdicts.changed {
+                        self.model.lock().count("verdicts");
+                        self.hint(&job, version);
+                    }
                 }
             }
         }
@@ -668,6 +691,10 @@ impl World {
                     let limits = self.limits();
                     self.put_queue(&engine, limits).await;
                 }
+                2 if self.plan.plugins && s.happens(0.5) => {
+                    // Most new versions go on with what the one before remembers.
+                    plugins::push(&engine, plugins::GUARD, s.draw(1000), s.pick(&[1, 1, 2])).await;
+                }
                 2 => {
                     let paused = s.happens(0.4);
                     if let Ok(item) = engine.pause_queue(&self.queue, paused).await {
@@ -693,7 +720,8 @@ impl World {
         let engine = self.any_engine();
         let constraint =
             Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(5), rate: None };
-        let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], ..QueueConfig::default() };
+        let throttler = self.plan.plugins.then(plugins::throttler);
+        let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], throttler, ..QueueConfig::default() };
         assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
         engine.pause_queue(&self.queue, false).await.expect("without faults a queue can be resumed");
         for job_type in TYPES {

@@ -1,0 +1,378 @@
+//! `plugins`: versions of users' own throttlers and retry strategies, pushed, made live and taken back while queues run.
+//!
+//! The order of the writes is what makes a version usable: its objects, then the item that names them. Objects are
+//! kept under the hash of their bytes and are never changed; those of a version that is gone stay behind, for another
+//! name may have the same. A round commits only under the live version that it asked, so once a push is
+//! answered nothing is decided by the version before.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::{ObjectStoreExt, path::Path};
+use sha2::{Digest, Sha256};
+
+use super::{Catalog, Engine, Error, configure::contended, enqueue::is_reserved};
+use crate::{
+    job::{PluginName, retry::BUILT_IN, retry::Retry},
+    port::{
+        Committed, Write,
+        job_store::ItemKind,
+        policy::{FaultKind, Plugin},
+    },
+    queue::plugin::{Compiled, Description, MAX_VERSIONS, PluginItem, PluginVersion, Role},
+};
+
+/// How often a change is tried against others'.
+const TRIES: usize = 16;
+
+/// A version that is about to be pushed, as the trusted side described and compiled it.
+#[derive(Clone, Debug)]
+pub struct NewVersion {
+    /// The component.
+    pub wasm: Bytes,
+    /// What it says as a throttler, if it is one.
+    pub throttler: Option<Description>,
+    /// What it says as a retry strategy, if it is one.
+    pub retry: Option<Description>,
+    /// What it was compiled to. The hashes are taken here.
+    pub code: Vec<NewCode>,
+}
+
+/// Machine code of a component.
+#[derive(Clone, Debug)]
+pub struct NewCode {
+    /// For what machine, as a target triple.
+    pub target: String,
+    /// For what engine and settings.
+    pub engine: String,
+    /// The code.
+    pub code: Bytes,
+}
+
+/// What a pushed version is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It decides, from the next rounds on.
+    Live,
+    /// It is asked too, to see where it differs. A plugin's first version is live all the same.
+    Shadow,
+}
+
+/// A version that is in the store.
+#[derive(Clone, Debug)]
+pub struct Pushed {
+    /// The plugin as it stands.
+    pub item: PluginItem,
+    /// The version's number.
+    pub number: u32,
+    /// Whether this call added it; else the same bytes were there already, and nothing was made live.
+    pub new: bool,
+}
+
+/// Where the component of this hash is kept.
+pub fn wasm_path(sha256: &str) -> Path {
+    Path::from(format!("plugins/{sha256}.wasm"))
+}
+
+/// Where the machine code of this hash is kept.
+pub fn code_path(sha256: &str) -> Path {
+    Path::from(format!("plugins/{sha256}.cwasm"))
+}
+
+impl Engine {
+    /// Adds a version of a plugin. The same bytes again are answered with the version that has them, to which only
+    /// code for other machines or engines is added.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a version without a role, or a name that is taken by what is built in; 403 for a name of the server's own; 409
+    /// `config_refused` or `plugin_in_use` if a queue or type that uses the plugin could not go on with a live version.
+    pub async fn push_plugin(&self, name: &PluginName, new: NewVersion, stage: Stage) -> Result<Pushed, Error> {
+        if is_reserved(name.as_str()) {
+            return Err(Error::Forbidden("names that start with tidegate. are the server's own".into()));
+        }
+        if new.throttler.is_none() && new.retry.is_none() {
+            return Err(Error::invalid("wasm", "must be a throttler, a retry strategy or both"));
+        }
+        if name.as_str() == BUILT_IN && new.retry.is_some() {
+            return Err(Error::invalid("name", format!("must not be {BUILT_IN}, the built-in retry strategy")));
+        }
+        let sha256 = digest(&new.wasm);
+        self.put_plugin_object(&wasm_path(&sha256), &new.wasm).await?;
+        let mut compiled = Vec::with_capacity(new.code.len());
+        for NewCode { target, engine, code } in &new.code {
+            let sha256 = digest(code);
+            self.put_plugin_object(&code_path(&sha256), code).await?;
+            compiled.push(Compiled { target: target.clone(), engine: engine.clone(), sha256 });
+        }
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let mut item = catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
+            let known = item.versions.iter().position(|version| version.sha256 == sha256);
+            let number = match known {
+                Some(index) => {
+                    let has = |code: &&Compiled| !item.versions[index].compiled.contains(code);
+                    let added: Vec<Compiled> = compiled.iter().filter(has).cloned().collect();
+                    let number = item.versions[index].number;
+                    if added.is_empty() {
+                        return Ok(Pushed { item, number, new: false });
+                    }
+                    let version = Arc::make_mut(&mut item.versions[index]);
+                    let replaced = |old: &Compiled| added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine));
+                    version.compiled.retain(|old| !replaced(old));
+                    version.compiled.extend(added);
+                    number
+                }
+                None => {
+                    let number = item.versions.last().map_or(1, |last| last.number + 1);
+                    let version = Arc::new(PluginVersion {
+                        number,
+                        sha256: sha256.clone(),
+                        bytes: new.wasm.len() as u64,
+                        pushed_at: self.now(),
+                        throttler: new.throttler.clone(),
+                        retry: new.retry.clone(),
+                        compiled: compiled.clone(),
+                    });
+                    if stage == Stage::Live || item.versions.is_empty() {
+                        self.refuse_unfit(&catalog, name, &version).await?;
+                        item.live = number;
+                    } else {
+                        item.shadow = Some(number);
+                    }
+                    item.versions.push(version);
+                    forget_oldest(&mut item);
+                    number
+                }
+            };
+            if let Some(item) = self.set_plugin(name, item).await? {
+                return Ok(Pushed { item, number, new: known.is_none() });
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Every plugin, by name.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn plugins(&self) -> Result<Vec<(PluginName, Arc<PluginItem>)>, Error> {
+        let catalog = self.catalog().await?;
+        let mut plugins: Vec<_> = catalog.plugins.iter().map(|(name, item)| (name.clone(), Arc::clone(item))).collect();
+        plugins.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(plugins)
+    }
+
+    /// A plugin with all its versions.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found`.
+    pub async fn plugin(&self, name: &PluginName) -> Result<Arc<PluginItem>, Error> {
+        let missing = || Error::NotFound { code: "plugin_not_found", what: format!("plugin {name}") };
+        self.catalog().await?.plugins.get(name).cloned().ok_or_else(missing)
+    }
+
+    /// Makes version `to` live, or without a number the latest before the live one.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
+    pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
+        self.alter_plugin(name, async |catalog, item| {
+            let before = item.versions.iter().rev().map(|version| version.number).find(|number| *number < item.live);
+            let number = to.or(before).ok_or_else(|| no_version(name, "earlier than the live one"))?;
+            let version = item.numbered(number).ok_or_else(|| no_version(name, number))?.clone();
+            self.refuse_unfit(catalog, name, &version).await?;
+            item.live = number;
+            item.shadow = item.shadow.filter(|shadow| *shadow != number);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Has version `number` asked beside the live one, or with none nothing.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found` or `plugin_version_not_found`; 400 for the live version.
+    pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
+        self.alter_plugin(name, async |_, item| {
+            if let Some(number) = number {
+                item.numbered(number).ok_or_else(|| no_version(name, number))?;
+                if number == item.live {
+                    return Err(Error::invalid("version", "is the live one, which is no shadow of itself"));
+                }
+            }
+            item.shadow = number;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes a plugin with all its versions.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found`; 409 `plugin_in_use` if a queue or a type uses it.
+    pub async fn delete_plugin(&self, name: &PluginName) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let item = self.plugin(name).await?;
+            let catalog = self.catalog().await?;
+            if let Some((user, ..)) = users(&catalog, name).next() {
+                return Err(Error::Conflict { code: "plugin_in_use", message: format!("{user} uses it"), holder: None });
+            }
+            let write = Write::SetItem {
+                kind: ItemKind::Plugin,
+                name: name.to_string(),
+                was: item.version,
+                version: item.version + 1,
+                bytes: None,
+            };
+            if matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)) {
+                return Ok(());
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    async fn alter_plugin(
+        &self,
+        name: &PluginName,
+        change: impl AsyncFn(&Catalog, &mut PluginItem) -> Result<(), Error>,
+    ) -> Result<PluginItem, Error> {
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let mut item = (*self.plugin(name).await?).clone();
+            change(&catalog, &mut item).await?;
+            if let Some(item) = self.set_plugin(name, item).await? {
+                return Ok(item);
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Writes `item` if it is still the one that was read; as it is stored, then.
+    async fn set_plugin(&self, name: &PluginName, mut item: PluginItem) -> Result<Option<PluginItem>, Error> {
+        let was = item.version;
+        item.version += 1;
+        let bytes = super::configure::bytes(&item)?;
+        let write = Write::SetItem { kind: ItemKind::Plugin, name: name.to_string(), was, version: item.version, bytes: Some(bytes) };
+        let done = matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
+        Ok(done.then_some(item))
+    }
+
+    async fn put_plugin_object(&self, path: &Path, bytes: &Bytes) -> Result<(), Error> {
+        self.ports.objects.put(path, bytes.clone().into()).await.map(drop).map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the object store did not take the plugin: {error}"),
+        })
+    }
+
+    /// Refuses a version that a queue or type which uses the plugin could not go on with.
+    async fn refuse_unfit(&self, catalog: &Catalog, name: &PluginName, version: &Arc<PluginVersion>) -> Result<(), Error> {
+        for (user, role, config) in users(catalog, name) {
+            if version.description(role).is_none() {
+                let message = format!("{user} uses it as its {}, which this version is not", word(role));
+                return Err(Error::Conflict { code: "plugin_in_use", message, holder: None });
+            }
+            let plugin = Plugin { name: name.clone(), version: Arc::clone(version) };
+            let refused = |message| Error::Conflict { code: "config_refused", message, holder: None };
+            match self.ports.policy.check(&plugin, role, &config.to_string()).await {
+                Ok(problems) => {
+                    if let Some(problem) = problems.first() {
+                        return Err(refused(format!("it refuses the config of {user}: {} {}", problem.path, problem.message)));
+                    }
+                }
+                Err(fault) if fault.kind == FaultKind::Unavailable => return Err(unavailable(fault.message)),
+                Err(fault) => return Err(refused(format!("it cannot check the config of {user}: {fault}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what somebody says of a plugin in `role`: that it is there, has the role, and takes `config`. The item's
+    /// version, on which the answer rests. `fields` are the names of the plugin's and its config's fields.
+    ///
+    /// # Errors
+    ///
+    /// 400 at the field that is to blame; 503 if the plugin cannot be asked here.
+    pub(super) async fn check_plugin(
+        &self,
+        catalog: &Catalog,
+        role: Role,
+        name: &PluginName,
+        config: &serde_json::Value,
+        fields: [&str; 2],
+    ) -> Result<u64, Error> {
+        let item = catalog.plugins.get(name).ok_or_else(|| Error::invalid(fields[0], format!("must be a plugin; there is no {name}")))?;
+        let plugin = catalog.plugin(name, role).ok_or_else(|| {
+            Error::invalid(fields[0], format!("must be a {}, which plugin {name} is not in its version {}", word(role), item.live))
+        })?;
+        match self.ports.policy.check(&plugin, role, &config.to_string()).await {
+            Ok(problems) => match problems.into_iter().next() {
+                None => Ok(item.version),
+                Some(problem) => Err(Error::invalid(format!("{}{}", fields[1], problem.path), problem.message)),
+            },
+            Err(fault) if fault.kind == FaultKind::Unavailable => Err(unavailable(fault.message)),
+            Err(fault) => Err(Error::invalid(fields[1], format!("cannot be checked, for plugin {name} failed: {fault}"))),
+        }
+    }
+
+    /// Checks a retry strategy if it is a plugin. What was found good last is remembered: jobs come in their thousands with the same.
+    ///
+    /// # Errors
+    ///
+    /// As for a throttler, at `retry.strategy` and `retry.config`.
+    pub(super) async fn check_retry(&self, catalog: &Catalog, retry: &Retry) -> Result<(), Error> {
+        let Retry::Plugin(name, config) = retry else { return Ok(()) };
+        let good = (catalog.version, retry.clone());
+        if self.good_retry.lock().as_ref() != Some(&good) {
+            self.check_plugin(catalog, Role::Retry, name, config, ["retry.strategy", "retry.config"]).await?;
+            *self.good_retry.lock() = Some(good);
+        }
+        Ok(())
+    }
+}
+
+/// Who uses a plugin, by name, as what, and with which configuration.
+fn users<'a>(catalog: &'a Catalog, name: &'a PluginName) -> impl Iterator<Item = (String, Role, &'a serde_json::Value)> {
+    let queues = catalog.queues.iter().filter_map(move |(queue, item)| {
+        let throttler = item.config.throttler.as_ref().filter(|throttler| throttler.plugin == *name)?;
+        Some((format!("queue {queue}"), Role::Throttler, &*throttler.config))
+    });
+    let types = catalog.types.iter().filter_map(move |(job_type, item)| match &item.config.retry {
+        Retry::Plugin(plugin, config) if plugin == name => Some((format!("type {job_type}"), Role::Retry, &**config)),
+        _ => None,
+    });
+    queues.chain(types)
+}
+
+/// Keeps to the bound on versions: the oldest that is neither live nor in the shadow goes.
+fn forget_oldest(item: &mut PluginItem) {
+    while item.versions.len() > MAX_VERSIONS {
+        let kept = |number| number == item.live || Some(number) == item.shadow;
+        let Some(oldest) = item.versions.iter().position(|version| !kept(version.number)) else { return };
+        item.versions.remove(oldest);
+    }
+}
+
+fn word(role: Role) -> &'static str {
+    match role {
+        Role::Throttler => "throttler",
+        Role::Retry => "retry strategy",
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unavailable(message: String) -> Error {
+    Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message }
+}
+
+fn no_version(name: &PluginName, which: impl std::fmt::Display) -> Error {
+    Error::NotFound { code: "plugin_version_not_found", what: format!("version {which} of plugin {name}") }
+}

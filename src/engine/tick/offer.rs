@@ -1,0 +1,174 @@
+//! What becomes of one candidate: it is skipped, ended, moved, held, or granted and claimed.
+
+use std::time::Duration;
+
+use super::{
+    Ask, Change, Claimed, Hand, Plan,
+    check::CLAIM_BY,
+    grant, overdue,
+    search::{Rooms, Search},
+};
+use crate::{
+    engine::{Catalog, Engine, view::AUDIT},
+    job::{
+        Event, Job, Token,
+        life::{State, Waiting},
+    },
+    queue::{
+        Admission, Candidate, Verdict,
+        admission::Hold,
+        config::{Delivery, Release, Start, TypeConfig},
+    },
+    time::Timestamp,
+};
+
+/// How long a push may take beyond its own timeout before its attempt is given up.
+const PUSH_MARGIN: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Offers one job; whether it was admitted.
+    pub(super) fn offer(
+        &self,
+        search: &Search<'_>,
+        admission: &mut Admission<'_>,
+        plan: &mut Plan,
+        rooms: &mut Rooms<'_>,
+        job: &Job,
+    ) -> bool {
+        let Some(ask) = self.consider(search, plan, rooms, job) else { return false };
+        match admission.offer(Candidate::of(&job.spec)) {
+            Verdict::Hold(hold) => plan.hold(hold),
+            Verdict::Move(run_at) => plan.put_off(job, run_at, Waiting::Window, None, search.now),
+            Verdict::Run => {
+                self.admit(search, plan, rooms, ask, job);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
+    pub(super) fn consider(&self, search: &Search<'_>, plan: &mut Plan, rooms: &Rooms<'_>, job: &Job) -> Option<usize> {
+        if !plan.seen.insert(job.id.clone()) || search.is_granted(job) || self.plain.lock().contains_key(&job.id) {
+            return None;
+        }
+        if let Some((view, _)) = &search.granted
+            && let Some(older) = view.grant(&job.id).filter(|grant| grant.version < job.life.version)
+        {
+            // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
+            let release = (job.id.clone(), older.version);
+            if !plan.delta.released.contains(&release) {
+                plan.delta.released.push(release);
+                if let Some(throttling) = &mut plan.throttling {
+                    throttling.note_ended(older, job);
+                }
+            }
+        }
+        let ask = rooms.find(&job.spec.job_type)?;
+        if let Some(ended) = overdue(job, search.now) {
+            plan.end(job, ended);
+            return None;
+        }
+        // Its retry strategy is still to be asked.
+        (!job.life.awaits_verdict()).then_some(ask)
+    }
+
+    /// Grants and claims (or sends) an admitted job.
+    pub(super) fn admit(&self, search: &Search<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, ask: usize, job: &Job) {
+        let now = search.now;
+        let asker = &rooms.asks[ask];
+        let granted = search.granted.is_some();
+        if asker.hand == Hand::Send && granted {
+            plan.delta.granted.push(grant(job, now));
+            plan.delta.sent = false;
+            plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
+            plan.wake(Some(now + CLAIM_BY));
+            rooms.left[ask] -= 1;
+            return;
+        }
+        let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+        let push = config.is_some_and(|config| self.push_target(config).is_some());
+        let lease = lease(config, push, asker, job);
+        let event = Event::Claim {
+            version: job.life.version,
+            token: Token(self.ports.entropy.bits()),
+            worker: asker.worker.clone(),
+            lease,
+            granted,
+            decided_at: now,
+        };
+        let was = job.life.revision;
+        let Ok(claimed) = job.apply(event, now) else { return };
+        if granted {
+            plan.delta.granted.push(grant(job, now));
+            let flight = self.ports.store.flight();
+            // Without atomic transactions the grant may be written and the claim not.
+            let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
+            let until = claimed.life.running().map_or(now, |run| run.lease_until);
+            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + claim_by));
+        }
+        let plain = !granted && push && config.is_some_and(is_plain);
+        let change = Change { job: claimed.clone(), was };
+        if plain {
+            plan.plain.push(change);
+        } else {
+            plan.claims.push(change);
+        }
+        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
+        rooms.left[ask] -= 1;
+    }
+}
+
+impl Plan {
+    /// Counts a candidate that is held, and looks again when it can run.
+    pub(super) fn hold(&mut self, hold: Hold) {
+        self.wake(hold.earliest_at);
+        *self.held.entry(hold.rule).or_default() += 1;
+    }
+
+    /// Gives a candidate another due time.
+    pub(super) fn put_off(&mut self, job: &Job, run_at: Timestamp, waiting: Waiting, reason: Option<String>, now: Timestamp) {
+        let event = Event::Move { version: job.life.version, run_at, waiting, reason };
+        if let Ok(moved) = job.apply(event, now) {
+            self.before.push(Change { was: job.life.revision, job: moved });
+        }
+        self.wake(Some(run_at));
+    }
+
+    /// Ends a candidate.
+    pub(super) fn end(&mut self, job: &Job, ended: Job) {
+        debug_assert!(matches!(ended.life.state, State::Ended { .. }), "it has ended");
+        self.ended.push(job.id.clone());
+        self.before.push(Change { was: job.life.revision, job: ended });
+    }
+}
+
+/// The earlier of two instants, of which the first may not be set yet.
+fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
+    if at == Timestamp::EPOCH { other } else { at.min(other) }
+}
+
+/// How long a claimed job's worker may be silent.
+fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Duration {
+    let Some(config) = config else { return job.spec.timeout.duration() };
+    if config.release == Release::OnReport {
+        return job.spec.timeout.duration();
+    }
+    match (push, ask.lease) {
+        (_, Some(lease)) => lease.duration(),
+        (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
+        (false, None) => config.lease_seconds.duration(),
+    }
+}
+
+/// How long the deliverer of a claimed push may be silent.
+pub(in crate::engine) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
+    let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+    let ask = Ask { types: Vec::new(), room: 0, worker: None, lease: None, hand: Hand::Claim };
+    lease(config, true, &ask, job)
+}
+
+/// Whether jobs of this push type are handed on without a claim.
+fn is_plain(config: &TypeConfig) -> bool {
+    config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
+}

@@ -1,0 +1,214 @@
+//! Versions of plugins: pushed, made live, taken back; and whoever uses one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use serde_json::json;
+use tidegate::{
+    engine::{
+        Error,
+        plugins::{NewCode, NewVersion, Stage, code_path, wasm_path},
+        request::NewJob,
+    },
+    job::retry::Retry,
+    port::policy::Problem,
+    queue::{
+        QueueConfig, TypeConfig,
+        plugin::{Description, MAX_VERSIONS, OnFailure, Role, Throttler},
+    },
+    testkit::{FnPolicy, builders::name},
+};
+
+use super::place::{Place, everywhere, queue, work};
+
+fn says() -> Option<Description> {
+    Some(Description::default())
+}
+
+/// Version 3 of any plugin wants `good` in its configuration; every version dislikes `bad`.
+fn picky() -> FnPolicy {
+    FnPolicy::default().checking(|plugin, role, config| {
+        let problem = |path: &str, message: &str| Ok(vec![Problem { path: path.into(), message: message.into() }]);
+        match role {
+            _ if config.contains("bad") => problem("/shares/east", "must be less"),
+            Role::Throttler if plugin.version.number == 3 && !config.contains("good") => problem("", "must be good"),
+            _ => Ok(Vec::new()),
+        }
+    })
+}
+
+fn throttled(config: serde_json::Value) -> QueueConfig {
+    let throttler = Throttler { plugin: name("guard"), config: Arc::new(config), on_failure: OnFailure::Hold };
+    QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }
+}
+
+fn retried(config: serde_json::Value) -> Retry {
+    Retry::Plugin(name("guard"), Arc::new(config))
+}
+
+/// The field that is to blame, or the clash's code, and the words.
+fn blame<T: std::fmt::Debug>(answer: Result<T, Error>) -> (String, String) {
+    match answer.unwrap_err() {
+        Error::Invalid { field, message, .. } => (field, message),
+        Error::Conflict { code, message, .. } => (code.into(), message),
+        Error::NotFound { code, what } => (code.into(), what),
+        error => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_pushed_version_is_live_and_its_objects_are_there() {
+    for place in everywhere() {
+        let pushed = place.push("guard", "v1", says(), None).await.unwrap();
+        assert_eq!((pushed.number, pushed.new, pushed.item.live), (1, true, 1));
+        let version = pushed.item.numbered(1).unwrap();
+        let objects = &place.engine.ports().objects;
+        assert_eq!(objects.get(&wasm_path(&version.sha256)).await.unwrap().bytes().await.unwrap(), "v1");
+        assert_eq!(objects.get(&code_path(&version.compiled[0].sha256)).await.unwrap().bytes().await.unwrap(), "compiled v1");
+        let again = place.push("guard", "v1", says(), None).await.unwrap();
+        assert_eq!((again.number, again.new, again.item.version), (1, false, 1));
+        assert_eq!(place.push("guard", "v2", says(), says()).await.unwrap().item.live, 2);
+        let names: Vec<String> = place.engine.plugins().await.unwrap().into_iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(names, ["guard"]);
+    }
+}
+
+#[tokio::test]
+async fn the_same_bytes_bring_code_for_another_engine() {
+    for place in everywhere() {
+        place.push("guard", "v1", says(), None).await.unwrap();
+        let code = |engine: &str, code: &'static str| NewCode { target: "t".into(), engine: engine.into(), code: Bytes::from(code) };
+        let version =
+            NewVersion { wasm: Bytes::from("v1"), throttler: says(), retry: None, code: vec![code("f", "newer"), code("e", "other")] };
+        let pushed = place.engine.push_plugin(&name("guard"), version, Stage::Live).await.unwrap();
+        assert_eq!((pushed.number, pushed.new), (1, false));
+        let engines: Vec<String> = pushed.item.versions[0].compiled.iter().map(|code| code.engine.clone()).collect();
+        assert_eq!(engines, ["f", "e"], "one piece of code for each");
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_versions_go_but_not_the_live_one() {
+    for place in everywhere() {
+        place.push("guard", "v1", says(), None).await.unwrap();
+        for n in 2..=MAX_VERSIONS + 2 {
+            let version = NewVersion { wasm: Bytes::from(format!("v{n}")), throttler: says(), retry: None, code: vec![] };
+            place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap();
+        }
+        let item = place.engine.plugin(&name("guard")).await.unwrap();
+        assert_eq!((item.versions.len(), item.live, item.versions[0].number, item.versions[1].number), (MAX_VERSIONS, 1, 1, 4));
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_goes_back_one_or_to_a_number() {
+    for place in everywhere() {
+        for wasm in ["v1", "v2", "v3"] {
+            place.push("guard", wasm, says(), None).await.unwrap();
+        }
+        let guard = name("guard");
+        assert_eq!(place.engine.rollback_plugin(&guard, None).await.unwrap().live, 2);
+        assert_eq!(place.engine.rollback_plugin(&guard, Some(3)).await.unwrap().live, 3);
+        assert_eq!(place.engine.rollback_plugin(&guard, Some(1)).await.unwrap().live, 1);
+        for to in [None, Some(9)] {
+            assert_eq!(blame(place.engine.rollback_plugin(&guard, to).await).0, "plugin_version_not_found");
+        }
+        assert_eq!(blame(place.engine.rollback_plugin(&name("nobody"), None).await).0, "plugin_not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_version_may_run_in_the_shadow_first() {
+    for place in everywhere() {
+        place.push("guard", "v1", says(), None).await.unwrap();
+        let version = NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
+        let item = place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap().item;
+        assert_eq!((item.live, item.shadow), (1, Some(2)));
+        let guard = name("guard");
+        assert_eq!(blame(place.engine.shadow_plugin(&guard, Some(1)).await).0, "version");
+        assert_eq!(place.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow, None, "live, it is no shadow");
+        assert_eq!(place.engine.shadow_plugin(&guard, Some(1)).await.unwrap().shadow, Some(1));
+        assert_eq!(place.engine.shadow_plugin(&guard, None).await.unwrap().shadow, None);
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_is_checked_when_a_queue_is_given_it() {
+    for place in everywhere() {
+        let place = place.with_policy(picky());
+        let put = async |config| place.engine.put_queue(&queue(), throttled(config), None).await;
+        assert_eq!(blame(put(json!({})).await).0, "throttler.plugin", "there is none");
+        place.push("guard", "v1", None, says()).await.unwrap();
+        let (field, words) = blame(put(json!({})).await);
+        assert!(field == "throttler.plugin" && words.contains("must be a throttler"), "{words}");
+        place.push("guard", "v2", says(), says()).await.unwrap();
+        assert_eq!(blame(put(json!([])).await).0, "throttler.config");
+        assert_eq!(blame(put(json!({"a": "x".repeat(70_000)})).await).0, "throttler.config");
+        assert_eq!(blame(put(json!({"bad": 1})).await), ("throttler.config/shares/east".into(), "must be less".into()));
+        put(json!({"fine": 1})).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
+    for place in everywhere() {
+        let place = place.with_policy(picky());
+        let put = async |retry| place.engine.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await;
+        assert_eq!(blame(put(retried(json!({}))).await).0, "retry.strategy");
+        place.push("guard", "v1", None, says()).await.unwrap();
+        assert_eq!(blame(put(retried(json!({"bad": 1}))).await).0, "retry.config/shares/east");
+        put(retried(json!({"fine": 1}))).await.unwrap();
+        let enqueue = async |retry| place.engine.enqueue(vec![NewJob { retry, ..work() }]).await.remove(0);
+        assert_eq!(enqueue(None).await.unwrap().job.spec.retry, retried(json!({"fine": 1})));
+        assert_eq!(blame(enqueue(Some(retried(json!({"bad": 1})))).await).0, "retry.config/shares/east");
+        assert_eq!(blame(enqueue(Some(Retry::Plugin(name("none"), Arc::new(json!({}))))).await).0, "retry.strategy");
+        assert!(enqueue(Some(retried(json!({"other": 1})))).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_refuses_a_configuration_in_use_is_refused_by_name() {
+    for place in everywhere() {
+        let place = place.with_policy(picky());
+        place.push("guard", "v1", says(), says()).await.unwrap();
+        place.push("guard", "v2", says(), says()).await.unwrap();
+        place.engine.put_queue(&queue(), throttled(json!({"fine": 1})), None).await.unwrap();
+        let (code, words) = blame(place.push("guard", "v3", says(), None).await);
+        assert!(code == "config_refused" && words.contains("queue default") && words.contains("must be good"), "{words}");
+        let (code, words) = blame(place.push("guard", "v4", None, says()).await);
+        assert!(code == "plugin_in_use" && words.contains("queue default"), "{words}");
+        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 2);
+        place.engine.put_queue(&queue(), throttled(json!({"good": 1})), None).await.unwrap();
+        assert_eq!(place.push("guard", "v3", says(), says()).await.unwrap().item.live, 3);
+        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        let (code, words) = blame(place.push("guard", "v5", says(), None).await);
+        assert!(code == "plugin_in_use" && words.contains("type work"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_in_use_is_not_deleted() {
+    for place in everywhere() {
+        let place: Place = place.with_policy(picky());
+        let guard = name("guard");
+        place.push("guard", "v1", says(), says()).await.unwrap();
+        place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
+        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
+        place.set_queue(QueueConfig::default()).await;
+        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
+        place.set_type("work", TypeConfig::default()).await;
+        place.engine.delete_plugin(&guard).await.unwrap();
+        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_not_found");
+        assert_eq!(place.push("guard", "v1", says(), says()).await.unwrap().number, 1);
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_the_built_in_strategy_is_taken() {
+    for place in everywhere() {
+        assert_eq!(blame(place.push("exponential", "v1", None, says()).await).0, "name");
+        assert_eq!(blame(place.push("guard", "v1", None, None).await).0, "wasm");
+    }
+}

@@ -1,0 +1,292 @@
+//! Retry strategies that users bring: what follows a failed attempt is a verdict that the job waits for.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tidegate::{
+    engine::{
+        Round, Ticked,
+        request::{JobPatch, NewJob, Verdict},
+        verdicts::Verdicts,
+    },
+    job::{
+        Encoding, Job, Outcome, Payload, State,
+        life::{Failure, Reason, Waiting},
+        retry::Retry,
+    },
+    port::policy::{RetryAnswer, RetryCall},
+    queue::{QueueConfig, TypeConfig, plugin::Description},
+    testkit::{FnPolicy, builders::name, policies::fault},
+    time::Seconds,
+};
+
+use super::place::{Place, everywhere, failed, report, work};
+
+/// Places where type `work` is retried by a plugin that answers so, and what it was asked. Half of them have a limit.
+async fn places(
+    says: Description,
+    answer: impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'static,
+) -> Vec<(Place, Arc<Mutex<Vec<RetryCall>>>)> {
+    let answer = Arc::new(answer);
+    let mut places = Vec::new();
+    for (place, limit) in everywhere().into_iter().zip([Some(1), None]).chain(everywhere().into_iter().zip([None, Some(1)])) {
+        let calls: Arc<Mutex<Vec<RetryCall>>> = Arc::default();
+        let (noted, answer) = (Arc::clone(&calls), Arc::clone(&answer));
+        let place = place.with_policy(FnPolicy::default().retrying(move |_, call| {
+            noted.lock().push(call.clone());
+            Ok(answer(call))
+        }));
+        place.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
+        place.push("planner", "v1", None, Some(says.clone())).await.unwrap();
+        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        places.push((place, calls));
+    }
+    places
+}
+
+fn planner() -> Retry {
+    Retry::Plugin(name("planner"), Arc::new(json!({"k": 1})))
+}
+
+fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'static {
+    move |call| RetryAnswer::Retry { at: call.now + Duration::from_secs(seconds), data: None, priority: None }
+}
+
+/// Fails the running attempt.
+async fn fail(place: &mut Place, running: &Job, verdict: Verdict) -> Ticked {
+    place.tick(Round { reports: vec![report(running, verdict)], ..Round::default() }).await
+}
+
+/// Enqueues `job`, runs it, fails it.
+async fn failed_once(place: &mut Place, job: NewJob) -> (Job, Ticked) {
+    let job = place.enqueue(job).await;
+    let running = place.lease(1).await.remove(0);
+    let ticked = fail(place, &running, failed()).await;
+    (place.job(&job.id).await, ticked)
+}
+
+/// What the sweeper does: it finds what waits, and has it asked.
+async fn sweep(place: &Place) -> Verdicts {
+    let swept = place.engine.sweep().await.unwrap();
+    place.engine.verdicts(swept.pending).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
+    for (mut place, calls) in places(Description::default(), after(30)).await {
+        let (job, ticked) = failed_once(&mut place, work()).await;
+        assert!(ticked.pending);
+        assert_eq!(job.life.state, State::Scheduled { run_at: place.now(), waiting: Waiting::Verdict });
+        assert_eq!(place.granted().await, 0);
+        assert!(place.lease(5).await.is_empty(), "it is no candidate");
+        assert!(calls.lock().is_empty(), "nobody was asked in the round");
+        let explained = place.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let by = explained.held_by.unwrap();
+        assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
+        let verdicts = sweep(&place).await;
+        assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 0));
+        assert_eq!(verdicts.changed[0].1, job.life.version);
+        let planned = place.now() + Duration::from_secs(30);
+        let after = place.job(&job.id).await;
+        assert_eq!(after.life.state, State::Scheduled { run_at: planned, waiting: Waiting::Retry });
+        assert_eq!(after.life.history.len(), 1, "one entry for the attempt and what followed it");
+        assert_eq!(after.life.history[0].retry_at, Some(planned));
+        let call = calls.lock().remove(0);
+        assert_eq!((&*call.config, call.job.life.history.len(), call.not_before, call.data), ("{\"k\":1}", 1, None, None));
+        assert!(sweep(&place).await.changed.is_empty(), "asked once");
+        place.wait(30);
+        assert_eq!(place.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_may_change_data_and_priority() {
+    let says = Description { needs_data: true, ..Description::default() };
+    let rewrite = |call: &RetryCall| {
+        assert_eq!(
+            call.data.as_deref().map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()),
+            Some(json!({"region": "east"}))
+        );
+        RetryAnswer::Retry { at: call.now, data: Some("{\"region\": \"west\"}".into()), priority: Some(7) }
+    };
+    for (mut place, _) in places(says, rewrite).await {
+        let attributes = [("region".to_owned(), "/region".to_owned())].into();
+        place.set_type("work", TypeConfig { retry: planner(), attributes, ..TypeConfig::default() }).await;
+        let packed = Payload::json("{\"region\": \"east\"}").to_msgpack().unwrap();
+        let data = Payload { encoding: Encoding::MessagePack, bytes: packed };
+        let (job, _) = failed_once(&mut place, NewJob { data, ..work() }).await;
+        sweep(&place).await;
+        let job = place.job(&job.id).await;
+        assert_eq!((job.spec.priority, job.spec.attributes["region"].text()), (7, "west".to_owned()));
+        let data = place.engine.data(&job).await.unwrap();
+        assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
+        assert_eq!(data, Payload { encoding: Encoding::MessagePack, bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap() });
+        assert_eq!(place.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_may_give_up_with_a_message() {
+    for (mut place, _) in places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await {
+        let (job, _) = failed_once(&mut place, work()).await;
+        assert_eq!(sweep(&place).await.changed.len(), 1);
+        let job = place.job(&job.id).await;
+        assert_eq!(job.life.ended(), Some(Outcome::Failed));
+        let error = job.life.error.unwrap();
+        assert_eq!((error.reason, error.message.as_deref()), (Reason::Failed, Some("hopeless")));
+        assert_eq!(job.life.history[0].error.as_ref().unwrap().message.as_deref(), Some("no"), "the attempt's own words stay");
+    }
+}
+
+#[tokio::test]
+async fn windows_and_the_targets_wish_apply_to_a_verdict() {
+    for (mut place, calls) in places(Description::default(), after(1)).await {
+        let windows = serde_json::from_value(json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}])).unwrap();
+        let job = place.enqueue(NewJob { windows: Some(windows), ..work() }).await;
+        let running = place.lease(1).await.remove(0);
+        let start = place.now();
+        let busy = |wait| Verdict::Failed { failure: Failure::new(Reason::NotDelivered, "busy"), retryable: true, least_wait: wait };
+        fail(&mut place, &running, busy(Duration::from_mins(5))).await;
+        sweep(&place).await;
+        assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
+        assert_eq!(place.job(&job.id).await.life.run_at(), Some(start + Duration::from_mins(5)));
+        place.wait(300);
+        let running = place.lease(1).await.remove(0);
+        fail(&mut place, &running, busy(Duration::from_mins(20))).await;
+        sweep(&place).await;
+        assert_eq!(place.job(&job.id).await.life.run_at(), Some(start + Duration::from_hours(8)));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_when_no_attempt_may_follow() {
+    for (mut place, calls) in places(Description::default(), after(0)).await {
+        let never = || Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: false, least_wait: Duration::ZERO };
+        let job = place.enqueue(work()).await;
+        let running = place.lease(1).await.remove(0);
+        assert!(!fail(&mut place, &running, never()).await.pending);
+        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        let job = place.enqueue(NewJob { attempts: Some(1), ..work() }).await;
+        let running = place.lease(1).await.remove(0);
+        fail(&mut place, &running, failed()).await;
+        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        assert!(sweep(&place).await.changed.is_empty());
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_worker_is_a_failure_like_any_other() {
+    for (mut place, _) in places(Description::default(), after(5)).await {
+        let job = place.enqueue(work()).await;
+        place.lease(1).await;
+        place.wait(31);
+        place.tick(Round::default()).await;
+        // Without a head it is the sweep that finds the end of the lease.
+        sweep(&place).await;
+        let after = place.job(&job.id).await;
+        assert_eq!(after.life.state, State::Scheduled { run_at: place.now() + Duration::from_secs(5), waiting: Waiting::Retry });
+        assert_eq!(after.life.history[0].error.as_ref().unwrap().reason, Reason::Lost);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
+    for place in everywhere() {
+        let turn = Arc::new(AtomicU32::new(0));
+        let at = Arc::clone(&turn);
+        let mut place = place.with_policy(FnPolicy::default().retrying(move |_, call| {
+            let (at_once, far) = (call.now, call.now + Duration::from_hours(367 * 24));
+            match at.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(fault("it divided by zero")),
+                1 => Ok(RetryAnswer::Retry { at: far, data: None, priority: None }),
+                2 => Ok(RetryAnswer::Retry { at: at_once, data: Some("{".into()), priority: None }),
+                _ => Ok(RetryAnswer::Retry { at: at_once, data: Some(format!("\"{}\"", "x".repeat(5 << 20))), priority: None }),
+            }
+        }));
+        place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
+        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        for _ in 0..4 {
+            let (job, _) = failed_once(&mut place, work()).await;
+            let verdicts = sweep(&place).await;
+            assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 1));
+            assert_eq!(verdicts.faults[0].call.job.id, job.id, "with the input that did it");
+            let after = place.job(&job.id).await;
+            let wait = after.life.run_at().unwrap().since(place.now());
+            assert!(wait >= Duration::from_millis(500) && wait <= Duration::from_secs(2), "{wait:?}");
+            assert_eq!(after.data, job.data);
+            place.engine.cancel(&job.id, None, false).await.unwrap();
+        }
+        assert_eq!(turn.load(Ordering::Relaxed), 4);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
+    for (mut place, _) in places(Description::default(), after(0)).await {
+        place.set_type("work", TypeConfig::default()).await;
+        let (job, _) = failed_once(&mut place, NewJob { retry: Some(planner()), ..work() }).await;
+        place.engine.delete_plugin(&name("planner")).await.unwrap();
+        let verdicts = sweep(&place).await;
+        assert_eq!(verdicts.faults.len(), 1);
+        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_verdict_can_be_cancelled_and_changed() {
+    for (mut place, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut place, work()).await;
+        place.engine.cancel(&job.id, None, false).await.unwrap();
+        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Cancelled));
+        let (job, _) = failed_once(&mut place, work()).await;
+        let patch = JobPatch { priority: Some(3), ..JobPatch::default() };
+        let (_, patched) = place.engine.patch(&job.id, None, patch, None).await.unwrap();
+        assert!(patched.life.awaits_verdict(), "what follows is still to be said");
+        sweep(&place).await;
+        let job = place.job(&job.id).await;
+        assert_eq!((job.spec.priority, job.life.run_at()), (3, Some(place.now() + Duration::from_secs(60))));
+        place.engine.cancel(&job.id, None, false).await.unwrap();
+        calls.lock().clear();
+        let (job, _) = failed_once(&mut place, work()).await;
+        let patch = JobPatch { run_at: Some(place.now()), ..JobPatch::default() };
+        place.engine.patch(&job.id, None, patch, None).await.unwrap();
+        assert_eq!(place.lease(1).await[0].id, job.id, "somebody else said when");
+        assert!(sweep(&place).await.changed.is_empty());
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_verdict_expires_and_has_a_deadline() {
+    for (mut place, calls) in places(Description::default(), after(60)).await {
+        let expires_at = Some(place.now() + Duration::from_secs(10));
+        let (expires, _) = failed_once(&mut place, NewJob { expires_at, ..work() }).await;
+        let (dies, _) = failed_once(&mut place, NewJob { deadline_seconds: Some(Seconds::new(10)), ..work() }).await;
+        place.wait(10);
+        assert!(place.lease(5).await.is_empty());
+        sweep(&place).await;
+        assert_eq!(place.job(&expires.id).await.life.ended(), Some(Outcome::Expired));
+        assert_eq!(place.job(&dies.id).await.life.ended(), Some(Outcome::Failed));
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn of_two_who_ask_one_writes() {
+    for (mut place, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut place, work()).await;
+        let pending = place.engine.sweep().await.unwrap().pending;
+        let first = place.engine.verdicts(pending.clone()).await.unwrap();
+        let second = place.engine.verdicts(pending).await.unwrap();
+        assert_eq!((first.changed.len(), second.changed.len(), calls.lock().len()), (1, 0, 2));
+        assert_eq!(place.job(&job.id).await.life.version, first.changed[0].0.life.version);
+    }
+}

@@ -1,0 +1,634 @@
+//! A queue whose owner brings its own throttler.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tidegate::{
+    engine::{
+        Hand, Round,
+        request::{NewJob, Verdict},
+    },
+    job::{
+        Encoding, Job, Outcome, Payload, State,
+        life::{Failure, Reason, Waiting},
+    },
+    port::policy::{Action, Decision, Ended, ThrottleAnswer, ThrottleCall},
+    queue::{
+        QueueConfig, Rule, TypeConfig,
+        head::Kept,
+        plugin::{Description, OnFailure},
+    },
+    testkit::{
+        FnPolicy,
+        builders::name,
+        policies::{each, fault, hold, run},
+    },
+};
+
+use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};
+
+fn limit(concurrency: u32) -> QueueConfig {
+    QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }
+}
+
+fn says() -> Description {
+    Description { state_version: 1, ..Description::default() }
+}
+
+/// A policy that throttles so, and what it was asked.
+fn watched(throttle: impl Fn(&ThrottleCall) -> ThrottleAnswer + Send + Sync + 'static) -> (FnPolicy, Arc<Mutex<Vec<ThrottleCall>>>) {
+    let calls: Arc<Mutex<Vec<ThrottleCall>>> = Arc::default();
+    let noted = Arc::clone(&calls);
+    let policy = FnPolicy::default().throttling(move |_, call| {
+        noted.lock().push(call.clone());
+        Ok(throttle(call))
+    });
+    (policy, calls)
+}
+
+fn region(job: &Job) -> String {
+    job.spec.attributes["region"].text()
+}
+
+/// hipq's example: each region has a share of the limit.
+fn shares(call: &ThrottleCall) -> ThrottleAnswer {
+    let share = |region: &str| if region == "east" { 40 } else { 30 };
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    for grant in call.running.iter() {
+        *used.entry(grant.attributes["region"].text()).or_default() += u64::from(grant.weight);
+    }
+    each(call, |job| {
+        let used = used.entry(region(job)).or_default();
+        if *used + u64::from(job.spec.weight) > share(&region(job)) {
+            return hold("its region has its share");
+        }
+        *used += u64::from(job.spec.weight);
+        run()
+    })
+}
+
+fn by_region(jobs: &[Job]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for job in jobs {
+        *counts.entry(region(job)).or_default() += 1;
+    }
+    counts
+}
+
+fn counts<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    counts.into_iter().map(|(region, count)| (region.to_owned(), count)).collect()
+}
+
+#[tokio::test]
+async fn each_region_runs_its_share_of_the_limit_whoever_comes_first() {
+    for place in everywhere() {
+        let mut place = place.with_policy(FnPolicy::default().throttling(|_, call| Ok(shares(call))));
+        place.throttled(Description { group_by: vec!["region".into()], ..says() }, limit(100)).await;
+        for (region, count) in [("east", 500), ("north", 400), ("west", 20)] {
+            place.enqueue_many((0..count).map(|_| with("region", region))).await;
+        }
+        let first = place.lease(1000).await;
+        assert_eq!(by_region(&first), counts([("east", 40), ("north", 30), ("west", 20)]), "the shares are not lent");
+        place.enqueue_many((0..50).map(|_| with("region", "west"))).await;
+        assert_eq!(by_region(&place.lease(1000).await), counts([("west", 10)]));
+        let over: Vec<Job> = first.iter().filter(|job| region(job) == "east").take(7).cloned().collect();
+        place.succeed(&over).await;
+        place.restart();
+        assert_eq!(by_region(&place.lease(1000).await), counts([("east", 7)]), "another process goes on");
+        assert_eq!(place.granted().await, 100);
+    }
+}
+
+#[tokio::test]
+async fn a_held_job_says_what_its_throttler_said() {
+    for place in everywhere() {
+        let until = place.now() + Duration::from_secs(90);
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| {
+            Ok(each(call, |_| Decision { action: Action::Hold(Some(until)), reason: Some("not before nine".into()) }))
+        }));
+        place.throttled(says(), QueueConfig::default()).await;
+        let job = place.enqueue(work()).await;
+        let since = place.now();
+        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
+        assert_eq!(ticked.next_at, Some(until));
+        place.wait(5);
+        let explained = place.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let by = explained.held_by.unwrap();
+        assert_eq!((by.kind, by.name.as_deref(), explained.reason.as_str()), ("throttler", Some("guard"), "not before nine"));
+        assert_eq!(explained.earliest_at, Some(until));
+        assert!(explained.since.is_some_and(|at| at <= since));
+    }
+}
+
+#[tokio::test]
+async fn a_rescheduled_job_waits_for_its_new_time_and_says_why() {
+    for place in everywhere() {
+        let at = place.now() + Duration::from_secs(60);
+        let (policy, calls) = watched(move |call| {
+            let later = Decision { action: Action::Reschedule(at), reason: Some("at night".into()) };
+            each(call, |_| if call.now < at { later.clone() } else { run() })
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(5)).await;
+        let job = place.enqueue(work()).await;
+        assert!(place.lease(1).await.is_empty());
+        assert_eq!(place.job(&job.id).await.life.state, State::Scheduled { run_at: at, waiting: Waiting::Throttler });
+        assert!(place.lease(1).await.is_empty());
+        assert_eq!(calls.lock().len(), 1, "until then it is no candidate");
+        let explained = place.engine.explain(&job.id, None, |_| true).await.unwrap();
+        assert_eq!(
+            (explained.held_by.unwrap().kind, explained.reason.as_str(), explained.earliest_at),
+            ("throttler", "at night", Some(at))
+        );
+        place.wait(60);
+        assert_eq!(place.lease(1).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_job_ends_with_the_reason() {
+    for place in everywhere() {
+        let drop = Decision { action: Action::Drop, reason: Some("too old".into()) };
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| Ok(each(call, |_| drop.clone()))));
+        place.throttled(says(), limit(5)).await;
+        let job = place.enqueue(work()).await;
+        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        assert_eq!(ticked.ended.len(), 1);
+        let job = place.job(&job.id).await;
+        assert_eq!(job.life.ended(), Some(Outcome::Dropped));
+        assert_eq!(job.life.error.unwrap().message.as_deref(), Some("too old"));
+    }
+}
+
+#[tokio::test]
+async fn the_throttler_is_asked_only_about_what_the_limits_leave_and_never_about_critical_jobs() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(5)).await;
+        place.set_type("small", TypeConfig { concurrency: Some(0), ..TypeConfig::default() }).await;
+        let critical = place.enqueue(NewJob { critical: true, ..work() }).await;
+        place.enqueue(of_type("small")).await;
+        place.enqueue(NewJob { weight: Some(4), ..work() }).await;
+        assert_eq!(place.lease_of(&["work", "small"], 9).await.len(), 2);
+        let light = place.enqueue(work()).await;
+        place.enqueue(NewJob { weight: Some(2), ..work() }).await;
+        assert_eq!(place.lease_of(&["work", "small"], 7).await.len(), 1);
+        let calls = calls.lock();
+        let asked: Vec<Vec<u32>> = calls.iter().map(|call| call.candidates.iter().map(|job| job.spec.weight).collect()).collect();
+        assert_eq!(asked, [vec![4], vec![1]], "the critical job, the closed type and the heavy job are not its affair");
+        assert_eq!(calls[1].candidates[0].id, light.id);
+        assert_eq!((calls[0].room, calls[0].concurrency), (8, Some(5)));
+        let running: Vec<(bool, u32)> = calls[1].running.iter().map(|grant| (grant.critical, grant.weight)).collect();
+        assert_eq!(running, [(true, 0), (false, 4)]);
+        assert!(calls[1].running.iter().any(|grant| grant.job == critical.id && grant.granted_at == place.now()));
+    }
+}
+
+/// Runs everything, and remembers in its state how much.
+fn counting(call: &ThrottleCall) -> ThrottleAnswer {
+    let before: u64 = call.state.get("ran").map_or(0, |text| text.parse().unwrap());
+    let ran = before + call.candidates.len() as u64;
+    ThrottleAnswer { state: Some([("ran".to_owned(), ran.to_string())].into()), ..each(call, |_| run()) }
+}
+
+/// What the plugin remembers, as it is stored.
+async fn remembered(place: &Place) -> Option<String> {
+    let (head, batches) = place.store.head(&queue()).await.unwrap()?;
+    match head.policy?.state {
+        Kept::Here(state) => state.get("ran").cloned(),
+        Kept::Beside(id) => batches.iter().find(|batch| batch.id == id)?.state.as_ref()?.get("ran").cloned(),
+    }
+}
+
+#[tokio::test]
+async fn what_is_remembered_is_what_was_admitted_when_not_all_fit_together() {
+    for place in everywhere() {
+        let (policy, calls) = watched(counting);
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(10)).await;
+        place.enqueue_many([3, 3, 3, 3, 1].map(|weight| NewJob { weight: Some(weight), ..work() })).await;
+        let leased = place.lease(9).await;
+        assert_eq!(leased.len(), 3, "the fourth reserves what is left, so the light job behind it waits");
+        assert_eq!(remembered(&place).await.as_deref(), Some("3"));
+        assert!(calls.lock().len() <= 3);
+        // Not even workers take all that it runs.
+        place.succeed(&leased).await;
+        calls.lock().clear();
+        assert_eq!(place.lease(1).await.len(), 1);
+        assert_eq!(remembered(&place).await.as_deref(), Some("4"));
+        assert!(calls.lock().len() <= 3);
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_that_always_asks_for_more_than_fits_is_asked_three_times_at_most() {
+    for place in everywhere() {
+        // First it wants the heavy ones, then the middle ones, then what is left.
+        let (policy, calls) = watched(|call| {
+            let heaviest = call.candidates.iter().map(|job| job.spec.weight).max().unwrap_or(0);
+            let mut answer = each(call, |job| if job.spec.weight >= heaviest - 2 { run() } else { hold("later") });
+            answer.state =
+                Some([("ran".to_owned(), answer.decisions.iter().filter(|d| d.action == Action::Run).count().to_string())].into());
+            answer
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(10)).await;
+        place.enqueue_many([9, 8, 7, 6, 5, 5, 4, 4, 3, 2, 1].map(|weight| NewJob { weight: Some(weight), ..work() })).await;
+        let leased = place.lease(20).await;
+        assert!(!leased.is_empty());
+        assert!(calls.lock().len() <= 3, "{}", calls.lock().len());
+        assert_eq!(remembered(&place).await, Some(leased.len().to_string()));
+        assert!(place.granted().await <= 10);
+    }
+}
+
+#[tokio::test]
+async fn jobs_further_back_are_offered_while_the_throttler_says_there_may_be_more() {
+    for place in everywhere() {
+        let more = Arc::new(AtomicBool::new(true));
+        let says_more = Arc::clone(&more);
+        let (policy, calls) = watched(move |call| {
+            let only = |job: &Job| if region(job) == "west" { run() } else { hold("not the west") };
+            ThrottleAnswer { more: says_more.load(Ordering::Relaxed), ..each(call, only) }
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(5)).await;
+        place.enqueue_many((0..800).map(|_| with("region", "east"))).await;
+        place.wait(1);
+        place.enqueue(with("region", "west")).await;
+        assert_eq!(place.lease(1).await.len(), 1, "in one round");
+        let pages = calls.lock().len();
+        assert!((2..=8).contains(&pages), "{pages} pages");
+        place.enqueue(with("region", "west")).await;
+        more.store(false, Ordering::Relaxed);
+        calls.lock().clear();
+        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        assert_eq!((ticked.claimed.len(), ticked.again, calls.lock().len()), (0, false, 1));
+        assert_eq!(calls.lock()[0].candidates.len(), 100);
+    }
+}
+
+#[tokio::test]
+async fn a_long_backlog_is_looked_through_round_by_round() {
+    for place in everywhere() {
+        let only = |job: &Job| if region(job) == "west" { run() } else { hold("not the west") };
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| Ok(each(call, only))));
+        place.throttled(says(), limit(5)).await;
+        for _ in 0..3 {
+            place.enqueue_many((0..900).map(|_| with("region", "east"))).await;
+        }
+        place.wait(1);
+        place.enqueue(with("region", "west")).await;
+        for round in 1.. {
+            let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+            if !ticked.claimed.is_empty() {
+                break;
+            }
+            assert!(ticked.again && round < 5, "round {round}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn partitions_take_turns_before_the_throttler_sees_them() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), QueueConfig { partition_by: Some("region".into()), ..limit(50) }).await;
+        for region in ["a", "b", "c"] {
+            place.enqueue_many((0..200).map(|_| with("region", region))).await;
+        }
+        assert_eq!(by_region(&place.lease(30).await), counts([("a", 10), ("b", 10), ("c", 10)]));
+        let turns: Vec<String> = calls.lock()[0].candidates[..6].iter().map(region).collect();
+        assert_eq!(turns, ["a", "b", "c", "a", "b", "c"]);
+    }
+}
+
+#[tokio::test]
+async fn a_state_outlives_processes_and_goes_with_the_commit() {
+    for place in everywhere() {
+        let mut place = place.with_policy(FnPolicy::default().throttling(|_, call| Ok(counting(call))));
+        place.throttled(says(), limit(9)).await;
+        for round in 1..=3 {
+            place.enqueue(work()).await;
+            assert_eq!(place.lease(1).await.len(), 1);
+            place.restart();
+            assert_eq!(remembered(&place).await, Some(round.to_string()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
+    for place in everywhere() {
+        let small = Arc::new(AtomicBool::new(false));
+        let shrink = Arc::clone(&small);
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| {
+            let mut answer = counting(call);
+            if !shrink.load(Ordering::Relaxed) {
+                answer.state.get_or_insert_default().insert("much".into(), "x".repeat(8000));
+            }
+            Ok(answer)
+        }));
+        place.throttled(says(), limit(9)).await;
+        for round in 1..=3 {
+            place.enqueue(work()).await;
+            place.lease(1).await;
+            place.restart();
+            assert_eq!(remembered(&place).await, Some(round.to_string()));
+            let (head, batches) = place.store.head(&queue()).await.unwrap().unwrap();
+            assert!(matches!(head.policy.unwrap().state, Kept::Beside(_)));
+            assert_eq!(batches.len(), place.store.batches(&queue()).await.unwrap().len(), "every record is named");
+            assert_eq!(batches.iter().filter(|batch| batch.state.is_some()).count(), 1);
+        }
+        small.store(true, Ordering::Relaxed);
+        place.enqueue(work()).await;
+        place.lease(1).await;
+        assert!(matches!(place.store.head(&queue()).await.unwrap().unwrap().0.policy.unwrap().state, Kept::Here(_)));
+        let (head, _) = place.store.head(&queue()).await.unwrap().unwrap();
+        assert_eq!(place.store.batches(&queue()).await.unwrap().len(), head.batches.len());
+    }
+}
+
+#[tokio::test]
+async fn a_swap_keeps_a_state_of_the_same_shape_and_no_other() {
+    for place in everywhere() {
+        let mut place = place.with_policy(FnPolicy::default().throttling(|_, call| Ok(counting(call))));
+        place.throttled(says(), limit(9)).await;
+        let one_more = async |place: &mut Place| {
+            place.enqueue(work()).await;
+            assert_eq!(place.lease(1).await.len(), 1);
+            remembered(place).await.unwrap()
+        };
+        assert_eq!(one_more(&mut place).await, "1");
+        place.push("guard", "v2", Some(says()), None).await.unwrap();
+        assert_eq!(one_more(&mut place).await, "2");
+        place.push("guard", "v3", Some(Description { state_version: 2, ..says() }), None).await.unwrap();
+        assert_eq!(one_more(&mut place).await, "1");
+        place.set_queue(limit(9)).await;
+        place.lease(1).await;
+        assert_eq!(remembered(&place).await, None, "a queue without a throttler remembers nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_swap_shows_at_the_next_round_and_in_no_round_after_it_does_the_old_version_decide() {
+    for place in everywhere() {
+        let policy = FnPolicy::default().throttling(|plugin, call| {
+            let said = if plugin.version.number == 1 { run() } else { hold("closed by the new version") };
+            Ok(each(call, |_| said.clone()))
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(9)).await;
+        place.enqueue_many((0..5).map(|_| work())).await;
+        assert_eq!(place.lease(1).await.len(), 1);
+        place.push("guard", "v2", Some(says()), None).await.unwrap();
+        assert_eq!(place.lease(1).await.len(), 0);
+        place.engine.rollback_plugin(&name("guard"), None).await.unwrap();
+        assert_eq!(place.lease(1).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_round_that_a_push_overtakes_is_decided_anew() {
+    for place in everywhere() {
+        // The new version is pushed by another process while the old one is being asked.
+        let other = Arc::new(Place::on(Arc::clone(&place.store)));
+        let pushed = Arc::new(AtomicBool::new(false));
+        let (pushing, handle) = (Arc::clone(&other), tokio::runtime::Handle::current());
+        let policy = FnPolicy::default().throttling(move |plugin, call| {
+            if plugin.version.number == 1 && !call.candidates.is_empty() && !pushed.swap(true, Ordering::Relaxed) {
+                let (pushing, handle) = (Arc::clone(&pushing), handle.clone());
+                std::thread::spawn(move || handle.block_on(pushing.push("guard", "v2", Some(says()), None)).map(drop))
+                    .join()
+                    .unwrap()
+                    .unwrap();
+            }
+            Ok(each(call, |_| if plugin.version.number == 1 { run() } else { hold("no") }))
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(9)).await;
+        place.enqueue(work()).await;
+        assert!(place.lease(1).await.is_empty(), "version 1 was live no more when it was to be committed");
+        assert_eq!(place.granted().await, 0);
+    }
+}
+
+/// A throttler that fails as long as it is told to, and how often it was asked.
+fn failing() -> (FnPolicy, Arc<AtomicBool>, Arc<AtomicU32>) {
+    let (fails, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+    let (told, count) = (Arc::clone(&fails), Arc::clone(&asked));
+    let policy = FnPolicy::default().throttling(move |_, call| {
+        count.fetch_add(1, Ordering::Relaxed);
+        if told.load(Ordering::Relaxed) { Err(fault("it divided by zero")) } else { Ok(each(call, |_| run())) }
+    });
+    (policy, fails, asked)
+}
+
+#[tokio::test]
+async fn a_throttler_that_fails_holds_everybody_but_critical_jobs_and_is_left_alone_for_a_while() {
+    for place in everywhere() {
+        let (policy, fails, asked) = failing();
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(9)).await;
+        let job = place.enqueue(work()).await;
+        let start = place.now();
+        let round = || Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() };
+        let ticked = place.tick(round()).await;
+        assert_eq!(ticked.faults.len(), 1);
+        assert_eq!(ticked.faults[0].call.candidates[0].id, job.id, "with the input that did it");
+        assert_eq!(ticked.next_at, Some(start + Duration::from_secs(1)));
+        assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
+        let explained = place.engine.explain(&job.id, None, |_| true).await.unwrap();
+        assert_eq!((explained.held_by.unwrap().kind, explained.reason.as_str()), ("throttler", "plugin guard failed: it divided by zero"));
+        asked.store(0, Ordering::Relaxed);
+        let ticked = place.tick(round()).await;
+        assert_eq!((ticked.claimed.len(), ticked.faults.len(), asked.load(Ordering::Relaxed)), (0, 0, 0), "no storm");
+        assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
+        place.enqueue(NewJob { critical: true, ..work() }).await;
+        let critical = place.lease(1).await;
+        assert_eq!(critical.len(), 1, "critical jobs are not its affair");
+        place.succeed(&critical).await;
+        place.wait(1);
+        assert_eq!(place.tick(round()).await.next_at, Some(place.now() + Duration::from_secs(2)));
+        for seconds in [2, 4, 8, 16, 30, 30] {
+            place.wait(seconds - 1);
+            assert_eq!(place.tick(round()).await.faults.len(), 0);
+            place.wait(1);
+            assert_eq!(place.tick(round()).await.faults.len(), 1, "after {seconds} s");
+        }
+        fails.store(false, Ordering::Relaxed);
+        place.push("guard", "v2", Some(says()), None).await.unwrap();
+        assert_eq!(place.lease(1).await.len(), 1, "a new version is asked at once");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_may_choose_that_a_failing_throttler_holds_nobody() {
+    for place in everywhere() {
+        let (policy, ..) = failing();
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(3)).await;
+        let mut config = place.engine.queue(&queue()).await.unwrap().config;
+        config.throttler.as_mut().unwrap().on_failure = OnFailure::Run;
+        place.set_queue(config).await;
+        place.enqueue_many((0..300).map(|_| work())).await;
+        assert_eq!(place.lease(2).await.len(), 2);
+        assert_eq!(place.lease(2).await.len(), 1, "the limits hold, and nobody was asked");
+        assert_eq!(place.granted().await, 3);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_makes_no_sense_is_a_fault() {
+    for nonsense in [
+        |_: &ThrottleCall| ThrottleAnswer { decisions: vec![run(); 3], more: true, state: None },
+        |_: &ThrottleCall| ThrottleAnswer { decisions: vec![], more: true, state: None },
+        |call: &ThrottleCall| each(call, |_| Decision { action: Action::Reschedule(call.now), reason: None }),
+        |call: &ThrottleCall| {
+            each(call, |_| Decision { action: Action::Reschedule(call.now + Duration::from_hours(24 * 367)), reason: None })
+        },
+    ] {
+        let [place, _] = everywhere();
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| Ok(nonsense(call))));
+        place.throttled(says(), limit(3)).await;
+        place.enqueue_many([work(), work()]).await;
+        let ticked = place.tick(Round { asks: vec![ask(&["work"], 2, Hand::Claim)], ..Round::default() }).await;
+        assert_eq!((ticked.claimed.len(), ticked.faults.len()), (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_hears_of_attempts_that_ended_once_each() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.throttled(Description { needs_ended: true, ..says() }, limit(9)).await;
+        place.set_type("once", TypeConfig { attempts: Some(1), ..TypeConfig::default() }).await;
+        place.enqueue_many((0..2).map(|_| with("region", "east")).chain((0..3).map(|_| of_type("once")))).await;
+        let running = place.lease_of(&["work", "once"], 5).await;
+        assert_eq!(running.len(), 5);
+        calls.lock().clear();
+        // Two reports, and nobody asks for jobs.
+        let failure = Failure { status: Some(429), ..Failure::new(Reason::NotDelivered, "busy") };
+        let busy = Verdict::Failed { failure, retryable: true, least_wait: Duration::from_hours(1) };
+        let reports = vec![report(&running[0], Verdict::Succeeded { result: None }), report(&running[1], busy)];
+        place.tick(Round { reports, ..Round::default() }).await;
+        let ended =
+            |calls: &Mutex<Vec<ThrottleCall>>| -> Vec<Ended> { calls.lock().drain(..).flat_map(|call| call.ended.to_vec()).collect() };
+        let heard = ended(&calls);
+        let short = |ended: &Ended| (ended.succeeded, ended.reason.clone(), ended.status, ended.attempt);
+        assert_eq!(
+            heard.iter().map(short).collect::<Vec<_>>(),
+            [(true, None, None, 1), (false, Some("not_delivered".into()), Some(429), 1)]
+        );
+        assert!(heard.iter().all(|ended| ended.attributes["region"].text() == "east"));
+        // One that somebody else ended, known by its hint; then leases that end.
+        let (before, _) = place.engine.cancel(&running[2].id, None, true).await.unwrap();
+        place.tick(Round { released: vec![(before.id.clone(), before.life.version)], ..Round::default() }).await;
+        assert_eq!(ended(&calls).iter().map(short).collect::<Vec<_>>(), [(false, None, None, 1)]);
+        place.wait(31);
+        place.tick(Round::default()).await;
+        assert_eq!(
+            ended(&calls).iter().map(short).collect::<Vec<_>>(),
+            [(false, Some("lost".into()), None, 1), (false, Some("lost".into()), None, 1)]
+        );
+        place.wait(120);
+        place.tick(Round::default()).await;
+        assert_eq!(ended(&calls).len(), 0);
+        assert_eq!(calls.lock().len(), 0, "without news and candidates it is not called");
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_that_looks_at_data_gets_it_as_json_wherever_it_is_kept() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.throttled(Description { needs_data: true, ..says() }, limit(9)).await;
+        let large = format!("[\"{}\"]", "x".repeat(5000));
+        let huge = format!("[\"{}\"]", "y".repeat(100_000));
+        let packed = Payload { encoding: Encoding::MessagePack, bytes: vec![0x81, 0xa1, b'a', 0xc4, 0x01, 0x00].into() };
+        for data in [Payload::json("{\"n\": 1}"), Payload::json(large.clone()), Payload::json(huge.clone()), packed] {
+            place.enqueue(NewJob::new(name("work"), data)).await;
+        }
+        assert_eq!(place.lease(9).await.len(), 4);
+        let calls = calls.lock();
+        let mut data: Vec<&str> = calls[0].data.values().map(String::as_str).collect();
+        data.sort_by_key(|text| text.len());
+        assert_eq!(data, ["{\"n\": 1}", "{\"a\":{\"$binary\":\"AA==\"}}", &large, &huge]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_throttler_does_not_declare_it_is_not_given() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(9)).await;
+        place.enqueue(work()).await;
+        let running = place.lease(1).await;
+        place.succeed(&running).await;
+        let calls = calls.lock();
+        assert_eq!(calls.len(), 1, "it did not ask to hear of attempts that ended");
+        assert!(calls[0].data.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn two_processes_never_spend_one_token_twice() {
+    for place in everywhere() {
+        // Ten tokens in all, in the state.
+        let spend = |call: &ThrottleCall| {
+            let mut spent: usize = call.state.get("ran").map_or(0, |text| text.parse().unwrap());
+            let mut answer = each(call, |_| {
+                if spent >= 10 {
+                    return hold("no token is left");
+                }
+                spent += 1;
+                run()
+            });
+            answer.state = Some([("ran".to_owned(), spent.to_string())].into());
+            Ok(answer)
+        };
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| spend(call)));
+        place.throttled(says(), QueueConfig::default()).await;
+        place.enqueue_many((0..40).map(|_| work())).await;
+        let mut other = Place::on(Arc::clone(&place.store)).with_policy(place.policy.clone());
+        other.clock = Arc::clone(&place.clock);
+        other.restart();
+        let mut claimed = 0;
+        for _ in 0..8 {
+            // Both remember the head as it was before the other's commit.
+            let (mine, theirs) = tokio::join!(place.lease(2), other.lease(2));
+            claimed += mine.len() + theirs.len();
+        }
+        assert_eq!(claimed, 10);
+        assert_eq!(remembered(&place).await.as_deref(), Some("10"));
+    }
+}
+
+#[tokio::test]
+async fn a_throttled_queue_that_had_no_limit_takes_what_runs_into_account() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |_| run()));
+        let mut place = place.with_policy(policy);
+        place.set_type("work", TypeConfig::default()).await;
+        place.enqueue_many([work(), work()]).await;
+        assert_eq!(place.lease(1).await.len(), 1, "without a head");
+        place.throttled(says(), QueueConfig::default()).await;
+        assert_eq!(place.lease(1).await.len(), 1);
+        assert_eq!(calls.lock()[0].running.iter().count(), 1);
+        place.restart();
+        assert_eq!(place.granted().await, 2);
+    }
+}

@@ -1,0 +1,142 @@
+//! The embedded server with plugins: verdicts without waiting, and versions in the shadow.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use object_store::memory::InMemory;
+use tidegate::{
+    Server,
+    adapter::{
+        http::{Guard, HttpTarget},
+        memory::{MemoryStore, MemoryWorkQueue},
+        system::{SystemClock, SystemEntropy},
+    },
+    engine::{
+        Ports,
+        plugins::{NewVersion, Stage},
+        request::NewJob,
+    },
+    job::{Outcome, Payload, retry::Retry},
+    port::policy::{RetryAnswer, ThrottleAnswer},
+    queue::{
+        QueueConfig, TypeConfig,
+        plugin::{Description, OnFailure, Throttler},
+    },
+    server::{Handled, Said},
+    testkit::{
+        FnPolicy,
+        builders::name,
+        policies::{each, fault, hold, run},
+    },
+};
+
+/// A server whose handler of type `work` fails every first attempt.
+async fn server(policy: FnPolicy) -> Server {
+    let ports = Ports {
+        store: Arc::new(MemoryStore::new()),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(tidegate::port::policy::NoPolicy),
+    };
+    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+        .policy(Arc::new(policy))
+        .handler(name("work"), 4, |call| {
+            let first = call.job.life.attempt == 1;
+            Box::pin(async move { if first { Handled::failed("no") } else { Handled::Succeeded(None) } })
+        })
+        .start()
+        .await
+        .unwrap()
+}
+
+fn version(wasm: &str, state_version: u32) -> NewVersion {
+    let says = Some(Description { state_version, ..Description::default() });
+    NewVersion { wasm: Bytes::from(wasm.to_owned()), throttler: says.clone(), retry: says, code: vec![] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
+    let server = server(FnPolicy::default().retrying(|_, call| Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None }))).await;
+    server.push_plugin(&name("planner"), version("v1", 0), Stage::Live).await.unwrap();
+    let retry = Retry::Plugin(name("planner"), Arc::new(serde_json::json!({})));
+    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    let mut took = Duration::MAX;
+    for _ in 0..5 {
+        let start = server.now();
+        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        took = took.min(server.now().since(start));
+        let job = server.job(&job.id, None).await.unwrap();
+        assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
+    }
+    assert!(took < Duration::from_millis(250), "five times it took {took:?} at least: somebody waited for a sweep");
+    server.stop().await;
+}
+
+/// Waits until `done` says so.
+async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..20_000 {
+        if let Some(value) = done().await {
+            return value;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it did not come to pass");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_says_where_it_differs_and_decides_nothing() {
+    // The new version counts for itself, from what the live one remembered, and holds every fifth job.
+    let policy = FnPolicy::default().throttling(|plugin, call| {
+        let mut seen: u64 = call.state.get("seen").map_or(0, |text| text.parse().unwrap());
+        let (first, shadow) = (seen, plugin.version.number == 2);
+        let answer = each(call, |_| {
+            seen += 1;
+            if shadow && seen % 5 == 0 { hold("every fifth") } else { run() }
+        });
+        assert!(first == 0 || call.state.len() == 1);
+        Ok(ThrottleAnswer { state: Some([("seen".to_owned(), seen.to_string())].into()), ..answer })
+    });
+    let server = server(policy).await;
+    let guard = name("guard");
+    server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
+    let pushed = server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
+    assert_eq!((pushed.item.live, pushed.item.shadow), (1, Some(2)));
+    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
+    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    let mut jobs = Vec::new();
+    for _ in 0..20 {
+        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("the live version lets it run");
+        jobs.push(job.id);
+    }
+    let seen = until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared == 20)).await;
+    assert_eq!((seen.version, seen.different, seen.failed, seen.missed), (2, 4, 0, 0));
+    let differing: Vec<_> = seen.differences.iter().map(|difference| difference.job.clone()).collect();
+    assert_eq!(differing, [4, 9, 14, 19].map(|index| jobs[index].clone()));
+    assert_eq!(seen.differences[0].live, Said { action: "run", until: None, reason: None });
+    assert_eq!(seen.differences[0].shadow, Said { action: "hold", until: None, reason: Some("every fifth".into()) });
+    server.shadow_plugin(&guard, None).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_call_is_kept_with_its_input() {
+    let policy = FnPolicy::default().throttling(|_, _| Err(fault("it divided by zero"))).retrying(|_, _| Err(fault("it overflowed")));
+    let server = server(policy).await;
+    let guard = name("guard");
+    server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
+    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Run };
+    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
+    let retry = Retry::Plugin(guard.clone(), Arc::new(serde_json::json!({})));
+    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+    server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("limits and backoff stand in");
+    let failures = server.plugin_failures(&guard).await.unwrap();
+    let words: Vec<&str> = failures.iter().map(|failure| failure.fault.message.as_str()).collect();
+    assert!(words.contains(&"it divided by zero") && words.contains(&"it overflowed"), "{words:?}");
+    server.stop().await;
+}

@@ -1,0 +1,93 @@
+//! The plugins of a simulated world: a throttler that remembers how many jobs it let run, and a retry strategy.
+//!
+//! Both do whatever their seed says while faults happen, and let everything through afterwards.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tidegate::{
+    engine::{
+        Engine,
+        plugins::{NewVersion, Stage},
+    },
+    port::policy::{Action, Decision, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+    queue::plugin::{Description, OnFailure, Throttler},
+    testkit::{FnPolicy, builders::name, policies},
+    time::Timestamp,
+};
+
+/// The throttler.
+pub const GUARD: &str = "guard";
+/// The retry strategy.
+pub const PLANNER: &str = "planner";
+/// Under this key the throttler remembers how many jobs it let run.
+pub const RAN: &str = "ran";
+
+pub fn policy(quiet_at: Timestamp) -> FnPolicy {
+    FnPolicy::default()
+        .throttling(move |_, call| if call.now >= quiet_at { Ok(count(call, |_| policies::run())) } else { throttle(call) })
+        .retrying(
+            move |_, call| {
+                if call.now >= quiet_at { Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None }) } else { plan(call) }
+            },
+        )
+}
+
+pub fn throttler() -> Throttler {
+    Throttler { plugin: name(GUARD), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold }
+}
+
+/// Pushes a version of a plugin, in both roles.
+pub async fn push(engine: &Engine, plugin: &str, number: usize, state_version: u32) -> bool {
+    let says = Description { state_version, needs_ended: true, needs_data: number % 2 == 0, ..Description::default() };
+    let wasm = format!("{plugin} {number} {state_version}").into();
+    let version = NewVersion { wasm, throttler: Some(says.clone()), retry: Some(says), code: Vec::new() };
+    engine.push_plugin(&name(plugin), version, Stage::Live).await.is_ok()
+}
+
+/// Some number below `of` that follows from the seed and the job.
+fn draw(seed: u64, index: usize, of: u64) -> u64 {
+    let mixed = (seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed >> 33) % of
+}
+
+fn throttle(call: &ThrottleCall) -> Result<ThrottleAnswer, tidegate::port::policy::Fault> {
+    if draw(call.seed, 10_000, 25) == 0 {
+        return Err(policies::fault("it trapped"));
+    }
+    let answer = count(call, |index| {
+        let later = call.now + Duration::from_millis(1 + draw(call.seed, index, 20_000));
+        match draw(call.seed, index, 40) {
+            0..26 => policies::run(),
+            26..36 => Decision { action: Action::Hold((index % 2 == 0).then_some(later)), reason: Some("not now".into()) },
+            36..39 => Decision { action: Action::Reschedule(later), reason: None },
+            _ => Decision { action: Action::Drop, reason: Some("never".into()) },
+        }
+    });
+    Ok(ThrottleAnswer { more: draw(call.seed, 20_000, 2) == 0, ..answer })
+}
+
+/// The answer that decides each candidate by its place, and remembers how many run; now and then in many words.
+fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> ThrottleAnswer {
+    let mut index = 0;
+    let answer = policies::each(call, |_| {
+        index += 1;
+        decide(index)
+    });
+    let before: usize = call.state.get(RAN).map_or(0, |text| text.parse().expect("it wrote a number"));
+    let ran = before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
+    let mut state = BTreeMap::from([(RAN.to_owned(), ran.to_string())]);
+    if ran % 3 == 0 {
+        state.insert("words".into(), "x".repeat(700));
+    }
+    ThrottleAnswer { state: Some(state), ..answer }
+}
+
+fn plan(call: &RetryCall) -> Result<RetryAnswer, tidegate::port::policy::Fault> {
+    let at = call.now + Duration::from_millis(draw(call.seed, 1, 8000));
+    match draw(call.seed, 0, 10) {
+        0 => Err(policies::fault("it trapped")),
+        1 => Ok(RetryAnswer::GiveUp(Some("hopeless".into()))),
+        2 => Ok(RetryAnswer::Retry { at, data: Some("{\"again\": true}".into()), priority: Some(3) }),
+        _ => Ok(RetryAnswer::Retry { at, data: None, priority: None }),
+    }
+}
