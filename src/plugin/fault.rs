@@ -26,7 +26,7 @@ pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
             (FaultKind::TooMuch, format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10))
         }
         Some(trap) => (FaultKind::Crashed, crash(*trap, error, store)),
-        None => untyped(&format!("{error:#}")),
+        None => untyped(error),
     };
     Fault { kind, message: cut(message, bounds::MESSAGE_BYTES) }
 }
@@ -42,13 +42,17 @@ fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
     format!("trapped{place}: {trap}")
 }
 
-/// Errors of the engine that have no type of their own: known by their texts, which a test holds on to.
-fn untyped(text: &str) -> (FaultKind, String) {
-    if text.contains("fuel allocated for hostcalls has been exhausted") {
+/// Errors of the engine that have no type of their own: known by their texts, which tests hold on to.
+fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
+    let (whole, cause) = (format!("{error:#}"), error.root_cause().to_string());
+    if whole.contains("fuel allocated for hostcalls has been exhausted") {
         return (FaultKind::TooMuch, format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20));
     }
-    if text.contains("resource limit exceeded") {
-        return (FaultKind::TooMuch, format!("has more parts than it may: {text}"));
+    if whole.contains("resource limit exceeded") {
+        return (FaultKind::TooMuch, format!("has more parts than it may: {cause}"));
     }
-    (FaultKind::InvalidAnswer, format!("answered what cannot be read: {text}"))
+    if whole.contains("type mismatch") || whole.contains("failed to convert function") {
+        return (FaultKind::Unavailable, format!("does not fit the contract: {cause}"));
+    }
+    (FaultKind::InvalidAnswer, format!("handed over what cannot be read: {cause}"))
 }

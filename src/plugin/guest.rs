@@ -343,3 +343,37 @@ impl ResourceLimiter for Limiter {
         4
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{running::Host as _, *};
+
+    #[test]
+    fn the_calls_of_what_is_imported_are_counted() {
+        let mut guest = Guest::new(None, Subject::Itself(Role::Throttler));
+        for _ in 0..bounds::HOST_CALLS {
+            guest.count().unwrap();
+        }
+        let error = guest.count().unwrap_err();
+        assert_eq!(error.downcast_ref::<Denied>().unwrap().0.kind, FaultKind::TooMuch);
+    }
+
+    #[test]
+    fn names_that_a_guest_makes_up_are_not_kept() {
+        let mut guest = Guest::new(None, Subject::Itself(Role::Throttler));
+        for n in 0..1000 {
+            guest.in_group(Dimension::Attribute(format!("a{n}")), "x".into()).unwrap();
+        }
+        assert!(guest.by_attribute.is_empty());
+    }
+
+    #[test]
+    fn the_memory_of_all_memories_is_bounded_together() {
+        let mut limiter = Limiter::default();
+        assert!(limiter.memory_growing(0, 40 << 20, None).unwrap());
+        assert!(limiter.memory_growing(0, 20 << 20, None).unwrap());
+        assert!(limiter.memory_growing(20 << 20, 24 << 20, None).unwrap());
+        assert_eq!(limiter.memory, bounds::MEMORY);
+        limiter.memory_growing(40 << 20, (40 << 20) + 1, None).unwrap_err();
+    }
+}

@@ -135,8 +135,9 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// How often the time of calls is looked at.
-const TICK: Duration = Duration::from_millis(5);
+/// How often the time of calls is looked at. On a busy machine each tick comes late, so that many small ones would add
+/// up to much more than their sum.
+const TICK: Duration = Duration::from_millis(25);
 
 /// Counts ticks while a call is under way; asleep otherwise. A program that is stopped for a while (a function that
 /// is frozen) therefore takes nothing from the time of its calls.

@@ -1,0 +1,140 @@
+//! Plugins: what a call costs, and what loading one costs.
+//!
+//! `cargo bench --bench plugins`. The guest does as little as a throttler can (it asks for counts, and runs everything),
+//! so that what is measured is the host: the instance, the call's way in, the counts, the answer's way out.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[allow(dead_code, reason = "tests use the rest")]
+#[path = "../tests/it/plugins/guest.rs"]
+mod guest;
+
+use std::{sync::Arc, time::Duration};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use guest::{GROUPS, Guest};
+use object_store::{ObjectStore, memory::InMemory};
+use tidegate::{
+    job::Job,
+    plugin::{
+        PluginHost, Run,
+        compile::{Artifact, Compiler},
+    },
+    port::policy::{Plugin, Policy as _, RunningSet, ThrottleCall},
+    queue::{
+        Grant, GrantBatch,
+        head::{BatchId, Bits},
+    },
+    testkit::{
+        FakeClock,
+        builders::{at, job, name},
+    },
+};
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
+fn host(objects: &Arc<InMemory>) -> PluginHost {
+    let objects: Arc<dyn ObjectStore> = Arc::clone(objects) as _;
+    PluginHost::new(objects, Arc::new(FakeClock::new(at(0))), Run::Here).unwrap()
+}
+
+/// A throttler that asks for the counts of regions and then runs everything.
+fn guest() -> Guest {
+    Guest::throttler()
+        .import(GROUPS)
+        .group_by(&["region"])
+        .items(r#"(data (i32.const 2048) "region")"#)
+        .decide("(call $groups (i32.const 2) (i32.const 2048) (i32.const 6) (i32.const 2064)) (call $run (local.get $n))")
+}
+
+async fn compiled(objects: &Arc<InMemory>) -> (Artifact, Plugin) {
+    let artifact = host(objects).compile(guest().component().into(), &Compiler::Here).await.unwrap();
+    artifact.put(&**objects).await.unwrap();
+    let version = Arc::new(artifact.version(1, at(0)));
+    (artifact, Plugin { name: name("guest"), version })
+}
+
+/// A job with three attributes.
+fn work(index: usize) -> Job {
+    let region = ["east", "north", "west"][index % 3];
+    let id = format!("01jq8x4w5v6t7s8r9qpnmk{index:05}");
+    job(&id).attribute("region", region).attribute("customer", "c-104729").attribute("rows", index as i64).build()
+}
+
+fn grant(job: &Job) -> Grant {
+    Grant {
+        job: job.id.clone(),
+        version: job.life.version,
+        job_type: job.spec.job_type.clone(),
+        priority: job.spec.priority,
+        weight: job.spec.weight,
+        critical: false,
+        attributes: job.spec.attributes.clone(),
+        granted_at: at(0),
+    }
+}
+
+fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
+    let grants: Vec<Grant> = (0..running).map(|index| grant(&work(index))).collect();
+    let batch = |(index, grants): (usize, &[Grant])| {
+        (Arc::new(GrantBatch { id: BatchId(index as u64), for_head: 0, grants: grants.to_vec() }), Bits::default())
+    };
+    Arc::new(ThrottleCall {
+        queue: name("orders"),
+        now: at(0),
+        seed: 7,
+        config: "{}".into(),
+        concurrency: Some(100),
+        room: 100,
+        running: RunningSet { batches: grants.chunks(100).enumerate().map(batch).collect(), admitted: Arc::default() },
+        candidates: (0..candidates).map(work).collect(),
+        ended: Arc::default(),
+        state: Arc::default(),
+        data: [].into(),
+    })
+}
+
+fn calls(c: &mut Criterion) {
+    let (runtime, objects) = (runtime(), Arc::default());
+    let (_, plugin) = runtime.block_on(compiled(&objects));
+    let host = host(&objects);
+    let mut group = c.benchmark_group("a call");
+    group.sample_size(20).measurement_time(Duration::from_secs(3));
+    for (candidates, running) in [(0, 0), (100, 100), (1000, 100), (100, 10_000)] {
+        let call = call(candidates, running);
+        group.bench_function(format!("{candidates} candidates, {running} running"), |b| {
+            b.iter(|| runtime.block_on(host.throttle(&plugin, Arc::clone(&call))).unwrap());
+        });
+    }
+    group.finish();
+}
+
+/// Padded to the size of a plugin in Rust, which compiles to about 300 KB.
+fn loading(c: &mut Criterion) {
+    let (runtime, objects) = (runtime(), Arc::default());
+    let (_, plugin) = runtime.block_on(compiled(&objects));
+    let large: Arc<InMemory> = Arc::default();
+    let function =
+        format!("(func (param i32) (result i32) {} (local.get 0))", "(local.set 0 (i32.mul (local.get 0) (i32.const 77)))".repeat(100));
+    let padded = guest().items(&(r#"(data (i32.const 2048) "region")"#.to_owned() + &function.repeat(150)));
+    let padded = runtime.block_on(async {
+        let artifact = host(&large).compile(padded.component().into(), &Compiler::Here).await.unwrap();
+        artifact.put(&*large).await.unwrap();
+        println!("the large plugin compiles to {} bytes", artifact.code.len());
+        Plugin { name: name("large"), version: Arc::new(artifact.version(1, at(0))) }
+    });
+    let mut group = c.benchmark_group("load");
+    group.sample_size(20).measurement_time(Duration::from_secs(3));
+    for (size, plugin, objects) in [("a small plugin", plugin, objects), ("a plugin of the usual size", padded, large)] {
+        group.bench_function(size, |b| {
+            b.iter_batched(|| host(&objects), |host| runtime.block_on(host.load(&plugin)).unwrap(), criterion::BatchSize::PerIteration);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, calls, loading);
+criterion_main!(benches);

@@ -1,0 +1,251 @@
+//! What a plugin is given, what its answers become, and what operators see of it.
+
+use std::sync::Arc;
+
+use tidegate::{
+    job::{Attributes, Value},
+    plugin::{Run, journal::Level, record::Call},
+    port::policy::{Action, Decision, Ended, FaultKind, Policy as _, Problem, RetryAnswer, ThrottleCall},
+    queue::plugin::Role,
+    testkit::builders::{at, name},
+};
+
+use super::{
+    NOW, Plugged, assert_fault, failure,
+    guest::{COUNT, DATA, GROUPS, Guest, LOG, PAGE},
+    offer,
+};
+
+/// Logs the `len` bytes at an address, both in WAT.
+fn log(at: &str, len: &str) -> String {
+    format!("(call $log (i32.const 1) {at} {len})")
+}
+
+/// Logs a text whose address and length stand at `place`.
+fn log_text(place: &str) -> String {
+    log(&format!("(i32.load {place})"), &format!("(i32.load offset=4 {place})"))
+}
+
+impl Plugged {
+    fn lines(&self) -> Vec<String> {
+        self.seen().log.into_iter().map(|line| line.text).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_sees_its_call() {
+    // The id, the type, the first attribute's name and value of the last candidate, the queue, and the configuration.
+    let last = "(i32.add (local.get $candidates) (i32.mul (i32.sub (local.get $n) (i32.const 1)) (i32.const 88)))";
+    let attributes = format!("(i32.load offset=24 {last})");
+    let body = [
+        log_text(last),
+        log_text(&format!("(i32.add {last} (i32.const 8))")),
+        log_text(&attributes),
+        log_text(&format!("(i32.add {attributes} (i32.const 8))")),
+        log_text(&format!("(i32.add {attributes} (i32.const 24))")),
+        log("(local.get $queue)", "(local.get $queue_len)"),
+        log("(local.get $config)", "(local.get $config_len)"),
+        "(call $run (local.get $n))".into(),
+    ];
+    let plugged = Plugged::new(Guest::throttler().import(LOG).decide(&body.concat())).await;
+    plugged.throttle(ThrottleCall { config: r#"{"limit":2}"#.into(), ..offer(3, 0) }).await.unwrap();
+    assert_eq!(plugged.lines(), ["j2", "work", "region", "west", "2", "orders", r#"{"limit":2}"#]);
+}
+
+#[tokio::test]
+async fn numbers_of_a_call_arrive() {
+    // now, seed, room and the limit, each compared; a wrong one traps.
+    let same =
+        |what: &str, kind: &str, wanted: i64| format!("(if ({kind}.ne (local.get ${what}) ({kind}.const {wanted})) (then (unreachable)))");
+    let body = same("now", "i64", NOW)
+        + &same("seed", "i64", 7)
+        + &same("room", "i32", 10)
+        + &same("limited", "i32", 1)
+        + &same("limit", "i32", 100);
+    let plugged = Plugged::new(Guest::throttler().decide(&(body + "(call $run (local.get $n))"))).await;
+    plugged.throttle(offer(3, 0)).await.unwrap();
+    plugged.throttle(ThrottleCall { room: 11, ..offer(3, 0) }).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn the_running_set_is_divided_by_what_is_asked() {
+    // Logs the value and traps unless there are as many as the second byte of the result says.
+    let body = format!(
+        "(call $groups (i32.const 2) (i32.const 2048) (i32.const 6) (i32.const 2064))
+         (local.set $p (i32.load (i32.const 2064)))
+         (loop $each {}
+           (if (i32.ne (i32.load offset=8 (local.get $p)) (i32.const 2)) (then (unreachable)))
+           (if (i64.ne (i64.load offset=16 (local.get $p)) (i64.const 2)) (then (unreachable)))
+           (local.set $p (i32.add (local.get $p) (i32.const 24)))
+           (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.load offset=4 (i32.const 2064)))))
+         (if (i32.ne (call $count) (i32.const 6)) (then (unreachable)))
+         (call $run (local.get $n))",
+        log_text("(local.get $p)")
+    );
+    let guest = Guest::throttler().import(LOG).import(GROUPS).import(COUNT).group_by(&["region"]);
+    let plugged = Plugged::new(guest.items(r#"(data (i32.const 2048) "region")"#).decide(&body)).await;
+    plugged.throttle(offer(1, 6)).await.unwrap();
+    assert_eq!(plugged.lines(), ["east", "north", "west"]);
+}
+
+#[tokio::test]
+async fn running_jobs_come_in_pages() {
+    let body = format!(
+        "(call $page (i32.const 4) (i32.const 10) (i32.const 2064))
+         (if (i32.ne (i32.load offset=4 (i32.const 2064)) (i32.const 2)) (then (unreachable)))
+         {} (call $run (local.get $n))",
+        log_text("(i32.load (i32.const 2064))")
+    );
+    let plugged = Plugged::new(Guest::throttler().import(LOG).import(PAGE).needs(true, false, false).decide(&body)).await;
+    plugged.throttle(offer(1, 6)).await.unwrap();
+    assert_eq!(plugged.lines(), ["r4"]);
+}
+
+#[tokio::test]
+async fn data_is_given_by_id() {
+    let body =
+        format!("(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) {} (call $run (local.get $n))", log_text("(i32.const 2068)"));
+    let guest =
+        Guest::throttler().import(LOG).import(DATA).needs(false, true, false).items(r#"(data (i32.const 2048) "j1")"#).decide(&body);
+    let plugged = Plugged::new(guest).await;
+    let mut call = offer(2, 0);
+    call.data.insert(name("j1"), r#"{"rows":12}"#.into());
+    plugged.throttle(call).await.unwrap();
+    assert_eq!(plugged.lines(), [r#"{"rows":12}"#]);
+}
+
+#[tokio::test]
+async fn ended_attempts_are_given_to_whom_they_are_declared() {
+    let ended = Ended {
+        id: name("e"),
+        job_type: name("work"),
+        attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
+        attempt: 1,
+        succeeded: false,
+        reason: Some("timeout".into()),
+        status: Some(503),
+    };
+    let call = || ThrottleCall { ended: Arc::new(vec![ended.clone()]), ..offer(2, 0) };
+    // As many more decisions as attempts ended.
+    let guest = || Guest::throttler().decide("(call $run (i32.add (local.get $n) (local.get $ended_len)))");
+    Plugged::new(guest()).await.throttle(call()).await.unwrap();
+    let fault = Plugged::new(guest().needs(false, false, true)).await.throttle(call()).await.unwrap_err();
+    assert_fault(&fault, FaultKind::InvalidAnswer, "3 decisions for 2 candidates");
+}
+
+#[tokio::test]
+async fn actions_and_more_become_an_answer() {
+    // hold; hold until; reschedule; drop with a reason; run. And more.
+    let each = |index: u32, code: &str| format!("(local.set $p (i32.add (call $first (local.get $r)) (i32.const {}))) {code}", index * 40);
+    let later = "(i64.add (local.get $now) (i64.const 1000))";
+    let body = [
+        "(local.set $r (call $run (local.get $n))) (i32.store8 offset=12 (local.get $r) (i32.const 1))".to_owned(),
+        each(0, "(i32.store8 (local.get $p) (i32.const 1))"),
+        each(
+            1,
+            &format!(
+                "(i32.store8 (local.get $p) (i32.const 1)) (i32.store8 offset=8 (local.get $p) (i32.const 1)) (i64.store offset=16 (local.get $p) {later})"
+            ),
+        ),
+        each(2, &format!("(i32.store8 (local.get $p) (i32.const 2)) (i64.store offset=8 (local.get $p) {later})")),
+        each(
+            3,
+            "(i32.store8 (local.get $p) (i32.const 3)) (i32.store8 offset=24 (local.get $p) (i32.const 1)) (i32.store offset=28 (local.get $p) (i32.const 2048)) (i32.store offset=32 (local.get $p) (i32.const 3))",
+        ),
+        "(local.get $r)".into(),
+    ];
+    let plugged = Plugged::new(Guest::throttler().items(r#"(data (i32.const 2048) "old")"#).decide(&body.concat())).await;
+    let answer = plugged.throttle(offer(5, 0)).await.unwrap();
+    let later = at(NOW + 1000);
+    let actions = [Action::Hold(None), Action::Hold(Some(later)), Action::Reschedule(later), Action::Drop, Action::Run];
+    let reason = |index| (index == 3).then(|| "old".to_owned());
+    let wanted: Vec<_> = actions.into_iter().enumerate().map(|(index, action)| Decision { action, reason: reason(index) }).collect();
+    assert_eq!(answer.decisions, wanted);
+    assert!(answer.more && answer.state.is_none());
+}
+
+#[tokio::test]
+async fn a_plugin_may_decline() {
+    let body = "(local.set $r (call $alloc (i32.const 16))) (i32.store8 (local.get $r) (i32.const 1))
+        (i32.store offset=4 (local.get $r) (i32.const 2048)) (i32.store offset=8 (local.get $r) (i32.const 11)) (local.get $r)";
+    let plugged = Plugged::new(Guest::throttler().items(r#"(data (i32.const 2048) "no schedule")"#).decide(body)).await;
+    let fault = plugged.throttle(offer(1, 0)).await.unwrap_err();
+    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Declined, "no schedule"));
+}
+
+#[tokio::test]
+async fn a_configuration_is_refused_by_its_own_check() {
+    let body = "(local.set $r (call $alloc (i32.const 8))) (i32.store (local.get $r) (i32.const 2048)) (i32.store offset=4 (local.get $r) (i32.gt_u (local.get $config_len) (i32.const 2)))
+        (local.get $r)";
+    let problem =
+        r#"(data (i32.const 2048) "\20\08\00\00\06\00\00\00\26\08\00\00\10\00\00\00") (data (i32.const 2080) "/limitmust be positive")"#;
+    let plugged = Plugged::new(Guest::throttler().items(problem).check(body)).await;
+    assert_eq!(plugged.host.check(&plugged.plugin, Role::Throttler, "{}").await, Ok(Vec::new()));
+    let wanted = Problem { path: "/limit".into(), message: "must be positive".into() };
+    assert_eq!(plugged.host.check(&plugged.plugin, Role::Throttler, r#"{"limit":-1}"#).await, Ok(vec![wanted]));
+    let fault = plugged.host.check(&plugged.plugin, Role::Retry, "{}").await.unwrap_err();
+    assert_fault(&fault, FaultKind::Unavailable, "it is not a retry strategy");
+}
+
+#[tokio::test]
+async fn a_retry_strategy_sees_the_failure_and_plans() {
+    // A plan in the past with data and priority; the status of the last failure is the priority.
+    let body = "(local.set $r (call $alloc (i32.const 48)))
+        (i32.store8 offset=24 (local.get $r) (i32.const 1)) (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 7))
+        (i32.store8 offset=36 (local.get $r) (i32.const 1))
+        (i32.store offset=40 (local.get $r) (i32.load16_u offset=146 (local.get $args)))
+        (local.get $r)";
+    let plugged = Plugged::new(Guest::retry().items(r#"(data (i32.const 2048) "{\"a\":1}")"#).on_failure(body)).await;
+    let answer = plugged.retry(failure()).await.unwrap();
+    assert_eq!(answer, RetryAnswer::Retry { at: at(0), data: Some(r#"{"a":1}"#.into()), priority: Some(503) });
+}
+
+#[tokio::test]
+async fn a_retry_strategy_gives_up() {
+    let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
+        (i32.store offset=20 (local.get $r) (i32.const 2048)) (i32.store offset=24 (local.get $r) (i32.const 8)) (local.get $r)";
+    let plugged = Plugged::new(Guest::retry().items(r#"(data (i32.const 2048) "hopeless")"#).on_failure(body)).await;
+    assert_eq!(plugged.retry(failure()).await, Ok(RetryAnswer::GiveUp(Some("hopeless".into()))));
+}
+
+#[tokio::test]
+async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
+    // Logs, and answers one decision too many for an odd seed.
+    let body = log("(i32.const 2048)", "(i32.const 5)")
+        + "(call $run (i32.add (local.get $n) (i32.wrap_i64 (i64.and (local.get $seed) (i64.const 1)))))";
+    let plugged = Plugged::new(Guest::throttler().import(LOG).items(r#"(data (i32.const 2048) "hello")"#).decide(&body)).await;
+    assert_eq!(plugged.seen().calls, 0);
+    plugged.throttle(ThrottleCall { seed: 2, ..offer(2, 1) }).await.unwrap();
+    plugged.throttle(ThrottleCall { seed: 3, ..offer(2, 1) }).await.unwrap_err();
+
+    let seen = plugged.seen();
+    assert_eq!((seen.calls, seen.faults.get("invalid_answer")), (2, Some(&1)));
+    let usage = seen.last.unwrap();
+    assert!(usage.fuel.unwrap() > 0 && usage.memory_bytes >= 2 << 16 && usage.host_calls == 1 && !usage.took.is_zero(), "{usage:?}");
+    let line = &seen.log[0];
+    assert_eq!((line.at, line.version, line.role, line.level, line.text.as_str()), (at(NOW), 1, Role::Throttler, Level::Info, "hello"));
+    let failed = seen.failed.back().unwrap();
+    assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
+
+    // What is kept is enough to make the call again.
+    let json = failed.call.as_ref().unwrap().to_json();
+    let Call::Throttle(again) = Call::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(plugged.host.throttle(&plugged.plugin, again).await.unwrap_err(), failed.fault);
+
+    plugged.host.forget(&plugged.plugin.name);
+    assert_eq!(plugged.seen().calls, 0);
+}
+
+#[tokio::test]
+async fn calls_are_made_aside_of_a_runtime_that_serves() {
+    let objects: Arc<object_store::memory::InMemory> = Arc::default();
+    let artifact = super::compiled(Guest::throttler().component()).await.unwrap();
+    artifact.put(&*objects).await.unwrap();
+    let clock = Arc::new(tidegate::testkit::FakeClock::new(at(NOW)));
+    let host = tidegate::plugin::PluginHost::new(objects, clock, Run::Aside).unwrap();
+    let plugin = super::plugin(&artifact);
+    host.load(&plugin).await.unwrap();
+    let calls = (0..20).map(|n| host.throttle(&plugin, Arc::new(offer(n, 0))));
+    let answers = futures_util::future::join_all(calls).await;
+    assert!(answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap().decisions.len() == n));
+}

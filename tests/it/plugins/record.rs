@@ -1,0 +1,89 @@
+//! Calls as JSON: written, read, and written by hand.
+
+use std::sync::Arc;
+
+use tidegate::{
+    job::{Attributes, Value},
+    plugin::record::Call,
+    port::policy::{Ended, ThrottleCall},
+    testkit::builders::{at, name},
+};
+
+use super::{NOW, failure, offer};
+
+#[test]
+fn a_call_of_a_throttler_comes_back() {
+    let ended = Ended {
+        id: name("e"),
+        job_type: name("work"),
+        attributes: Attributes::from([("region".into(), Value::Text("east".into()))]),
+        attempt: 3,
+        succeeded: false,
+        reason: Some("timeout".into()),
+        status: Some(503),
+    };
+    let call = ThrottleCall {
+        config: r#"{"limit": 2.50}"#.into(),
+        ended: Arc::new(vec![ended]),
+        state: Arc::new([("k".to_owned(), "v".to_owned())].into()),
+        data: [(name("j0"), r#"{"a": [1, null]}"#.to_owned())].into(),
+        ..offer(2, 2)
+    };
+    let json = Call::Throttle(Arc::new(call.clone())).to_json();
+    let Call::Throttle(read) = Call::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(Call::Throttle(Arc::clone(&read)).to_json(), json);
+    assert_eq!((read.now, read.seed, &read.config, read.concurrency, read.room), (call.now, call.seed, &call.config, Some(100), 10));
+    assert_eq!((&read.state, &read.data, &read.ended), (&call.state, &call.data, &call.ended));
+    assert_eq!(
+        read.running.iter().map(|grant| &grant.attributes).collect::<Vec<_>>(),
+        call.running.iter().map(|grant| &grant.attributes).collect::<Vec<_>>()
+    );
+    for (read, job) in read.candidates.iter().zip(&call.candidates) {
+        assert_eq!(
+            (&read.id, &read.spec.attributes, read.life.attempt, &read.life.state),
+            (&job.id, &job.spec.attributes, job.life.attempt, &job.life.state)
+        );
+    }
+}
+
+#[test]
+fn a_call_of_a_retry_strategy_comes_back() {
+    let mut call = failure();
+    call.data = Some(r#"{"a":1}"#.into());
+    call.not_before = Some(at(NOW + 7));
+    let json = Call::Retry(Arc::new(call.clone())).to_json();
+    let Call::Retry(read) = Call::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(Call::Retry(Arc::clone(&read)).to_json(), json);
+    assert_eq!(read.job.life.history, call.job.life.history);
+    assert_eq!((&read.data, read.not_before, read.job.life.attempt), (&call.data, call.not_before, 2));
+    assert!(json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#), "{json}");
+}
+
+#[test]
+fn a_case_names_only_what_it_is_about() {
+    let json =
+        r#"{"throttle": {"candidates": [{"id": "a", "attributes": {"region": "east", "size": 2}}], "context": {"config": {"limit": 1}}}}"#;
+    let Call::Throttle(call) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    assert_eq!((call.candidates.len(), call.room, call.config.as_ref()), (1, 1000, r#"{"limit": 1}"#));
+    assert_eq!(call.candidates[0].spec.attributes["size"].text(), "2");
+
+    let json = r#"{"retry": {"failed": {"job": {"id": "a"}, "last": {"reason": "timeout"}}}}"#;
+    let Call::Retry(call) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    assert_eq!(call.job.life.history.len(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_a_case_is_told() {
+    for (json, part) in [
+        ("{}", "expected value"),
+        (r#"{"throttle": {"candidate": []}}"#, "unknown field `candidate`"),
+        (r#"{"throttle": {"context": {"now": 5}}}"#, "expected a"),
+        (
+            r#"{"retry": {"failed": {"job": {"id": "a", "attempt": 2}, "last": {"attempt": 3}}}}"#,
+            "the attempt of the job must be that of its last failure",
+        ),
+    ] {
+        let said = Call::from_json(json).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
+    }
+}
