@@ -13,5 +13,6 @@ mod e2e;
 mod faults;
 mod plugins;
 mod server;
+mod shipped;
 mod simulation;
 mod sqlite_store;

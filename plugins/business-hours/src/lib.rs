@@ -1,0 +1,198 @@
+//! Jobs start during opening hours, by the clock on a wall somewhere, and not on the days that are closed.
+//!
+//! An interval belongs to the day on which it begins: `22:00-06:00` of a Friday ends on Saturday morning, and is closed if
+//! the Friday is.
+
+mod zone;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, de};
+use tidegate_plugin::{
+    About, Answer, Decision, Job, Problem, Round, Throttler,
+    calendar::{DAY, date, weekday},
+    export_throttler,
+};
+
+use zone::Zone;
+
+/// What a queue sets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the clock hangs (default UTC), as a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
+    #[serde(default = "utc")]
+    zone: Zone,
+    /// Opening hours by days: `mon`, `mon-fri`, `sat,sun`.
+    hours: BTreeMap<Days, Vec<Interval>>,
+    /// Closed days: `2026-05-01`, or `12-25` in every year.
+    #[serde(default)]
+    closed: Vec<Closed>,
+}
+
+fn utc() -> Zone {
+    Zone::UTC
+}
+
+/// Days of the week, a bit for each; Sunday is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Days(u8);
+
+/// `09:00-17:30`, in milliseconds from midnight on. One that ends before it begins ends on the next day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interval {
+    from: i64,
+    until: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Closed {
+    year: Option<i64>,
+    month: i64,
+    day: i64,
+}
+
+/// How far ahead an opening is looked for, in days.
+const AHEAD: i64 = 366;
+
+/// The throttler.
+#[derive(Debug)]
+pub struct BusinessHours;
+
+impl Throttler for BusinessHours {
+    type Config = Config;
+    const ABOUT: About = About {
+        config_schema: Some(include_str!("../config.schema.json")),
+        ..About::new("Starts jobs during opening hours, and not on the days that are closed.")
+    };
+
+    fn check(config: &Config) -> Vec<Problem> {
+        let open = config.hours.iter().any(|(_, intervals)| !intervals.is_empty());
+        if open { Vec::new() } else { vec![Problem::new("/hours", "must open at least once a week")] }
+    }
+
+    fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
+        let now = i64::try_from(round.now).map_err(|_| "the time is out of range")?;
+        let decision = match config.opening(now) {
+            Some(opens) if opens <= now => Decision::run(),
+            Some(opens) => Decision::hold_until(opens as u64, format!("closed until {}", wall(config.zone.local(opens)))),
+            None => Decision::hold("closed for a year to come"),
+        };
+        let more = decision == Decision::run();
+        Ok(Answer { decisions: vec![decision; candidates.len()], more })
+    }
+}
+
+impl Config {
+    /// The beginning of the interval that `now` is in, or of the next.
+    fn opening(&self, now: i64) -> Option<i64> {
+        let today = self.zone.local(now).div_euclid(DAY);
+        // What began yesterday may still be open.
+        let spans = (today - 1..=today + AHEAD).filter(|day| !self.closed.iter().any(|closed| closed.is(*day))).flat_map(|day| {
+            let today = move |(days, _): &(&Days, &Vec<Interval>)| days.0 & (1 << weekday(day)) != 0;
+            let intervals = self.hours.iter().filter(today).flat_map(|(_, intervals)| intervals);
+            intervals.map(move |interval| (self.zone.utc(day * DAY + interval.from), self.zone.utc(day * DAY + interval.until)))
+        });
+        let mut next: Option<i64> = None;
+        for (from, until) in spans {
+            // Days come in order, the intervals of a day need not.
+            if next.is_some_and(|next| from > next + 2 * DAY) {
+                break;
+            }
+            if until > now && from < until && next.is_none_or(|next| from < next) {
+                next = Some(from);
+            }
+        }
+        next
+    }
+}
+
+impl Closed {
+    fn is(&self, number: i64) -> bool {
+        let (year, month, day) = date(number);
+        self.year.is_none_or(|closed| closed == year) && self.month == month && self.day == day
+    }
+}
+
+/// `Mon 2026-01-05 09:00`.
+fn wall(local: i64) -> String {
+    let number = local.div_euclid(DAY);
+    let (year, month, day) = date(number);
+    let minutes = local.rem_euclid(DAY) / 60_000;
+    let name = NAMES[weekday(number) as usize];
+    format!("{name} {year}-{month:02}-{day:02} {:02}:{:02}", minutes / 60, minutes % 60)
+}
+
+const NAMES: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+impl Days {
+    fn read(text: &str) -> Option<Self> {
+        let place = |name: &str| NAMES.iter().position(|known| *known == name.trim());
+        let mut days = 0;
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (place(first)?, place(last)?);
+            let mut day = first;
+            days |= 1 << last;
+            while day != last {
+                days |= 1 << day;
+                day = (day + 1) % 7;
+            }
+        }
+        Some(Self(days))
+    }
+}
+
+impl Interval {
+    fn read(text: &str) -> Option<Self> {
+        let minutes = |clock: &str| {
+            let (hour, minute) = clock.trim().split_once(':')?;
+            let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
+            ((0..=24).contains(&hour) && (0..60).contains(&minute) && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
+        };
+        let (from, until) = text.split_once('-')?;
+        let (from, until) = (minutes(from)?, minutes(until)?);
+        let until = if until <= from { until + 24 * 60 } else { until };
+        Some(Self { from: from * 60_000, until: until * 60_000 })
+    }
+}
+
+impl Closed {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.rsplit('-');
+        let mut number = |digits: usize| {
+            let part = parts.next()?;
+            (part.len() == digits).then(|| part.parse::<i64>().ok()).flatten()
+        };
+        let (day, month) = (number(2)?, number(2)?);
+        let year = if text.len() > 5 { Some(number(4)?) } else { None };
+        ((1..=12).contains(&month) && (1..=31).contains(&day) && parts.next().is_none()).then_some(Self { year, month, day })
+    }
+}
+
+macro_rules! written {
+    ($($type:ident $form:literal)*) => { $(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::read(&text).ok_or_else(|| de::Error::custom(concat!("must be like ", $form)))
+            }
+        }
+    )* };
+}
+
+written! {
+    Days "mon, mon-fri or sat,sun"
+    Interval "09:00-17:30"
+    Closed "2026-05-01 or 12-25"
+}
+
+export_throttler!(BusinessHours);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::throttler_cases::<super::BusinessHours>("cases");
+    }
+}

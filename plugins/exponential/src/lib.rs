@@ -1,0 +1,35 @@
+//! The built-in backoff, as a plugin: a wait that doubles, of which jitter takes any part.
+//!
+//! It decides as the server does without a plugin, and is here to be changed into something else.
+
+use tidegate_plugin::{About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, export_retry};
+
+/// The retry strategy.
+#[derive(Debug)]
+pub struct Exponential;
+
+impl RetryStrategy for Exponential {
+    type Config = Backoff;
+    const ABOUT: About = About {
+        config_schema: Some(include_str!("../config.schema.json")),
+        ..About::new("Waits twice as long after each attempt, and takes a random part of it.")
+    };
+
+    fn check(config: &Backoff) -> Vec<Problem> {
+        config.check("")
+    }
+
+    fn on_failure(config: &Backoff, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
+        Ok(Verdict::after(call, failed, config.after(failed.job.attempt, call.seed)))
+    }
+}
+
+export_retry!(Exponential);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::retry_cases::<super::Exponential>("cases");
+    }
+}

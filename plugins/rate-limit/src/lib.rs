@@ -1,0 +1,208 @@
+//! A rate, per value of an attribute: so many attempts per so many seconds, with a burst.
+//!
+//! Each value has a bucket, kept as its *debt*: what it is short of being full. A job costs `per`, the milliseconds of
+//! the period; a debt shrinks by `count` each millisecond. All are whole numbers, so that no part of a token is ever lost.
+//! A bucket that is full is not kept.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_plugin::{About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, quote};
+
+/// What a queue sets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// By whose values (default: one bucket for all). A job without the attribute is not limited.
+    attribute: Option<String>,
+    /// So many attempts ...
+    count: u32,
+    /// ... in so long a time (default 1).
+    #[serde(default = "one_second")]
+    per_seconds: Seconds,
+    /// So many at once after a time of rest (default: the count).
+    burst: Option<u32>,
+    /// Other counts, by value; 0 stops it.
+    #[serde(default)]
+    counts: BTreeMap<String, u32>,
+}
+
+fn one_second() -> Seconds {
+    Seconds::new(1)
+}
+
+/// The throttler.
+#[derive(Debug)]
+pub struct RateLimit;
+
+/// What is kept from call to call.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Buckets {
+    /// To when the debts are worked out.
+    at: u64,
+    /// The cost of a job when they were.
+    per: u64,
+    /// By value.
+    debts: BTreeMap<String, u64>,
+}
+
+const KEY: &str = "buckets";
+/// As much of the state's 16 KiB as is used.
+const BYTES: usize = 15_000;
+
+impl Throttler for RateLimit {
+    type Config = Config;
+    const ABOUT: About = About {
+        config_schema: Some(include_str!("../config.schema.json")),
+        state_version: 1,
+        ..About::new("A rate for each value of an attribute: so many attempts per so many seconds, with a burst.")
+    };
+
+    fn check(config: &Config) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if !(1..=86_400_000).contains(&config.per_seconds.millis()) {
+            problems.push(Problem::new("/per_seconds", "must be 0.001 to 86400"));
+        }
+        if config.burst == Some(0) {
+            problems.push(Problem::new("/burst", "must be at least 1, or nothing would ever run"));
+        }
+        problems
+    }
+
+    fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
+        let per = config.per_seconds.millis().max(1);
+        let before: Buckets = round.state.load(KEY).unwrap_or_default();
+        let changed_before = !before.debts.is_empty();
+        let mut debts = config.drained(before, per, round.now);
+        let mut bytes: usize = debts.keys().map(|value| entry_bytes(value)).sum();
+        let decisions = candidates.iter().map(|job| {
+            let Some(value) = config.value(job) else { return Decision::run() };
+            let count = u64::from(config.count(value));
+            if count == 0 {
+                return Decision::hold(format!("the rate of {} is 0", name(value)));
+            }
+            let debt = debts.get(value).copied().unwrap_or(0);
+            let most = per * u64::from(config.burst(value));
+            if debt + per > most {
+                let wait = (debt + per - most).div_ceil(count);
+                return Decision::hold_until(round.now + wait, format!("{count} per {} ms is the rate of {}", per, name(value)));
+            }
+            if debt == 0 && bytes + entry_bytes(value) > BYTES {
+                return Decision::hold("too many values are limited at once for the state of a plugin");
+            }
+            if debt == 0 {
+                bytes += entry_bytes(value);
+            }
+            debts.insert(value.to_owned(), debt + per);
+            Decision::run()
+        });
+        let decisions: Vec<Decision> = decisions.collect();
+        if debts.is_empty() {
+            // Where nothing is owed nothing is written, as long as nothing was.
+            if changed_before {
+                round.state.delete(KEY);
+            }
+        } else {
+            round.state.save(KEY, &Buckets { at: round.now, per, debts })?;
+        }
+        // Of one bucket nothing further back can run once it is empty; of many, other values may.
+        let held = |decision: &Decision| *decision != Decision::run();
+        let more = config.attribute.is_some() || !decisions.iter().any(held);
+        Ok(Answer { decisions, more })
+    }
+}
+
+impl Config {
+    /// The bucket of a job; none if it is not limited.
+    fn value<'a>(&self, job: &'a Job) -> Option<&'a str> {
+        match &self.attribute {
+            Some(attribute) => job.attribute(attribute),
+            None => Some(""),
+        }
+    }
+
+    fn count(&self, value: &str) -> u32 {
+        self.counts.get(value).copied().unwrap_or(self.count)
+    }
+
+    fn burst(&self, value: &str) -> u32 {
+        self.burst.unwrap_or_else(|| self.count(value))
+    }
+
+    /// What is still owed at `now`.
+    fn drained(&self, before: Buckets, per: u64, now: u64) -> BTreeMap<String, u64> {
+        let passed = now.saturating_sub(before.at);
+        let mut debts = BTreeMap::new();
+        // Not `retain`, which takes 10 KB of code.
+        for (value, debt) in before.debts {
+            // If the period was changed since: the same number of jobs is owed.
+            let debt = if before.per == per { debt } else { (u128::from(debt) * u128::from(per) / u128::from(before.per.max(1))) as u64 };
+            let debt = debt.saturating_sub(passed.saturating_mul(u64::from(self.count(&value))));
+            if debt > 0 {
+                debts.insert(value, debt);
+            }
+        }
+        debts
+    }
+}
+
+fn name(value: &str) -> &str {
+    if value.is_empty() { "this queue" } else { value }
+}
+
+/// What a value takes in the state, at most.
+fn entry_bytes(value: &str) -> usize {
+    quote(value).len() + 24
+}
+
+export_throttler!(RateLimit);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_plugin::{Action, State, testing::Case};
+
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::throttler_cases::<RateLimit>("cases");
+    }
+
+    #[test]
+    fn over_a_long_time_as_many_run_as_the_rate_says_and_never_more_than_the_burst_at_once() {
+        let config: Config = tidegate_plugin::parse(r#"{"count": 7, "per_seconds": 3, "burst": 4}"#).unwrap();
+        let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
+        let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 10}]}"#).unwrap()[0].jobs();
+        let start = round.now;
+        let mut starts = Vec::new();
+        while round.now < start + 3_000_000 {
+            let answer = RateLimit::decide(&config, &round, &jobs).unwrap();
+            starts.extend(answer.decisions.iter().filter(|decision| decision.action == Action::Run).map(|_| round.now));
+            // To when it asks to be asked again, and not a millisecond later.
+            let Action::Hold(Some(until)) = answer.decisions[9].action else { panic!("{:?}", answer.decisions[9]) };
+            assert!(until > round.now);
+            round.now = until;
+            round.state = State::of(round.state.entries());
+        }
+        assert_eq!(starts.len(), 7000 + 3, "1000 periods, and the burst that was full at the start");
+        // Of any 4 + 7n starts, the last is n periods after the first at least; a millisecond for rounding.
+        assert!(starts.windows(4 + 7).all(|window| window[10] - window[0] >= 2999));
+    }
+
+    #[test]
+    fn more_values_than_the_state_can_hold_wait_and_none_is_let_through_unlimited() {
+        let config: Config = tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
+        let candidates: Vec<String> = (0..1000).map(|number| format!(r#"{{"attributes": {{"tenant": "tenant-{number}"}}}}"#)).collect();
+        let text = format!(r#"{{"name": "", "role": "throttler", "candidates": [{}]}}"#, candidates.join(","));
+        let case = Case::read(&text).unwrap().remove(0);
+        let mut round = case.round();
+        let runs = |round: &Round| {
+            let answer = RateLimit::decide(&config, round, &case.jobs()).unwrap();
+            answer.decisions.iter().filter(|decision| decision.action == Action::Run).count()
+        };
+        let first = runs(&round);
+        assert!((300..1000).contains(&first), "{first}");
+        assert_eq!(runs(&round), 0);
+        round.now += 1000;
+        assert_eq!(runs(&round), first);
+    }
+}

@@ -163,12 +163,7 @@ impl<'a> Ledger<'a> {
     fn wait(&self, job: &Job) -> Decision {
         let (value, share) = self.share(job).unwrap_or_default();
         let attribute = &self.config.attribute;
-        Decision::hold(format!(
-            "{attribute} {value} uses {} of its {share}; {} of {} are used",
-            self.used(value),
-            self.total,
-            self.limit
-        ))
+        Decision::hold(format!("{attribute} {value} uses {} of its {share}; {} of {} are used", self.used(value), self.total, self.limit))
     }
 }
 
@@ -197,7 +192,8 @@ mod tests {
             let running: Vec<u32> = (0..3).map(|_| digit(5)).collect();
             let waiting: Vec<u32> = (0..3).map(|_| digit(4) * 4).collect();
             let list = |counts: &[u32]| {
-                let one = |(times, (value, _)): (&u32, &(&str, u32))| format!(r#"{{"attributes": {{"region": "{value}"}}, "times": {times}}}"#);
+                let one =
+                    |(times, (value, _)): (&u32, &(&str, u32))| format!(r#"{{"attributes": {{"region": "{value}"}}, "times": {times}}}"#);
                 counts.iter().zip(&shares).map(one).collect::<Vec<_>>().join(",")
             };
             let text = format!(
@@ -215,9 +211,10 @@ mod tests {
             let jobs = case.jobs();
             let answer = RegionShare::decide(&config, &case.round(), &jobs).unwrap();
             let ran = |value: &str| {
-                let runs = jobs.iter().zip(&answer.decisions).filter(|(job, decision)| {
-                    **decision == Decision::run() && job.attribute("region") == Some(value)
-                });
+                let runs = jobs
+                    .iter()
+                    .zip(&answer.decisions)
+                    .filter(|(job, decision)| **decision == Decision::run() && job.attribute("region") == Some(value));
                 runs.count() as u32
             };
             let total: u32 = running.iter().sum();

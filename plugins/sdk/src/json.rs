@@ -1,13 +1,16 @@
 //! JSON text read into any serde type, told by its place where it does not fit.
 //!
-//! It is small rather than quick: the usual reader brings 50 KB into a component, most of it for decimal fractions. Here
+//! It is small rather than quick, and what is `inline(never)` is so for its size: the usual reader brings 50 KB into a component, most of it for decimal fractions. Here
 //! whoever does not ask for a fraction does not pay for one, and an error has its JSON pointer without another crate.
 
 use std::fmt::{self, Display, Write};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, DeserializeOwned, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor},
+    de::{
+        self, DeserializeOwned, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess,
+        Visitor,
+    },
     forward_to_deserialize_any,
 };
 
@@ -30,7 +33,7 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     value.map_err(|Error { path, message }| Problem { path, message })
 }
 
-/// A part of a JSON text that stays as it is written. Only [`parse`] can read it.
+/// A part of a JSON text that stays as it is written. Only [`parse`] can read it, and not within what serde flattens or tries untagged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw(pub String);
 
@@ -66,10 +69,24 @@ struct Error {
 }
 
 impl Error {
-    /// The same error, seen from one level further out.
+    /// The same error, seen from the list that has it at `index`.
+    #[inline(never)]
+    fn at(self, index: usize) -> Self {
+        self.under(&index.to_string())
+    }
+
+    /// The same error, seen from the object that has it under `key`.
+    #[inline(never)]
     fn under(mut self, key: &str) -> Self {
-        self.path.insert_str(0, &key.replace('~', "~0").replace('/', "~1"));
-        self.path.insert(0, '/');
+        let mut path = String::from('/');
+        for character in key.chars() {
+            match character {
+                '~' => path.push_str("~0"),
+                '/' => path.push_str("~1"),
+                _ => path.push(character),
+            }
+        }
+        self.path.insert_str(0, &path);
         self
     }
 }
@@ -83,6 +100,7 @@ impl Display for Error {
 impl std::error::Error for Error {}
 
 impl de::Error for Error {
+    #[inline(never)]
     fn custom<T: Display>(message: T) -> Self {
         Self { path: String::new(), message: message.to_string() }
     }
@@ -128,6 +146,7 @@ enum Number<'a> {
 
 impl<'a> Reader<'a> {
     /// The next byte that is not a space.
+    #[inline(never)]
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while matches!(bytes.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
@@ -136,10 +155,12 @@ impl<'a> Reader<'a> {
         bytes.get(self.at).copied()
     }
 
+    #[inline(never)]
     fn syntax(&self, expected: &str) -> Error {
         de::Error::custom(format_args!("not JSON: expected {expected} at byte {}", self.at))
     }
 
+    #[inline(never)]
     fn take(&mut self, byte: u8, expected: &str) -> Result<(), Error> {
         if self.peek() == Some(byte) {
             self.at += 1;
@@ -148,6 +169,7 @@ impl<'a> Reader<'a> {
         Err(self.syntax(expected))
     }
 
+    #[inline(never)]
     fn word(&mut self, word: &str) -> Result<(), Error> {
         if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
             self.at += word.len();
@@ -156,6 +178,7 @@ impl<'a> Reader<'a> {
         Err(self.syntax("a value"))
     }
 
+    #[inline(never)]
     fn number(&mut self) -> Result<Number<'a>, Error> {
         let rest = &self.text[self.at..];
         let length = rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')).count();
@@ -171,6 +194,7 @@ impl<'a> Reader<'a> {
         })
     }
 
+    #[inline(never)]
     fn string(&mut self) -> Result<String, Error> {
         self.take(b'"', "a text")?;
         let mut string = String::new();
@@ -218,6 +242,7 @@ impl<'a> Reader<'a> {
         Ok(escaped)
     }
 
+    #[inline(never)]
     fn unit(&mut self) -> Result<u32, Error> {
         let digits = self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let unit = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| self.syntax("four digits"))?;
@@ -226,13 +251,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads past a value of any kind.
+    #[inline(never)]
     fn skip(&mut self) -> Result<(), Error> {
         match self.peek() {
             Some(b'"') => self.string().map(drop),
             Some(b'{') => self.nested(b'}', |reader, list| {
-                while list.more(reader)? {
-                    reader.string()?;
-                    reader.take(b':', "`:`")?;
+                while list.member(reader)? {
                     reader.skip()?;
                 }
                 Ok(())
@@ -252,22 +276,31 @@ impl<'a> Reader<'a> {
 
     /// Reads a list or an object, whose first byte is next and whose last is `end`.
     fn nested<T>(&mut self, end: u8, read: impl FnOnce(&mut Self, &mut List) -> Result<T, Error>) -> Result<T, Error> {
+        let mut list = self.enter(end)?;
+        let value = read(self, &mut list)?;
+        self.leave(&mut list)?;
+        Ok(value)
+    }
+
+    #[inline(never)]
+    fn enter(&mut self, end: u8) -> Result<List, Error> {
         if self.depth == DEPTH {
             return Err(self.syntax("less nesting"));
         }
         self.depth += 1;
         self.at += 1;
-        let mut list = List { end, count: 0 };
-        let value = read(self, &mut list)?;
-        // A visitor may stop early, as a tuple's does.
-        if list.count != usize::MAX && list.more(self)? {
-            return Err(self.syntax("fewer elements"));
-        }
+        Ok(List { end, count: 0, key: String::new() })
+    }
+
+    #[inline(never)]
+    fn leave(&mut self, list: &mut List) -> Result<(), Error> {
         self.depth -= 1;
-        Ok(value)
+        // A visitor may stop early, as a tuple's does.
+        if list.more(self)? { Err(self.syntax("fewer elements")) } else { Ok(()) }
     }
 
     /// What is next, for an error that says so: a value of another kind was expected.
+    #[inline(never)]
     fn unexpected(&mut self, expected: &dyn Expected) -> Error {
         let found = match self.peek() {
             Some(b'"') => Unexpected::Str(""),
@@ -327,11 +360,17 @@ struct List {
     end: u8,
     /// `usize::MAX` when its end was read.
     count: usize,
+    /// The key of the value that is next.
+    key: String,
 }
 
 impl List {
     /// Whether another follows; reads the comma before it, or the end.
+    #[inline(never)]
     fn more(&mut self, reader: &mut Reader) -> Result<bool, Error> {
+        if self.count == usize::MAX {
+            return Ok(false);
+        }
         if reader.peek() == Some(self.end) {
             reader.at += 1;
             self.count = usize::MAX;
@@ -343,24 +382,32 @@ impl List {
         self.count += 1;
         Ok(true)
     }
+
+    /// Whether another member follows; reads its key.
+    #[inline(never)]
+    fn member(&mut self, reader: &mut Reader) -> Result<bool, Error> {
+        let more = self.more(reader)?;
+        if more {
+            self.key = reader.string()?;
+            reader.take(b':', "`:`")?;
+        }
+        Ok(more)
+    }
 }
 
 struct Elements<'r, 'a, 'l> {
     reader: &'r mut Reader<'a>,
     list: &'l mut List,
-    /// The key of the value that is next.
-    key: String,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_, '_, '_> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let index = self.list.count;
-        if index == usize::MAX || !self.list.more(self.reader)? {
+        if !self.list.more(self.reader)? {
             return Ok(None);
         }
-        seed.deserialize(&mut *self.reader).map(Some).map_err(|error| error.under(&index.to_string()))
+        seed.deserialize(&mut *self.reader).map(Some).map_err(|error| error.at(self.list.count - 1))
     }
 }
 
@@ -368,16 +415,14 @@ impl<'de> MapAccess<'de> for Elements<'_, '_, '_> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        if self.list.count == usize::MAX || !self.list.more(self.reader)? {
+        if !self.list.member(self.reader)? {
             return Ok(None);
         }
-        self.key = self.reader.string()?;
-        self.reader.take(b':', "`:`")?;
-        seed.deserialize(Key(&self.key)).map(Some).map_err(|error| error.under(&self.key))
+        seed.deserialize(Key(&self.list.key)).map(Some).map_err(|error| error.under(&self.list.key))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(&mut *self.reader).map_err(|error| error.under(&self.key))
+        seed.deserialize(&mut *self.reader).map_err(|error| error.under(&self.list.key))
     }
 }
 
@@ -427,7 +472,7 @@ impl<'de> Deserializer<'de> for Key<'_> {
 /// A variant that has a value: an object with one member.
 struct Variant<'r, 'a> {
     reader: &'r mut Reader<'a>,
-    name: String,
+    name: &'r str,
 }
 
 impl<'de> EnumAccess<'de> for Variant<'_, '_> {
@@ -435,7 +480,7 @@ impl<'de> EnumAccess<'de> for Variant<'_, '_> {
     type Variant = Self;
 
     fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Error> {
-        let variant = seed.deserialize(Key(&self.name)).map_err(|error| error.under(&self.name))?;
+        let variant = seed.deserialize(Key(self.name)).map_err(|error| error.under(self.name))?;
         Ok((variant, self))
     }
 }
@@ -444,19 +489,19 @@ impl<'de> VariantAccess<'de> for Variant<'_, '_> {
     type Error = Error;
 
     fn unit_variant(self) -> Result<(), Error> {
-        <()>::deserialize(&mut *self.reader).map_err(|error| error.under(&self.name))
+        <()>::deserialize(&mut *self.reader).map_err(|error| error.under(self.name))
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
-        seed.deserialize(&mut *self.reader).map_err(|error| error.under(&self.name))
+        seed.deserialize(&mut *self.reader).map_err(|error| error.under(self.name))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.reader.deserialize_seq(visitor).map_err(|error| error.under(&self.name))
+        self.reader.deserialize_seq(visitor).map_err(|error| error.under(self.name))
     }
 
     fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
-        self.reader.deserialize_map(visitor).map_err(|error| error.under(&self.name))
+        self.reader.deserialize_map(visitor).map_err(|error| error.under(self.name))
     }
 }
 
@@ -557,7 +602,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         if self.peek() != Some(b'[') {
             return Err(self.unexpected(&visitor));
         }
-        self.nested(b']', |reader, list| visitor.visit_seq(Elements { reader, list, key: String::new() }))
+        self.nested(b']', |reader, list| visitor.visit_seq(Elements { reader, list }))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
@@ -572,7 +617,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         if self.peek() != Some(b'{') {
             return Err(self.unexpected(&visitor));
         }
-        self.nested(b'}', |reader, list| visitor.visit_map(Elements { reader, list, key: String::new() }))
+        self.nested(b'}', |reader, list| visitor.visit_map(Elements { reader, list }))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
@@ -586,12 +631,10 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
                 visitor.visit_enum(name.into_deserializer())
             }
             Some(b'{') => self.nested(b'}', |reader, list| {
-                if !list.more(reader)? {
+                if !list.member(reader)? {
                     return Err(reader.syntax("one member"));
                 }
-                let name = reader.string()?;
-                reader.take(b':', "`:`")?;
-                visitor.visit_enum(Variant { reader, name })
+                visitor.visit_enum(Variant { reader, name: &list.key })
             }),
             _ => Err(self.unexpected(&visitor)),
         }
@@ -682,8 +725,15 @@ mod tests {
     fn what_is_not_json_is_refused_and_what_is_json_is_read_as_others_read_it() {
         let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
         let good = [
-            "null", "[1,-2,3.5,1e3,-0.25E-2,0]", r#"{"a":{"b":[true,false,null]}}"#, r#""\ud83d\ude00\n\/\u0041""#, " [ ] ", "{ }", "18446744073709551616",
-            "[[],{}]", deep.as_str(),
+            "null",
+            "[1,-2,3.5,1e3,-0.25E-2,0]",
+            r#"{"a":{"b":[true,false,null]}}"#,
+            r#""\ud83d\ude00\n\/\u0041""#,
+            " [ ] ",
+            "{ }",
+            "18446744073709551616",
+            "[[],{}]",
+            deep.as_str(),
         ];
         for text in good {
             assert_eq!(parse::<Value>(text), Ok(serde_json::from_str::<Value>(text).unwrap()), "{text}");
@@ -691,8 +741,30 @@ mod tests {
         }
         let deeper = format!("[{deep}]");
         let bad = [
-            "", "nul", "[1,]", "[1 2]", "{\"a\" 1}", "{\"a\":1,}", "{a:1}", "01", "1.", ".5", "-", "1e", "+1", "\"", "\"\\x\"", "\"\\ud800\"", "\"\u{1}\"", "[",
-            "{", "1 2", "[1}", "\"\\u12\"", "\"\\u+123\"", deeper.as_str(),
+            "",
+            "nul",
+            "[1,]",
+            "[1 2]",
+            "{\"a\" 1}",
+            "{\"a\":1,}",
+            "{a:1}",
+            "01",
+            "1.",
+            ".5",
+            "-",
+            "1e",
+            "+1",
+            "\"",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "\"\u{1}\"",
+            "[",
+            "{",
+            "1 2",
+            "[1}",
+            "\"\\u12\"",
+            "\"\\u+123\"",
+            deeper.as_str(),
         ];
         for text in bad {
             assert!(parse::<Value>(text).is_err(), "{text}");

@@ -71,7 +71,9 @@ mod queue;
 #[doc(hidden)]
 #[allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications, reason = "made by a generator")]
 pub mod bindings {
+    #[rustfmt::skip]
     pub mod retry;
+    #[rustfmt::skip]
     pub mod throttler;
 }
 #[doc(hidden)]

@@ -104,7 +104,7 @@ macro_rules! export_throttler {
 
             // Elsewhere a linker may not take the names that a component's exports have.
             #[cfg(target_arch = "wasm32")]
-            $crate::glue::__export_throttler_world!(Component with_types_in $crate::bindings::throttler);
+    $crate::glue::__export_throttler_world!(Component with_types_in $crate::bindings::throttler);
         };
     };
 }

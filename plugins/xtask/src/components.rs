@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsString,
+    fmt::Write,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -17,7 +18,7 @@ use crate::{Outcome, sources};
 pub const SHIPPED: [&str; 7] = ["adaptive", "business-hours", "by-error", "exponential", "rate-limit", "region-share", "rewrite"];
 
 /// None may be larger, in bytes.
-const LARGEST: usize = 100 * 1024;
+const LARGEST: usize = 100_000;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -35,7 +36,7 @@ pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
         if let Err(error) = outcome.settle(&plugins.join("dist").join(format!("{name}.wasm")), &component) {
             different.push(format!("{error:#}"));
         }
-        built += &format!("{name} {} {}\n", sources::hex(&Sha256::digest(&component)), sources::digest(plugins, name)?);
+        writeln!(built, "{name} {} {}", sources::hex(&Sha256::digest(&component)), sources::digest(plugins, name)?)?;
     }
     if all && let Err(error) = outcome.settle(&plugins.join("dist/BUILT"), built.as_bytes()) {
         different.push(format!("{error:#}"));

@@ -55,9 +55,10 @@ impl Expect {
 }
 
 fn problems(found: &[Problem], expect: &Expect) -> Vec<String> {
-    let missing = expect.problems.iter().filter(|expected| {
-        !found.iter().any(|problem| problem.path == expected.path && problem.message.starts_with(&expected.message))
-    });
+    let missing = expect
+        .problems
+        .iter()
+        .filter(|expected| !found.iter().any(|problem| problem.path == expected.path && problem.message.starts_with(&expected.message)));
     let missing = missing.map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
     let unexpected = found.iter().filter(|problem| !expect.problems.iter().any(|expected| problem.path == expected.path));
     missing.chain(unexpected.map(|problem| format!("configuration {:?}: {}", problem.path, problem.message))).collect()
@@ -91,9 +92,11 @@ fn decided(answer: &Answer, case: &Case) -> Vec<String> {
             wrong.push(format!("{} decisions, expected {}", answer.decisions.len(), expected.len()));
         }
         let pairs = (1..).zip(answer.decisions.iter().zip(expected));
-        wrong.extend(pairs.filter(|(_, (decision, expected))| !matches(decision, expected)).map(|(place, (decision, expected))| {
-            format!("decision {place} is {decision:?}, expected {expected:?}")
-        }));
+        wrong.extend(
+            pairs
+                .filter(|(_, (decision, expected))| !matches(decision, expected))
+                .map(|(place, (decision, expected))| format!("decision {place} is {decision:?}, expected {expected:?}")),
+        );
     }
     wrong
 }
@@ -126,9 +129,9 @@ fn kept(state: &BTreeMap<String, String>, expect: &Expect) -> Option<String> {
 fn follows(verdict: &Verdict, now: u64, expect: &Expect) -> Option<String> {
     let right = match (verdict, &expect.retry, &expect.give_up) {
         (Verdict::Retry(plan), Some(expected), None) => planned(plan, now, expected),
-        (Verdict::GiveUp(message), None, Some(expected)) => expected
-            .as_ref()
-            .is_none_or(|start| message.as_ref().is_some_and(|message| message.starts_with(start))),
+        (Verdict::GiveUp(message), None, Some(expected)) => {
+            expected.as_ref().is_none_or(|start| message.as_ref().is_some_and(|message| message.starts_with(start)))
+        }
         (_, None, None) => true,
         _ => false,
     };

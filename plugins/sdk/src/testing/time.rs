@@ -32,7 +32,8 @@ fn rfc3339(text: &str) -> Option<i64> {
     let (clock, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
     let [year, month, day] = numbers(date, '-')?;
     let [hour, minute, second] = numbers(clock, ':')?;
-    let digits = rest.strip_prefix('.').map_or("", |rest| &rest[..rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len()]);
+    let digits =
+        rest.strip_prefix('.').map_or("", |rest| &rest[..rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len()]);
     let millis: i64 = format!("{digits:0<3}").get(..3)?.parse().ok()?;
     let zone = if digits.is_empty() { rest } else { &rest[digits.len() + 1..] };
     let offset = match zone.split_at_checked(1)? {

@@ -1,0 +1,36 @@
+// Retry strategies for tidegate, in JavaScript:
+//
+//   import { retryStrategy, after, giveUp } from './sdk/retry.js';
+//   export const retry = retryStrategy({ about, check(config), onFailure(config, call, failed) });
+
+import { attribute, begin, checkConfig, dataOf, describe, guarded, instant } from './common.js';
+
+export { attribute, dataOf };
+
+/** Another attempt at `at`; with `{ data, priority }` to replace the job's. */
+export function retryAt(at, { data, priority } = {}) {
+  return { tag: 'retry', val: { at: instant(at, 'at'), data: data === undefined ? undefined : JSON.stringify(data), priority } };
+}
+
+/** Another attempt so many seconds from now; with `{ data, priority }` to replace the job's. */
+export const after = (seconds, changes) => retryAt(Date.now() + seconds * 1000, changes);
+
+/** No more attempts; the job ends `failed`, with this message if it is given. */
+export const giveUp = (message) => ({ tag: 'give-up', val: message });
+
+/** Makes a component's `retry` of what the author gives. */
+export function retryStrategy(plugin) {
+  return {
+    describe: () => describe(plugin),
+    checkConfig: (config) => checkConfig(plugin, config),
+    onFailure: (context, failed) =>
+      guarded(() => {
+        const config = begin(context);
+        const verdict = plugin.onFailure(config, { queue: context.queue, now: Number(context.now) }, failed);
+        if (verdict?.tag !== 'retry' && verdict?.tag !== 'give-up') {
+          throw new Error(`onFailure returned ${JSON.stringify(verdict) ?? 'undefined'}: make it by after(), retryAt() or giveUp()`);
+        }
+        return verdict;
+      }),
+  };
+}

@@ -1,0 +1,14 @@
+import { retryStrategy, after, giveUp } from './sdk/retry.js';
+
+export const retry = retryStrategy({
+  about: 'Gives up what is gone, and waits longer each time for the rest.',
+
+  check(config) {
+    return config.base_seconds > 0 ? [] : [{ path: '/base_seconds', message: 'must be a number over 0' }];
+  },
+
+  onFailure(config, call, failed) {
+    if (failed.last.status === 404 || failed.last.status === 410) return giveUp('what it was for is gone');
+    return after(config.base_seconds * 2 ** (failed.job.attempt - 1));
+  },
+});
