@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -200,6 +199,8 @@ impl Policy for Watched {
         let answer = self.policy.throttle(plugin, Arc::clone(&call)).await;
         self.note(plugin, |seen| &mut seen.throttler, &answer);
         let mut seen = self.seen.lock();
+        // Many candidates of a call have one reason.
+        let mut reasons: Vec<(&str, u32)> = Vec::new();
         for (job, decision) in call.candidates.iter().zip(answer.iter().flat_map(|answer| &answer.decisions)) {
             let what = match decision.action {
                 Action::Run => What::Run,
@@ -207,7 +208,13 @@ impl Policy for Watched {
                 Action::Reschedule(at) => What::Reschedule(at),
                 Action::Drop => What::Drop,
             };
-            let reason = seen.reason(decision.reason.as_deref().unwrap_or_default());
+            let text = decision.reason.as_deref().unwrap_or_default();
+            let known = reasons.iter().rev().take(8).find(|(known, _)| *known == text).map(|(_, reason)| *reason);
+            let reason = known.unwrap_or_else(|| {
+                let reason = seen.reason(text);
+                reasons.push((text, reason));
+                reason
+            });
             seen.round.insert(job.id.clone(), (what, reason));
         }
         answer

@@ -63,7 +63,7 @@ pub struct Args {
     /// Another version of the throttler (or, without one, of the retry strategy), shown side by side.
     #[arg(long, value_name = "FILE.wasm")]
     against: Option<PathBuf>,
-    /// By what jobs are told apart: an attribute, or `type` (default: what the throttler groups by).
+    /// By what jobs are told apart: an attribute, or `type` (default: what the throttler or the queue groups by).
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     /// Where the picture goes.
@@ -101,7 +101,7 @@ struct Printed<'a> {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let scenario = scenario(&args).await?;
     let plugins = plugins(&args, &scenario, args.plugin.as_deref(), args.retry_plugin.as_deref()).await?;
-    let by = by(&args, &plugins);
+    let by = by(&args, &scenario, &plugins);
     let one = simulated(&scenario, &plugins, &by, ctx).await?;
     let other = match &args.against {
         None => None,
@@ -208,14 +208,17 @@ async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<
     Ok(NewVersion { wasm: artifact.wasm, throttler, retry, code })
 }
 
-/// By what jobs are told apart: as was asked; else by the attribute that the throttler's configuration names or that it declares.
-fn by(args: &Args, plugins: &Plugins) -> By {
+/// By what jobs are told apart: as was asked; else by the attribute that the throttler's configuration names or that it
+/// declares, or by which the queue itself divides them.
+fn by(args: &Args, scenario: &Scenario, plugins: &Plugins) -> By {
     let declared = plugins.throttler.as_ref().and_then(|(version, throttler)| {
         let configured = throttler.config.get("attribute").and_then(Json::as_str).map(str::to_owned);
         let groups = version.throttler.iter().flat_map(|says| &says.group_by);
         configured.or_else(|| groups.into_iter().find(|name| *name != "*").cloned())
     });
-    args.by.as_deref().map(By::named).or_else(|| declared.map(By::Attribute)).unwrap_or(By::Type)
+    let queue = &scenario.queue;
+    let divided = || queue.constraints.iter().find_map(|constraint| constraint.per.clone()).or_else(|| queue.partition_by.clone());
+    args.by.as_deref().map(By::named).or_else(|| declared.or_else(divided).map(By::Attribute)).unwrap_or(By::Type)
 }
 
 async fn simulated(scenario: &Scenario, plugins: &Plugins, by: &By, ctx: &Context) -> anyhow::Result<Simulation> {
@@ -444,7 +447,99 @@ fn agreed(real: &Report, agreement: &Agreement, ctx: &Context) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::cli::testing::FakeServer;
+
+    const CONFIG: &str = r#"{"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}}"#;
+
+    /// A component that is shipped.
+    fn shipped(name: &str) -> String {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist").join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    /// Runs the command on a scenario; its exit code and what it wrote. No server is asked.
+    async fn ran(scenario: &Json, args: &[&str]) -> (ExitCode, String) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), scenario.to_string()).unwrap();
+        let server = FakeServer::answering(|_| (500, Json::Null)).await;
+        let ran = server.run(&[&["plugin", "simulate", file.path().to_str().unwrap()], args].concat()).await;
+        assert!(server.seen().is_empty());
+        ran
+    }
+
+    fn regions() -> Json {
+        json!({
+            "queue": {"concurrency": 10},
+            "arrivals": [{"type": "t", "count": 60, "attributes": {"region": {"east": 5, "north": 3, "west": 2}}}],
+            "service": [{"seconds": 10}],
+            "expect": {"max_running": {"region=east": 4, "region=north": 3, "region=west": 3}, "done_by_seconds": 200},
+        })
+    }
+
+    #[tokio::test]
+    async fn a_component_is_simulated_and_its_shares_hold() {
+        let (code, out) = ran(&regions(), &["--plugin", &shipped("region-share.wasm"), "--config", CONFIG]).await;
+        assert_eq!(code, ExitCode::Ok, "{out}");
+        // How long calls took is this machine's.
+        let kept: Vec<&str> = out.lines().filter(|line| !line.contains(" us") && !line.contains("fuel median")).collect();
+        insta::assert_snapshot!(kept.join("\n"));
+    }
+
+    #[tokio::test]
+    async fn what_is_expected_and_not_so_ends_with_code_1() {
+        let (code, out) = ran(&regions(), &["--by", "region"]).await;
+        assert_eq!(code, ExitCode::Refused);
+        assert!(out.contains("NOT MET"), "{out}");
+    }
+
+    #[tokio::test]
+    async fn two_versions_are_shown_side_by_side_in_table_and_picture() {
+        let dir = tempfile::tempdir().unwrap();
+        let picture = dir.path().join("out.svg");
+        let args = ["--plugin", &shipped("region-share.wasm"), "--against", &shipped("rate-limit.wasm"), "--picture", picture.to_str().unwrap()];
+        let json = json!({"queue": {"concurrency": 10}, "arrivals": [{"type": "t", "count": 3}]});
+        let (code, out) = ran(&json, &args).await;
+        // The configuration that one of them takes, the other refuses.
+        assert_eq!((code, out.as_str()), (ExitCode::Refused, ""), "{out}");
+        let args = ["--plugin", &shipped("region-share.wasm"), "--against", &shipped("region-share.wasm"), "--config", CONFIG];
+        let (code, out) = ran(&regions(), &[&args[..], &["--picture", picture.to_str().unwrap()]].concat()).await;
+        assert_eq!(code, ExitCode::Ok, "{out}");
+        assert!(out.contains("region-share.wasm (2)") && out.contains("0 jobs were decided differently"), "{out}");
+        let drawn = std::fs::read_to_string(&picture).unwrap();
+        assert_eq!(drawn.matches("running, by region").count(), 2);
+        let (_, out) = ran(&regions(), &[&args[..], &["--json"]].concat()).await;
+        let printed: Json = serde_json::from_str(&out).unwrap();
+        assert_eq!(printed["differing_jobs"], 0);
+        assert_eq!(printed["simulated"]["groups"][0]["most_running"], 4);
+        assert!(printed["simulated"]["calls"]["throttler"]["fuel"]["most"].as_u64() > Some(0), "{}", printed["simulated"]["calls"]);
+    }
+
+    #[tokio::test]
+    async fn a_retry_strategy_is_simulated() {
+        let scenario = json!({
+            "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 1, "failure": {"rate": 1}}], "expect": {"failed": 4},
+        });
+        let (code, out) = ran(&scenario, &["--retry-plugin", &shipped("exponential.wasm"), "--json"]).await;
+        assert_eq!(code, ExitCode::Ok, "{out}");
+        let printed: Json = serde_json::from_str(&out).unwrap();
+        assert_eq!((&printed["simulated"]["all"]["retries"], &printed["simulated"]["calls"]["retry"]["calls"]), (&json!(8), &json!(8)));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_simulated_is_wrong_usage() {
+        let throttled = json!({"queue": {"throttler": {"plugin": "region-share"}}});
+        for (scenario, args) in [
+            (json!({"sed": 1}), &[][..]),
+            (throttled, &[]),
+            (json!({}), &["--against", "a.wasm"]),
+            (json!({}), &["--plugin", "/no/such.wasm"]),
+            (json!({}), &["--plugin", &shipped("exponential.wasm")]),
+        ] {
+            assert_eq!(ran(&scenario, args).await.0, ExitCode::Usage, "{scenario} {args:?}");
+        }
+    }
 
     #[test]
     fn figures_are_short() {

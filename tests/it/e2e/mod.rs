@@ -19,4 +19,5 @@ mod plugins;
 mod pull;
 mod push;
 mod routes;
+mod simulate;
 mod trouble;
