@@ -149,8 +149,6 @@ impl Record {
                 let moved = !note.running && *run_at > note.run_at && *waiting == Waiting::Throttler;
                 if note.running {
                     self.leave(number, now);
-                    self.groups[group].retries += 1;
-                    self.all.retries += 1;
                 }
                 self.groups[group].rescheduled += u64::from(moved);
                 self.all.rescheduled += u64::from(moved);
@@ -199,6 +197,9 @@ impl Record {
         let note = &mut self.jobs[number];
         note.started.get_or_insert(now);
         (note.running, note.attempt) = (true, note.attempt + 1);
+        let retry = u64::from(note.attempt > 1);
+        self.groups[note.group].retries += retry;
+        self.all.retries += retry;
         self.running += 1;
         self.weigh(number, now, true);
     }

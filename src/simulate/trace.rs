@@ -213,13 +213,9 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Record, u64)> {
         return None;
     }
     changes.sort_unstable();
-    let mut attempts = vec![0u32; record.jobs.len()];
     for (now, starts, number) in &changes {
         match (starts, record.jobs[*number].running) {
-            (true, false) => {
-                attempts[*number] += 1;
-                record.start(*number, *now);
-            }
+            (true, false) => record.start(*number, *now),
             (false, true) => record.leave(*number, *now),
             _ => {}
         }
@@ -227,10 +223,6 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Record, u64)> {
     ends.sort_unstable();
     for (now, number, outcome) in &ends {
         record.end(*number, *outcome, *now);
-        let more = u64::from(attempts[*number].saturating_sub(1));
-        let group = record.jobs[*number].group;
-        record.groups[group].retries += more;
-        record.all.retries += more;
     }
     let last = changes.iter().map(|(at, ..)| *at).chain(ends.iter().map(|(at, ..)| *at)).max().unwrap_or(scenario.start);
     Some((record, last.since(scenario.start).as_millis() as u64))
