@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Folders of `plugins` of which new projects are made.
-const FOLDERS: [&str; 3] = ["sdk", "templates", "wit"];
+const FOLDERS: [&str; 5] = ["sdk", "sdk-js", "sdk-python", "templates", "wit"];
 
 fn main() {
     let plugins = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("plugins");

@@ -119,7 +119,7 @@ fn loading(c: &mut Criterion) {
     let large: Arc<InMemory> = Arc::default();
     let function =
         format!("(func (param i32) (result i32) {} (local.get 0))", "(local.set 0 (i32.mul (local.get 0) (i32.const 77)))".repeat(100));
-    let padded = guest().items(&(r#"(data (i32.const 2048) "region")"#.to_owned() + &function.repeat(150)));
+    let padded = guest().items(&(r#"(data (i32.const 2048) "region")"#.to_owned() + &function.repeat(600)));
     let padded = runtime.block_on(async {
         let artifact = host(&large).compile(padded.component().into(), &Compiler::Here).await.unwrap();
         artifact.put(&*large).await.unwrap();

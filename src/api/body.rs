@@ -150,7 +150,7 @@ impl Body {
     /// 400 if it is not well formed or nested too deeply, 413 if it has more than `most` bytes.
     pub fn checked(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
         let payload = self.value(raw, field, most)?;
-        payload.check(MAX_DEPTH).map_err(|malformed| Problem::invalid(field, malformed))?;
+        payload.check(MAX_DEPTH).map_err(|malformed| crate::engine::Error::malformed(field, &malformed))?;
         Ok(payload)
     }
 }
@@ -259,7 +259,10 @@ pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{queue::TypeConfig, time::Timestamp};
+    use crate::{
+        queue::{QueueConfig, TypeConfig},
+        time::Timestamp,
+    };
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -335,8 +338,8 @@ mod tests {
 
     #[test]
     fn a_nested_field_is_named_with_its_path() {
-        let body = json(r#"{"retry":{"strategy":"exponential","config":{"base":2}}}"#);
-        assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("retry.config.base"));
+        let body = json(r#"{"constraints":[{"name":"a","rate":{"count":1,"per":2}}]}"#);
+        assert_eq!(refusal::<QueueConfig>(&body).1.as_deref(), Some("constraints[0].rate.per"));
         let body = json(r#"{"windows":[{"from":"08:00","to":"09:00"},{"from":"08:00","too":"09:00"}]}"#);
         assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("windows[1].too"));
     }
@@ -353,7 +356,7 @@ mod tests {
         for (depth, fits) in [(64, true), (65, false)] {
             let body = json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
             let ask: Ask<'_> = body.read().unwrap();
-            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("invalid_field"));
+            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("too_deep"));
         }
         let hostile = Bytes::from("[".repeat(100_000));
         assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "too_deep");

@@ -24,8 +24,9 @@ const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("
 pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, next: Next) -> Response {
     let id = request_id(&options, request.headers());
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path = uri.path());
+    // A copy: a part of the request would keep the whole buffer that it was read into for as long as the answer takes.
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
         if foreign_page(&method, request.headers()) {
             let detail = "a page of another site may not change anything here";
@@ -37,21 +38,21 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, 
     let mut response = answered.instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         if let Some(cause) = problem.cause() {
-            tracing::error!(id = id.to_str().unwrap_or_default(), %method, path = uri.path(), cause, "a request failed");
+            tracing::error!(id = id.to_str().unwrap_or_default(), %method, path, cause, "a request failed");
         }
-        write(&problem.at(uri.path()), encoding, &mut response);
+        write(&problem.at(&path), encoding, &mut response);
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), id.clone());
     headers.insert(header::SERVER, SERVER);
-    if uri.path().starts_with("/v1/") {
+    if path.starts_with("/v1/") {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     let status = response.status();
     metrics::counter!("tidegate_http_requests_total", "status" => class(status)).increment(1);
     if options.log_traffic {
         // The path alone: a query may hold what somebody searches for, headers and bodies hold secrets.
-        tracing::info!(id = id.to_str().unwrap_or_default(), %method, path = uri.path(), status = status.as_u16(), "request");
+        tracing::info!(id = id.to_str().unwrap_or_default(), %method, path, status = status.as_u16(), "request");
     }
     response
 }
@@ -59,7 +60,7 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, 
 /// The client's own id for the request if it has a harmless one, else a new one.
 fn request_id(options: &ApiOptions, headers: &HeaderMap) -> HeaderValue {
     let own = headers.get(&REQUEST_ID).filter(|value| (1..=128).contains(&value.len()) && value.to_str().is_ok());
-    own.cloned().unwrap_or_else(|| {
+    own.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()).unwrap_or_else(|| {
         let text = format!("{:016x}", options.entropy.bits() >> 64);
         HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")
     })

@@ -125,6 +125,8 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
         lease_seconds: ask.lease_seconds,
         reports,
     };
+    // A worker may wait for a minute; what its request was read into need not wait with it.
+    drop(body);
     let leased = api.server.lease(request).await?;
     let leases = leased.jobs.iter().filter_map(|job| {
         let run = job.life.running()?;

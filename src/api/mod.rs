@@ -23,6 +23,7 @@ mod media;
 mod msgpack;
 mod openapi;
 mod params;
+mod plugins;
 mod queues;
 mod reply;
 #[allow(unused_qualifications, reason = "the derive writes whole paths")]
@@ -103,6 +104,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(queues::routes())
         .merge(job_types::routes())
         .merge(workers::routes())
+        .merge(plugins::routes())
         .merge(tokens::routes())
         .merge(health::routes())
 }

@@ -25,6 +25,7 @@ use super::schema;
         (name = "queues", description = "Where jobs wait, and how they are admitted"),
         (name = "job types", description = "How jobs of one kind are run"),
         (name = "workers", description = "Those who do it"),
+        (name = "plugins", description = "Throttlers and retry strategies of one's own"),
         (name = "tokens", description = "Who may ask what"),
         (name = "operate", description = "How the server is")
     ),

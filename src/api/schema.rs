@@ -7,7 +7,7 @@ use serde_json::json;
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
-        KnownFormat, RefOr, Schema, SchemaFormat,
+        KnownFormat, Ref, RefOr, Schema, SchemaFormat,
         schema::{AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
     },
 };
@@ -99,14 +99,25 @@ schema!(
         .item(ObjectBuilder::new().schema_type(Type::Object).property("seconds", Seconds::schema()).required("seconds"))
         .description(Some("How long a result can be read: not at all, once, or for some time after the job's end."))
 );
-schema!(
-    Retry,
-    "Retry",
-    AnyOfBuilder::new()
-        .item(strategy(text().enum_values(Some([BUILT_IN])), Backoff::schema()))
-        .item(strategy(name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object)))
-        .description(Some("What follows a failed attempt: the built-in strategy, or a plugin."))
-);
+impl PartialSchema for Retry {
+    fn schema() -> RefOr<Schema> {
+        let built_in = strategy(text().enum_values(Some([BUILT_IN])), Ref::from_schema_name(Backoff::name()));
+        let plugin = strategy(name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object));
+        let either = AnyOfBuilder::new().item(built_in).item(plugin);
+        RefOr::T(either.description(Some("What follows a failed attempt: the built-in strategy, or a plugin.")).into())
+    }
+}
+
+impl ToSchema for Retry {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Retry")
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Backoff::name().into_owned(), Backoff::schema()));
+        Backoff::schemas(schemas);
+    }
+}
 
 fn strategy(strategy: ObjectBuilder, config: impl Into<RefOr<Schema>>) -> ObjectBuilder {
     let fields = ObjectBuilder::new().schema_type(Type::Object).property("strategy", strategy).property("config", config);

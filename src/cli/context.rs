@@ -85,11 +85,9 @@ pub struct Context {
 
 impl Context {
     /// A command's surroundings on this machine.
-    #[expect(clippy::disallowed_methods, reason = "the command line is the edge: a terminal's wishes are told by the environment")]
     pub fn new(global: Global) -> Self {
         let terminal = io::stdout().is_terminal();
-        let bare = std::env::var("NO_COLOR").is_ok_and(|wish| !wish.is_empty()) || std::env::var("TERM").is_ok_and(|term| term == "dumb");
-        let look = Look { color: terminal && !bare, width: if terminal { Table::new().width() } else { None } };
+        let look = Look { color: terminal && !bare(), width: if terminal { Table::new().width() } else { None } };
         Self { global, look, output: Arc::new(Mutex::new(io::stdout())) }
     }
 
@@ -117,6 +115,11 @@ impl Context {
     pub fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(since.as_millis() as i64)
+    }
+
+    /// Whether what is written to standard error may be coloured.
+    pub fn colored_errors() -> bool {
+        io::stderr().is_terminal() && !bare()
     }
 
     /// Writes a line of the answer.
@@ -159,6 +162,12 @@ impl Context {
         let style = ProgressStyle::with_template("{msg} {bar:32} {human_pos}/{human_len} {elapsed}").expect("a good template");
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_message(what)
     }
+}
+
+/// Whether the person at the terminal wants no colours.
+#[expect(clippy::disallowed_methods, reason = "the command line is the edge: a terminal's wishes are told by the environment")]
+fn bare() -> bool {
+    std::env::var("NO_COLOR").is_ok_and(|wish| !wish.is_empty()) || std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
 /// Writes a line to standard error; nothing is left to do when even that fails.

@@ -109,7 +109,11 @@ pub enum Command {
     Completions(completions::Args),
     /// Compile a plugin: what the server runs apart from itself, the component on standard input.
     #[command(hide = true)]
-    CompilePlugin,
+    CompilePlugin {
+        /// Bytes of memory that it may take.
+        #[arg(long, default_value_t = compile_process::MEMORY)]
+        memory_bytes: u64,
+    },
 }
 
 /// Runs the command line and says with what code the program ends.
@@ -120,8 +124,8 @@ pub async fn run(cli: Cli) -> ExitCode {
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
-        Command::Demo(args) => demo::run(args, ctx).await,
-        Command::Serve(args) => serve::run(args, ctx).await,
+        Command::Demo(args) => Box::pin(demo::run(args, ctx)).await,
+        Command::Serve(args) => Box::pin(serve::run(args, ctx)).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
@@ -129,12 +133,12 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Plugin(command) => plugin::run(command, ctx).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
-        Command::Bench(args) => bench::run(args, ctx).await,
+        Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
-        Command::CompilePlugin => {
-            compile_process::serve(io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
+        Command::CompilePlugin { memory_bytes } => {
+            compile_process::serve(memory_bytes, io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
         }
     };
     outcome.unwrap_or_else(|error| {

@@ -19,6 +19,7 @@ use crate::{
     auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
     dashboard::DashboardOptions,
     engine::Rules,
+    plugin::{compile::Compiler, compile_process::Process},
     server::{Options, Server, metrics},
     settings::{LogFormat, Settings, reference_table, unknown_variables},
 };
@@ -132,7 +133,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         public_url: settings.public_url(address),
         shutdown: settings.shutdown_seconds.duration(),
     };
-    let builder = Server::open(&settings.data, settings.guard())?;
+    let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
     let server = builder.rules(rules).options(options).start().await?;
 
     let loopback = settings.listen.ip().is_loopback();
@@ -174,6 +175,13 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         }
     });
     Ok(Serving { address, server, closing, listener })
+}
+
+/// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.
+fn compiler() -> anyhow::Result<Compiler> {
+    let own = std::path::Path::new("/proc/self/exe");
+    let program = if own.exists() { own.to_owned() } else { std::env::current_exe().context("this program does not find itself")? };
+    Ok(Compiler::Process(Process::new(program, ["compile-plugin"])))
 }
 
 /// Tokens as they are stored.
@@ -234,7 +242,7 @@ impl Recorder for Chosen {
 /// Starts logging to standard error.
 fn log(settings: &Settings) {
     let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level.as_str()));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
     match settings.log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

@@ -53,7 +53,7 @@ impl Catalog {
         plugins: HashMap<PluginName, Arc<PluginItem>>,
     ) -> Self {
         let mut catalog = Self { version, plugins, ..Self::default() };
-        let callback = TypeItem { config: change::callback_type(), version: 0 };
+        let callback = TypeItem { config: change::callback_type(), version: 0, leaving: false };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
         let missing = QueueItem::default();
         let implicit = types.values().map(|item| (&item.config.queue, &missing));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{json, value::RawValue};
 
-use super::Engine;
+use super::{Engine, objects};
 use crate::{
     job::{
         Body, Encoding, Job, Life, Payload, QueueName, Revision, Spec, TypeName,
@@ -43,7 +43,7 @@ impl Engine {
         if ended && let Some(callback) = self.callback(job, now) {
             writes.push(Write::AddJob(callback));
         }
-        writes.push(if ended && job.spec.retention == Seconds::new(0) {
+        writes.push(if objects::is_removed(job) {
             Write::RemoveJob { id: job.id.clone(), was }
         } else {
             Write::SetJob { job: job.clone(), was, all }

@@ -3,6 +3,13 @@
 //! The order of the writes is what makes a change hold: the item, then the head's config version, then
 //! the answer. A tick commits only under the newest configuration it could know of, so after the
 //! answer nothing is admitted under the old one.
+//!
+//! A type moves to another queue, or is removed, only without live jobs, and jobs are being added meanwhile. So it takes
+//! two writes: a **mark** ([`TypeItem::leaving`]), then, if no job is live, the change itself, each at the version that
+//! was read. An enqueue commits only at the version it was resolved under: after the mark no older one can. One that
+//! finds the mark takes it away before it adds its job, and that refuses the change. What a store without atomic
+//! transactions had under way at the mark has landed after [`flight`](crate::port::JobStore::flight), which is waited
+//! for before the look. Whoever dies between the two leaves a mark that the next enqueue or change takes away.
 
 use std::sync::Arc;
 
@@ -111,19 +118,25 @@ impl Engine {
     ///
     /// 404; 412; 409 `queue_has_live_jobs` or `queue_has_types`.
     pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
-        let item = self.queue(name).await?;
-        let catalog = self.catalog().await?;
-        if let Some((job_type, _)) = catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE) {
-            let message = format!("type {job_type} belongs to it");
-            return Err(Error::Conflict { code: "queue_has_types", message, holder: None });
+        for _ in 0..TRIES {
+            let item = self.queue(name).await?;
+            let catalog = self.catalog().await?;
+            if let Some((job_type, _)) = catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE) {
+                let message = format!("type {job_type} belongs to it");
+                return Err(Error::Conflict { code: "queue_has_types", message, holder: None });
+            }
+            self.refuse_live(None, Some(name), "queue_has_live_jobs").await?;
+            if if_match.is_some_and(|version| version != item.version) {
+                return Err(Error::Stale { version: item.version });
+            }
+            // A type that joins raises the queue's version, so none has since, and without a type no job comes in.
+            let write =
+                Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
+            if self.write_items(vec![write]).await? {
+                return Ok(());
+            }
         }
-        self.refuse_live(None, Some(name), "queue_has_live_jobs").await?;
-        if if_match.is_some_and(|version| version != item.version) {
-            return Err(Error::Stale { version: item.version });
-        }
-        let write =
-            Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
-        if self.write_items(vec![write]).await? { Ok(()) } else { Err(contended(name.as_str())) }
+        Err(contended(name.as_str()))
     }
 
     /// Sets a type's configuration as a whole. The item, and whether it is new.
@@ -139,7 +152,7 @@ impl Engine {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
             let standing = catalog.types.get(name).cloned();
-            let was = standing.as_ref().map_or(0, |item| item.version);
+            let mut was = standing.as_ref().map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
@@ -147,13 +160,12 @@ impl Engine {
             if standing.as_ref().is_none_or(|item| item.config.retry != config.retry) {
                 self.check_retry(&catalog, &config.retry).await?;
             }
-            if standing.as_ref().is_some_and(|item| item.config.queue != config.queue) {
-                self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
+            if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue) {
+                let Some(marked) = self.mark_leaving(name, item).await? else { continue };
+                was = marked;
             }
-            let item = TypeItem { config: config.clone(), version: was + 1 };
-            let write =
-                Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version: item.version, bytes: Some(bytes(&item)?) };
-            if self.write_type(&catalog, standing.as_deref(), Some(&item), write).await? {
+            let item = TypeItem { config: config.clone(), version: was + 1, leaving: false };
+            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item)).await? {
                 return Ok((item, standing.is_none()));
             }
         }
@@ -176,34 +188,71 @@ impl Engine {
     ///
     /// 404; 412; 409 `type_has_live_jobs`.
     pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> {
-        let item = self.job_type(name).await?;
-        if if_match.is_some_and(|version| version != item.version) {
-            return Err(Error::Stale { version: item.version });
+        for _ in 0..TRIES {
+            let item = self.job_type(name).await?;
+            if if_match.is_some_and(|version| version != item.version) {
+                return Err(Error::Stale { version: item.version });
+            }
+            let Some(marked) = self.mark_leaving(name, &item).await? else { continue };
+            let catalog = self.catalog().await?;
+            if self.write_type(name, &catalog, marked, Some(&item), None).await? {
+                return Ok(());
+            }
         }
-        self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
-        let catalog = self.catalog().await?;
-        let write =
-            Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
-        if self.write_type(&catalog, Some(&item), None, write).await? { Ok(()) } else { Err(contended(name.as_str())) }
+        Err(contended(name.as_str()))
     }
 
-    /// Writes a type together with the versions of the queues whose limits it changes. False if something stood in the way.
+    /// Marks a type as about to leave its queue, then looks whether it has live jobs. The version of the marked item;
+    /// none if somebody else changed it.
+    async fn mark_leaving(&self, name: &TypeName, item: &TypeItem) -> Result<Option<u64>, Error> {
+        // A type that has them for sure is not even marked.
+        self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
+        let marked = TypeItem { version: item.version + 1, leaving: true, ..item.clone() };
+        if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
+            return Ok(None);
+        }
+        let flight = self.ports.store.flight();
+        if !flight.is_zero() {
+            self.ports.clock.sleep_until(self.now() + flight).await;
+        }
+        self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
+        Ok(Some(marked.version))
+    }
+
+    /// The catalog in which the type, if it is there, stays where it is: whoever means to move or remove it is refused.
+    pub(super) async fn keep_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let Some(item) = catalog.types.get(name).filter(|item| item.leaving) else { return Ok(catalog) };
+            let kept = TypeItem { version: item.version + 1, leaving: false, ..(**item).clone() };
+            self.write_items(vec![type_write(name, item.version, Some(&kept))?]).await?;
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Writes a type at version `was` together with the versions of the queues that it joins or whose limits it changes.
+    /// False if something stood in the way.
     async fn write_type(
         &self,
+        name: &TypeName,
         catalog: &Catalog,
+        was: u64,
         before: Option<&TypeItem>,
         after: Option<&TypeItem>,
-        write: Write,
     ) -> Result<bool, Error> {
         let limit = |item: Option<&TypeItem>| item.and_then(|item| item.config.concurrency.map(|most| (item.config.queue.clone(), most)));
         let (old, new) = (limit(before), limit(after));
         let mut moved: Vec<QueueName> = Vec::new();
         if old != new {
             moved.extend([old, new].into_iter().flatten().map(|(queue, _)| queue));
-            moved.sort_unstable();
-            moved.dedup();
         }
-        let mut writes = vec![write];
+        // A queue that is there when a type joins it is so that its removal, which looked for types before, is refused.
+        let queue = |item: &TypeItem| item.config.queue.clone();
+        let joined = after.map(queue).filter(|joined| before.map(queue).as_ref() != Some(joined));
+        moved.extend(joined.filter(|joined| catalog.queues.contains_key(joined)));
+        moved.sort_unstable();
+        moved.dedup();
+        let mut writes = vec![type_write(name, was, after)?];
         let mut versions = Vec::new();
         for queue in &moved {
             let was = catalog.queues.get(queue).map_or(0, |item| item.version);
@@ -290,6 +339,11 @@ impl Engine {
 
 fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Error> {
     Ok(Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was, version: item.version, bytes: Some(bytes(item)?) })
+}
+
+fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Write, Error> {
+    let bytes = item.map(bytes).transpose()?;
+    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version: was + 1, bytes })
 }
 
 pub(super) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {

@@ -3,10 +3,12 @@
 //! A job's keys are written before the job, and the job before the answer. A key that is taken leads
 //! to its holder: a live one makes a clash (or, for `unique` and repeats, the answer), an ended one
 //! gives the key up by compare-and-set.
+//!
+//! A job is added only while its type is as it was resolved under: a type that has moved to another queue
+//! since, or is gone, makes the job be resolved anew.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use object_store::{ObjectStoreExt, path::Path};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -21,7 +23,7 @@ use crate::{
     },
     port::{
         Committed, Txn, Write,
-        job_store::{Expect, Key, Standing},
+        job_store::{Expect, ItemKind, Key, Standing},
     },
     queue::{
         check,
@@ -31,15 +33,32 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-/// How often a key may change hands while one enqueue wants it.
+/// How often a key may change hands, or the type change, while one enqueue wants it.
 const KEY_TRIES: usize = 8;
 
 /// A job on its way into the store.
 struct Entry {
     index: usize,
+    /// What was asked for, in case it is to be resolved anew.
+    asked: NewJob,
     job: Job,
+    /// The version of its type that it was resolved under.
+    type_version: u64,
     /// Its keys, and what they must point at.
     keys: Vec<(Key, Expect<JobId>)>,
+}
+
+impl Entry {
+    /// What adds the job: its type as it was, then its keys, then itself.
+    fn writes(&self) -> Txn {
+        let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
+        let mut writes = Vec::with_capacity(self.keys.len() + 2);
+        writes.push(Write::RequireItem { kind, name, version: self.type_version });
+        let keys = self.keys.iter();
+        writes.extend(keys.map(|(key, was)| Write::SetKey { key: key.clone(), job: self.job.id.clone(), was: was.clone() }));
+        writes.push(Write::AddJob(self.job.clone()));
+        writes
+    }
 }
 
 impl Engine {
@@ -67,22 +86,17 @@ impl Engine {
             entries = self.insert(entries, &mut answers).await;
         }
         for entry in entries {
-            let message = "its keys changed hands too often".to_owned();
-            answers[entry.index] = Some(Err(Error::Conflict { code: "key_contended", message, holder: None }));
+            let message = "its type or its keys changed too often".to_owned();
+            let refused = Err(Error::Conflict { code: "key_contended", message, holder: None });
+            Box::pin(self.forget_refused(&entry.job.data, &refused)).await;
+            answers[entry.index] = Some(refused);
         }
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
     }
 
-    /// One attempt to insert `entries`; those whose keys were given up by ended jobs come back.
+    /// One attempt to insert `entries`; those whose keys were given up by ended jobs, or whose type changed, come back.
     async fn insert(&self, entries: Vec<Entry>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<Entry> {
-        let txns: Vec<Txn> = entries
-            .iter()
-            .map(|entry| {
-                let keys =
-                    entry.keys.iter().map(|(key, was)| Write::SetKey { key: key.clone(), job: entry.job.id.clone(), was: was.clone() });
-                keys.chain([Write::AddJob(entry.job.clone())]).collect()
-            })
-            .collect();
+        let txns: Vec<Txn> = entries.iter().map(Entry::writes).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
             Err(error) => {
@@ -94,12 +108,12 @@ impl Engine {
         };
         let mut again = Vec::new();
         for (mut entry, outcome) in entries.into_iter().zip(committed) {
-            let index = entry.index;
+            let (index, body) = (entry.index, entry.job.data.clone());
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
                 Committed::Refused { step, standing: Standing::Key(holder) } => {
-                    match Box::pin(self.contend(&mut entry, step, holder)).await {
+                    match Box::pin(self.contend(&mut entry, step - 1, holder)).await {
                         Ok(None) => {
                             again.push(entry);
                             None
@@ -108,25 +122,40 @@ impl Engine {
                         Err(error) => Some(Err(error)),
                     }
                 }
+                Committed::Refused { step: 0, .. } => match Box::pin(self.resolve_anew(&mut entry)).await {
+                    Ok(()) => {
+                        again.push(entry);
+                        None
+                    }
+                    Err(error) => Some(Err(error)),
+                },
                 Committed::Refused { step, .. } => {
                     // The key was freed since: ask again for an absent one.
-                    if let Some((_, was)) = entry.keys.get_mut(step) {
+                    if let Some((_, was)) = entry.keys.get_mut(step - 1) {
                         *was = Expect::Absent;
                     }
                     again.push(entry);
                     None
                 }
             };
+            if let (Body::Object { .. }, Some(answer)) = (&body, &answer) {
+                Box::pin(self.forget_refused(&body, answer)).await;
+            }
             answers[index] = answer;
         }
         again
     }
 
-    /// What follows when key `step` of `entry` points at `holder`: the holder is the answer, it is a
-    /// clash, or (`None`) the key can be had and `entry` says so now.
+    /// What follows when key `step` of `entry` points at `holder`: the job is there already, the holder is the answer,
+    /// it is a clash, or (`None`) the key can be had and `entry` says so now.
     async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId) -> Result<Option<Enqueued>, Error> {
         let (key, was) = &mut entry.keys[step];
-        let standing = self.ports.store.get(std::slice::from_ref(&holder)).await?.pop().flatten();
+        let mut found = self.ports.store.get(&[entry.job.id.clone(), holder.clone()]).await?;
+        let standing = found.pop().flatten();
+        // A repeat is answered by its id, whoever has come to hold its keys since.
+        if let Some(there) = found.pop().flatten() {
+            return same_request(&entry.job, there).map(Some);
+        }
         let Some(standing) = standing else {
             // A key without its job: pruned, or its enqueue is under way and may still insert. Where that can be,
             // the job is inserted under the id that the key fixed; the slow first one then finds it taken.
@@ -161,7 +190,7 @@ impl Engine {
                     }
             }
         };
-        if !holds || holder == entry.job.id {
+        if !holds {
             *was = Expect::Is(holder);
             return Ok(None);
         }
@@ -175,11 +204,7 @@ impl Engine {
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
     /// What is rare is boxed, so that it takes no room in the future of every enqueue.
     async fn entry(&self, index: usize, new: NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<Entry, Error> {
-        if is_reserved(new.job_type.as_str()) || !catalog.types.contains_key(&new.job_type) {
-            *catalog = Box::pin(self.create_unknown_type(&new.job_type)).await?;
-        }
-        let vanished = || Error::Internal(format!("type {} vanished", new.job_type));
-        let job_type = catalog.types.get(&new.job_type).cloned().ok_or_else(vanished)?;
+        let job_type = self.type_of(&new.job_type, catalog).await?;
         let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
@@ -194,11 +219,34 @@ impl Engine {
         if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
             Box::pin(self.check_retry(catalog, retry)).await?;
         }
-        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
+        let mut job = self.resolve(&new, catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
-        Ok(Entry { index, job, keys })
+        Ok(Entry { index, asked: new, job, type_version: job_type.version, keys })
+    }
+
+    /// The same entry under its type as it stands now.
+    async fn resolve_anew(&self, entry: &mut Entry) -> Result<(), Error> {
+        let mut catalog = self.catalog().await?;
+        let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
+        let digest = entry.job.spec.request_digest;
+        let Job { spec, life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
+        // Its id stays, and its body, which may be an object by now.
+        (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
+        Ok(())
+    }
+
+    /// The type of a new job: made if the rules say so, and without the mark of somebody who means to move it.
+    async fn type_of(&self, name: &TypeName, catalog: &mut Arc<Catalog>) -> Result<Arc<TypeItem>, Error> {
+        for _ in 0..KEY_TRIES {
+            *catalog = match catalog.types.get(name).filter(|_| !is_reserved(name.as_str())) {
+                Some(item) if !item.leaving => return Ok(Arc::clone(item)),
+                Some(_) => Box::pin(self.keep_type(name)).await?,
+                None => Box::pin(self.create_unknown_type(name)).await?,
+            };
+        }
+        Err(Error::Conflict { code: "contended", message: format!("type {name} keeps changing"), holder: None })
     }
 
     /// The catalog with a type that it did not have.
@@ -215,7 +263,7 @@ impl Engine {
     }
 
     /// Precedence: job over type over server default, settled here once.
-    fn resolve(&self, new: NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
@@ -233,27 +281,27 @@ impl Engine {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
         let attempts = new.attempts.or(config.attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
-        new.data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+        new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         let limits = catalog.limits(&config.queue);
         let weight = new.weight.unwrap_or(config.weight);
         if let Some(most) = limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical) {
             let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
             return Err(Error::Invalid { code: "weight_over_limit", field: "weight".into(), message });
         }
-        let attributes = attributes(&config.attributes, &new.data, new.attributes)?;
+        let attributes = attributes(&config.attributes, &new.data, new.attributes.clone())?;
         let partition = partition(&limits, &attributes);
-        let windows = new.windows.unwrap_or_else(|| config.windows.clone());
+        let windows = new.windows.as_ref().unwrap_or(&config.windows).clone();
         let asked = new.run_at.or_else(|| new.delay_seconds.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
         let run_at = window::next_opening(&windows, asked);
-        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window };
+        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
-        headers.extend(new.headers);
-        for (name, value) in new.trace {
-            headers.entry(name).or_insert(value);
+        headers.extend(new.headers.clone());
+        for (name, value) in &new.trace {
+            headers.entry(name.clone()).or_insert_with(|| value.clone());
         }
         let spec = Spec {
-            job_type: new.job_type,
+            job_type: new.job_type.clone(),
             queue: config.queue.clone(),
             priority: new.priority.unwrap_or(config.priority),
             weight,
@@ -264,32 +312,21 @@ impl Engine {
             windows,
             timeout: new.timeout_seconds.unwrap_or(config.timeout_seconds),
             attempts,
-            retry: new.retry.unwrap_or_else(|| config.retry.clone()),
-            correlation_key: new.correlation_key,
-            unique: new.unique,
+            retry: new.retry.as_ref().unwrap_or(&config.retry).clone(),
+            correlation_key: new.correlation_key.clone(),
+            unique: new.unique.clone(),
             attributes,
             keep_result: new.keep_result.unwrap_or(config.keep_result),
-            callback_url: new.callback_url.or_else(|| config.callback_url.clone()),
+            callback_url: new.callback_url.as_ref().or(config.callback_url.as_ref()).cloned(),
             headers,
-            replay_of: new.replay_of,
+            replay_of: new.replay_of.clone(),
             retention: config.retention_seconds,
             partition,
             request_digest: digest,
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
-        let id = new.id.unwrap_or_else(|| self.draw_id(now));
-        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data), life: Life::new(run_at, waiting) })
-    }
-
-    /// Puts a large payload among the objects, before anything names it.
-    pub(super) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
-        let key = format!("bodies/{}", self.draw_id(self.now()));
-        let len = payload.bytes.len() as u32;
-        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the object store took no body: {error}"),
-        })?;
-        Ok(Body::Object { encoding: payload.encoding, key, len })
+        let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
+        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }
 }
 
@@ -300,7 +337,7 @@ pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) 
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
 pub(super) fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
-    given.extend(extract(pointers, data).map_err(|malformed| Error::invalid("data", malformed.to_string()))?);
+    given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    job::{JobId, life::Refused},
+    job::{JobId, life::Refused, payload::Malformed},
     port::StoreError,
 };
 
@@ -73,6 +73,12 @@ impl Error {
     /// A value is wrong.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { code: "invalid_field", field: field.into(), message: message.into() }
+    }
+
+    /// A value is not well formed, or nested too deeply.
+    pub fn malformed(field: impl Into<String>, malformed: &Malformed) -> Self {
+        let code = if malformed.is_too_deep() { "too_deep" } else { "invalid_field" };
+        Self::Invalid { code, field: field.into(), message: malformed.to_string() }
     }
 
     /// There is no such job.

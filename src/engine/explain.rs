@@ -46,7 +46,7 @@ impl Engine {
         if run_at > now {
             let (kind, reason) = match waiting {
                 Waiting::Due => ("due_time", "its due time has not come"),
-                Waiting::Window => ("window", "its windows are closed"),
+                Waiting::Window { .. } => ("window", "its windows are closed"),
                 Waiting::Retry | Waiting::Verdict => ("retry", "its next attempt is planned for later"),
                 Waiting::Throttler => ("throttler", job.life.moved.as_deref().unwrap_or("the throttler gave it a later time")),
             };

@@ -13,7 +13,7 @@ use super::{
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
 };
 use crate::{
-    job::{Body, Event, Job, JobId, Life, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
+    job::{Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
     port::{Committed, job_store::Standing},
     queue::check::check_windows,
     time::Timestamp,
@@ -55,6 +55,7 @@ impl Engine {
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.remember(&after);
+                    Box::pin(self.forget_replaced(&before, &after)).await;
                     return Ok((before, after));
                 }
                 Some(Committed::Refused { standing: Standing::Job(there), .. }) => before = *there,
@@ -91,14 +92,14 @@ impl Engine {
         self.not_handed_on(id)?;
         let mut body = None;
         if let Some(data) = patch.data.take() {
-            data.check(MAX_DEPTH).map_err(|malformed| Error::invalid("data", malformed.to_string()))?;
+            data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
             if data.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
             }
             body = Some((data.clone(), if data.bytes.len() > OBJECT_BYTES { self.put_object(data).await? } else { Body::Inline(data) }));
         }
         let catalog = self.catalog().await?;
-        self.alter(id, job_type, |job, now| {
+        let altered = self.alter(id, job_type, |job, now| {
             if if_match.is_some_and(|version| version != job.life.revision.0) {
                 return Err(Error::Stale { version: job.life.revision.0 });
             }
@@ -117,8 +118,14 @@ impl Engine {
                 Job { spec: Arc::new(spec), data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()), ..job.clone() };
             let after = changed.apply(Event::Patch { run_at }, now).map_err(|refused| Error::refused("not_scheduled", &refused))?;
             Ok(Some((after, true)))
-        })
-        .await
+        });
+        let altered = altered.await;
+        if let (Err(error), Some((_, Body::Object { key, .. }))) = (&altered, &body)
+            && !matches!(error, Error::Unavailable { .. } | Error::Internal(_))
+        {
+            Box::pin(self.forget_object(key)).await;
+        }
+        altered
     }
 
     /// Cancels a job: a scheduled one ends, a running one is marked (with `force` it ends too). Before and after come back.
@@ -217,25 +224,42 @@ impl Engine {
     /// # Errors
     ///
     /// As for [`Engine::data`].
-    pub async fn load(&self, mut jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+    pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+        self.load_each(jobs).await.into_iter().collect()
+    }
+
+    /// The same, with an answer per job: one whose body is gone does not keep the others from theirs.
+    pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
         let beside: Vec<usize> = (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
         if !beside.is_empty() {
             let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
-            for (i, body) in beside.into_iter().zip(self.ports.store.bodies(&ids).await?) {
-                let body = body.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", jobs[i].id)))?;
-                jobs[i].data = Body::Inline(body);
+            match self.ports.store.bodies(&ids).await {
+                Ok(bodies) => beside.into_iter().zip(bodies).for_each(|(i, body)| {
+                    if let Some(body) = body {
+                        jobs[i].data = Body::Inline(body);
+                    }
+                }),
+                Err(error) => return jobs.iter().map(|_| Err(error.clone().into())).collect(),
             }
         }
-        for job in &mut jobs {
-            if matches!(job.data, Body::Object { .. }) {
-                job.data = Body::Inline(self.data(job).await?);
-            }
-            if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
-                let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
-                job.life.result = ResultBody::of(&Body::Inline(payload));
-            }
+        let mut loaded = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            loaded.push(self.load_objects(job).await);
         }
-        Ok(jobs)
+        loaded
+    }
+
+    async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {
+        match &job.data {
+            Body::Inline(_) => {}
+            Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
+            Body::Beside(_) => return Err(Error::Internal(format!("the body of job {} is gone", job.id))),
+        }
+        if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
+            let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
+            job.life.result = ResultBody::of(&Body::Inline(payload));
+        }
+        Ok(job)
     }
 
     /// The result of an ended job, taking it if it may be read once; `None` if there is none, or it was taken.
@@ -245,7 +269,12 @@ impl Engine {
     /// 409 `contended` if many take it at once; as for [`Engine::data`].
     pub async fn take_result(&self, job: &Job) -> Result<Option<Payload>, Error> {
         let Some(result) = &job.life.result else { return Ok(None) };
-        let body = result.body();
+        // It is read before it is taken: taking removes it, and what could not be read is not lost.
+        let read = self.data(&Job { data: result.body(), ..job.clone() }).await;
+        if read.is_err() && self.job(&job.id, None).await?.life.result.is_none() {
+            return Ok(None);
+        }
+        let payload = read?;
         if job.spec.keep_result == KeepResult::Once {
             let (before, _) = self
                 .alter(&job.id, None, |job, now| {
@@ -260,18 +289,6 @@ impl Engine {
                 return Ok(None);
             }
         }
-        self.data(&Job { data: body, ..job.clone() }).await.map(Some)
-    }
-
-    /// Removes the objects that an ended and removed job left.
-    pub(super) async fn forget_objects(&self, data: &Body, life: &Life) {
-        let result = life.result.as_ref().map(ResultBody::body);
-        for body in [Some(data), result.as_ref()].into_iter().flatten() {
-            if let Body::Object { key, .. } = body
-                && let Err(error) = self.ports.objects.delete(&Path::from(key.as_str())).await
-            {
-                tracing::warn!(key, %error, "a body of a removed job stays behind");
-            }
-        }
+        Ok(Some(payload))
     }
 }

@@ -16,6 +16,7 @@ mod explain;
 mod heartbeat;
 mod ids;
 mod jobs;
+mod objects;
 pub mod plugins;
 mod report;
 pub mod request;

@@ -5,13 +5,17 @@
 //! name may have the same. A round commits only under the live version that it asked, so once a push is
 //! answered nothing is decided by the version before.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, path::Path};
 use sha2::{Digest, Sha256};
 
-use super::{Catalog, Engine, Error, configure::contended, enqueue::is_reserved};
+use super::{
+    Catalog, Engine, Error,
+    configure::contended,
+    enqueue::{fault, is_reserved},
+};
 use crate::{
     job::{PluginName, retry::BUILT_IN, retry::Retry},
     port::{
@@ -19,7 +23,10 @@ use crate::{
         job_store::ItemKind,
         policy::{FaultKind, Plugin},
     },
-    queue::plugin::{Compiled, Description, MAX_VERSIONS, PluginItem, PluginVersion, Role},
+    queue::{
+        check,
+        plugin::{Compiled, Description, MAX_VERSIONS, PluginItem, PluginVersion, Role},
+    },
 };
 
 /// How often a change is tried against others'.
@@ -69,16 +76,6 @@ pub struct Pushed {
     pub new: bool,
 }
 
-/// Where the component of this hash is kept.
-pub fn wasm_path(sha256: &str) -> Path {
-    Path::from(format!("plugins/{sha256}.wasm"))
-}
-
-/// Where the machine code of this hash is kept.
-pub fn code_path(sha256: &str) -> Path {
-    Path::from(format!("plugins/{sha256}.cwasm"))
-}
-
 impl Engine {
     /// Adds a version of a plugin. The same bytes again are answered with the version that has them, to which only
     /// code for other machines or engines is added.
@@ -97,53 +94,49 @@ impl Engine {
         if name.as_str() == BUILT_IN && new.retry.is_some() {
             return Err(Error::invalid("name", format!("must not be {BUILT_IN}, the built-in retry strategy")));
         }
-        let sha256 = digest(&new.wasm);
-        self.put_plugin_object(&wasm_path(&sha256), &new.wasm).await?;
-        let mut compiled = Vec::with_capacity(new.code.len());
-        for NewCode { target, engine, code } in &new.code {
-            let sha256 = digest(code);
-            self.put_plugin_object(&code_path(&sha256), code).await?;
-            compiled.push(Compiled { target: target.clone(), engine: engine.clone(), sha256 });
+        let mut version = PluginVersion {
+            number: 1,
+            sha256: digest(&new.wasm),
+            bytes: new.wasm.len() as u64,
+            pushed_at: self.now(),
+            throttler: new.throttler,
+            retry: new.retry,
+            compiled: Vec::with_capacity(new.code.len()),
+        };
+        self.put_plugin_object(version.object_key(), new.wasm).await?;
+        for NewCode { target, engine, code } in new.code {
+            let compiled = Compiled { target, engine, sha256: digest(&code) };
+            self.put_plugin_object(compiled.object_key(), code).await?;
+            version.compiled.push(compiled);
         }
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
             let mut item = catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
-            let known = item.versions.iter().position(|version| version.sha256 == sha256);
-            let number = match known {
-                Some(index) => {
-                    let has = |code: &&Compiled| !item.versions[index].compiled.contains(code);
-                    let added: Vec<Compiled> = compiled.iter().filter(has).cloned().collect();
-                    let number = item.versions[index].number;
-                    if added.is_empty() {
-                        return Ok(Pushed { item, number, new: false });
-                    }
-                    let version = Arc::make_mut(&mut item.versions[index]);
-                    let replaced = |old: &Compiled| added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine));
-                    version.compiled.retain(|old| !replaced(old));
-                    version.compiled.extend(added);
-                    number
+            let known = item.versions.iter().position(|there| there.sha256 == version.sha256);
+            let number = if let Some(index) = known {
+                let has = |code: &&Compiled| !item.versions[index].compiled.contains(code);
+                let added: Vec<Compiled> = version.compiled.iter().filter(has).cloned().collect();
+                let number = item.versions[index].number;
+                if added.is_empty() {
+                    return Ok(Pushed { item, number, new: false });
                 }
-                None => {
-                    let number = item.versions.last().map_or(1, |last| last.number + 1);
-                    let version = Arc::new(PluginVersion {
-                        number,
-                        sha256: sha256.clone(),
-                        bytes: new.wasm.len() as u64,
-                        pushed_at: self.now(),
-                        throttler: new.throttler.clone(),
-                        retry: new.retry.clone(),
-                        compiled: compiled.clone(),
-                    });
-                    if stage == Stage::Live || item.versions.is_empty() {
-                        self.refuse_unfit(&catalog, name, &version).await?;
-                        item.live = number;
-                    } else {
-                        item.shadow = Some(number);
-                    }
-                    item.versions.push(version);
-                    forget_oldest(&mut item);
-                    number
+                let there = Arc::make_mut(&mut item.versions[index]);
+                let replaced = |old: &Compiled| added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine));
+                there.compiled.retain(|old| !replaced(old));
+                there.compiled.extend(added);
+                number
+            } else {
+                let number = item.versions.last().map_or(1, |last| last.number + 1);
+                let version = Arc::new(PluginVersion { number, ..version.clone() });
+                if stage == Stage::Live || item.versions.is_empty() {
+                    self.refuse_unfit(&catalog, name, &version).await?;
+                    item.live = number;
+                } else {
+                    item.shadow = Some(number);
                 }
+                item.versions.push(version);
+                forget_oldest(&mut item);
+                number
             };
             if let Some(item) = self.set_plugin(name, item).await? {
                 return Ok(Pushed { item, number, new: known.is_none() });
@@ -180,11 +173,9 @@ impl Engine {
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
     pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
-        self.alter_plugin(name, async |catalog, item| {
-            let before = item.versions.iter().rev().map(|version| version.number).find(|number| *number < item.live);
-            let number = to.or(before).ok_or_else(|| no_version(name, "earlier than the live one"))?;
-            let version = item.numbered(number).ok_or_else(|| no_version(name, number))?.clone();
-            self.refuse_unfit(catalog, name, &version).await?;
+        self.alter_plugin(name, |item| {
+            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "earlier than the live one"))?;
+            item.numbered(number).ok_or_else(|| no_version(name, number))?;
             item.live = number;
             item.shadow = item.shadow.filter(|shadow| *shadow != number);
             Ok(())
@@ -198,7 +189,7 @@ impl Engine {
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 400 for the live version.
     pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
-        self.alter_plugin(name, async |_, item| {
+        self.alter_plugin(name, |item| {
             if let Some(number) = number {
                 item.numbered(number).ok_or_else(|| no_version(name, number))?;
                 if number == item.live {
@@ -237,15 +228,20 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
+    /// Changes a plugin, unless whoever uses it could not go on with the version that is live then.
     async fn alter_plugin(
         &self,
         name: &PluginName,
-        change: impl AsyncFn(&Catalog, &mut PluginItem) -> Result<(), Error>,
+        change: impl Fn(&mut PluginItem) -> Result<(), Error> + Send + Sync,
     ) -> Result<PluginItem, Error> {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
-            let mut item = (*self.plugin(name).await?).clone();
-            change(&catalog, &mut item).await?;
+            let was = self.plugin(name).await?;
+            let mut item = (*was).clone();
+            change(&mut item)?;
+            if let Some(version) = item.numbered(item.live).filter(|_| item.live != was.live) {
+                self.refuse_unfit(&catalog, name, version).await?;
+            }
             if let Some(item) = self.set_plugin(name, item).await? {
                 return Ok(item);
             }
@@ -263,11 +259,9 @@ impl Engine {
         Ok(done.then_some(item))
     }
 
-    async fn put_plugin_object(&self, path: &Path, bytes: &Bytes) -> Result<(), Error> {
-        self.ports.objects.put(path, bytes.clone().into()).await.map(drop).map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the object store did not take the plugin: {error}"),
-        })
+    async fn put_plugin_object(&self, key: String, bytes: Bytes) -> Result<(), Error> {
+        let done = self.ports.objects.put(&Path::from(key), bytes.into()).await;
+        done.map(drop).map_err(|error| unavailable(format!("the object store did not take the plugin: {error}")))
     }
 
     /// Refuses a version that a queue or type which uses the plugin could not go on with.
@@ -327,6 +321,7 @@ impl Engine {
     /// As for a throttler, at `retry.strategy` and `retry.config`.
     pub(super) async fn check_retry(&self, catalog: &Catalog, retry: &Retry) -> Result<(), Error> {
         let Retry::Plugin(name, config) = retry else { return Ok(()) };
+        check::check_retry(retry).map_err(fault)?;
         let good = (catalog.version, retry.clone());
         if self.good_retry.lock().as_ref() != Some(&good) {
             self.check_plugin(catalog, Role::Retry, name, config, ["retry.strategy", "retry.config"]).await?;
@@ -366,7 +361,11 @@ fn word(role: Role) -> &'static str {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 fn unavailable(message: String) -> Error {

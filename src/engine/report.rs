@@ -97,8 +97,9 @@ impl Engine {
 fn repeated(history: &[Entry], report: &Report) -> Result<(), Error> {
     let entry = history.iter().rev().find(|entry| entry.attempt == report.attempt);
     let same = entry.is_some_and(|entry| match report.verdict {
-        Verdict::Succeeded { .. } => matches!(entry.outcome, Outcome::Succeeded | Outcome::Cancelled) && entry.error.is_none(),
-        Verdict::Failed { .. } => entry.error.as_ref().is_some_and(|_| entry.outcome != Outcome::Succeeded),
+        // An attempt that was ended by force is recorded as cancelled: no result of it was taken.
+        Verdict::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
+        Verdict::Failed { .. } => entry.outcome == Outcome::Failed,
     });
     if entry.is_some_and(|entry| report.token.is_some_and(|token| token != entry.token)) {
         return Err(Error::Forbidden("the token is not that of the attempt".into()));

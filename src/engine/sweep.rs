@@ -75,11 +75,12 @@ impl Engine {
             }
             match after {
                 None => {
-                    self.forget_objects(&job.data, &job.life).await;
+                    Box::pin(self.forget_objects(&job)).await;
                     swept.removed += 1;
                 }
                 Some(after) => {
                     self.remember(&after);
+                    Box::pin(self.forget_replaced(&job, &after)).await;
                     if after.life.awaits_verdict() {
                         swept.pending.push(after.clone());
                     }

@@ -48,7 +48,10 @@ pub enum Waiting {
     /// For the due time it was given, or for admission once that has come.
     Due,
     /// For a window to open.
-    Window,
+    Window {
+        /// When it was due without its windows; what a change of them starts from.
+        due: Timestamp,
+    },
     /// For its next attempt.
     Retry,
     /// For the time that its queue's throttler gave it.
@@ -531,18 +534,25 @@ impl Life {
                 }
             }
             (S::Scheduled { run_at: was, waiting }, E::Patch { run_at: wanted }) => {
+                // What it was due for before a window made it wait longer.
+                let (asked, windowed) = match waiting {
+                    Waiting::Window { due } => (*due, true),
+                    _ => (*was, false),
+                };
                 // A new due time in the past means now; the old one keeps its place in the order.
-                let run_at = wanted.map_or(*was, |at| at.max(now));
-                let due = run_at.max(now);
+                let asked = wanted.map_or(asked, |at| at.max(now));
+                let due = asked.max(now);
                 let opening = window::next_opening(&spec.windows, due);
                 life.state = if *waiting == Waiting::Verdict && wanted.is_none() {
                     S::Scheduled { run_at: *was, waiting: Waiting::Verdict }
                 } else if opening > due {
-                    S::Scheduled { run_at: opening, waiting: Waiting::Window }
-                } else if wanted.is_some() || (*waiting == Waiting::Window && spec.windows.is_empty()) {
-                    S::Scheduled { run_at, waiting: Waiting::Due }
+                    S::Scheduled { run_at: opening, waiting: Waiting::Window { due: asked } }
+                } else if wanted.is_some() {
+                    S::Scheduled { run_at: asked, waiting: Waiting::Due }
+                } else if windowed {
+                    S::Scheduled { run_at: due.min(*was), waiting: Waiting::Due }
                 } else {
-                    S::Scheduled { run_at, waiting: *waiting }
+                    S::Scheduled { run_at: *was, waiting: *waiting }
                 };
             }
             _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),

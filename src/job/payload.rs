@@ -2,7 +2,10 @@
 //!
 //! Whoever reads in the other encoding gets the equal value; see [`super::translate`] for what has no equal.
 
-use std::fmt::{self, Display};
+use std::{
+    cell::Cell,
+    fmt::{self, Display},
+};
 
 use bytes::Bytes;
 use serde::{
@@ -51,16 +54,24 @@ impl Payload {
 
 /// The bytes are not a value in their encoding, or not one within the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(String);
+#[error("{why}")]
+pub struct Malformed {
+    why: String,
+    deep: bool,
+}
 
 impl Malformed {
     pub(super) fn new(why: impl Display) -> Self {
-        Self(why.to_string())
+        Self { why: why.to_string(), deep: false }
     }
 
     fn too_deep(most: usize) -> Self {
-        Self(format!("must have at most {most} levels"))
+        Self { why: format!("must have at most {most} levels"), deep: true }
+    }
+
+    /// Whether it has too many levels, and is well formed as far as it was read.
+    pub fn is_too_deep(&self) -> bool {
+        self.deep
     }
 }
 
@@ -76,7 +87,10 @@ impl Payload {
         match self.encoding {
             Encoding::Json => {
                 let mut json = serde_json::Deserializer::from_slice(&self.bytes);
-                Level { left: max_depth, most: max_depth }.deserialize(&mut json).and_then(|()| json.end()).map_err(Malformed::new)
+                let deep = Cell::new(false);
+                let level = Level { left: max_depth, deep: &deep };
+                let read = level.deserialize(&mut json).and_then(|()| json.end());
+                read.map_err(|error| if deep.get() { Malformed::too_deep(max_depth) } else { Malformed::new(error) })
             }
             Encoding::MessagePack => check_message_pack(&self.bytes, max_depth),
         }
@@ -117,26 +131,30 @@ impl Payload {
 
 /// A value of JSON that is about to be read, and how many levels it may have.
 #[derive(Clone, Copy)]
-struct Level {
+struct Level<'a> {
     left: usize,
-    most: usize,
+    /// Set when that was not enough.
+    deep: &'a Cell<bool>,
 }
 
-impl Level {
+impl Level<'_> {
     fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
-        let left = self.left.checked_sub(1).ok_or_else(|| E::custom(Malformed::too_deep(self.most)))?;
+        let left = self.left.checked_sub(1).ok_or_else(|| {
+            self.deep.set(true);
+            E::custom("is too deep")
+        })?;
         Ok(Self { left, ..self })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Level {
+impl<'de> DeserializeSeed<'de> for Level<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Level {
+impl<'de> Visitor<'de> for Level<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,7 +203,7 @@ impl<'de> Visitor<'de> for Level {
 /// Walks over MessagePack with a count of what is still to come on each level.
 fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
     fn take<'a>(rest: &mut &'a [u8], n: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, left) = rest.split_at_checked(n).ok_or_else(|| Malformed("ends in the middle of a value".into()))?;
+        let (taken, left) = rest.split_at_checked(n).ok_or_else(|| Malformed::new("ends in the middle of a value"))?;
         *rest = left;
         Ok(taken)
     }
@@ -211,9 +229,9 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
             0xd9..=0xdb => (length(&mut rest, 1 << (marker - 0xd9))?, 0, None),
             0xdc | 0xdd => (0, 0, Some(length(&mut rest, 2 << (marker - 0xdc))?)),
             0xde | 0xdf => (0, 0, Some(length(&mut rest, 2 << (marker - 0xde))?.saturating_mul(2))),
-            _ => return Err(Malformed("has a byte that starts no value".into())),
+            _ => return Err(Malformed::new("has a byte that starts no value")),
         };
-        std::str::from_utf8(take(&mut rest, text)?).map_err(|_| Malformed("has a text that is not UTF-8".into()))?;
+        std::str::from_utf8(take(&mut rest, text)?).map_err(|_| Malformed::new("has a text that is not UTF-8"))?;
         take(&mut rest, skip)?;
         if let Some(left) = levels.last_mut() {
             *left -= 1;
@@ -228,7 +246,7 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
             levels.pop();
         }
         if levels.is_empty() {
-            return if rest.is_empty() { Ok(()) } else { Err(Malformed("has something after its value".into())) };
+            return if rest.is_empty() { Ok(()) } else { Err(Malformed::new("has something after its value")) };
         }
     }
 }

@@ -11,14 +11,16 @@ use sha2::{Digest, Sha256};
 
 use super::{
     bounds,
+    contract::throttler::tidegate::plugin::types,
+    guest::{Guest, Subject},
     host::{self, Inner, PluginHost},
     inspect,
-    machine::{self, ENGINE, TARGET, hex},
+    machine::{self, ENGINE, Loaded, TARGET, hex},
     shelf::{code_object, component_object},
 };
 use crate::{
     port::policy::Fault,
-    queue::plugin::{Compiled, Description, PluginVersion},
+    queue::plugin::{Compiled, Description, PluginVersion, Role},
     time::Timestamp,
 };
 
@@ -151,6 +153,31 @@ impl Inner {
         let throttler = throttler.map(|said| described("throttle", said)).transpose()?;
         let retry = retry.map(|said| described("retry", said)).transpose()?;
         Ok(Artifact { sha256: hex(&Sha256::digest(&wasm)), wasm, throttler, retry, compiled, code })
+    }
+
+    /// What a plugin says about itself in each role that it has.
+    fn describe(&self, loaded: &Loaded) -> [Option<Result<Description, Fault>>; 2] {
+        let said = |said: types::Description| Description {
+            about: said.about,
+            config_schema: said.config_schema,
+            state_version: said.state_version,
+            group_by: said.group_by,
+            needs_running_jobs: said.needs_running_jobs,
+            needs_data: said.needs_data,
+            needs_ended: said.needs_ended,
+        };
+        let guest = |role| Guest::new(None, Subject::Itself(role));
+        let throttler = loaded.throttler.as_ref().map(|throttler| {
+            self.call(guest(Role::Throttler), |store| throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_describe(store))
+                .answer
+                .map(said)
+        });
+        let retry = loaded.retry.as_ref().map(|retry| {
+            self.call(guest(Role::Retry), |store| retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_describe(store))
+                .answer
+                .map(said)
+        });
+        [throttler, retry]
     }
 }
 

@@ -31,7 +31,7 @@ use super::{
     inspect::COMPONENT_BYTES,
 };
 
-/// Bytes of memory that compiling may take.
+/// Bytes of memory that compiling may take, if nothing else is said.
 pub const MEMORY: u64 = 3 << 30;
 /// How long compiling may take.
 pub const TIME: Duration = Duration::from_mins(1);
@@ -118,23 +118,22 @@ fn broke(status: ExitStatus, complained: &str) -> CompileError {
     let last = complained.trim().lines().last().unwrap_or_default();
     match status.signal() {
         // An allocation that is refused aborts; the system's own killer takes who has most.
-        Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => {
-            Refused::because(format!("takes more than {} GiB of memory to compile", MEMORY >> 30)).into()
-        }
+        Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => Refused::because("takes more memory to compile than it is given").into(),
         Some(nix::libc::SIGXCPU) => Refused::because(format!("takes more than {} s to compile", TIME.as_secs())).into(),
         Some(signal) => Refused::because(format!("breaks the compiler (signal {signal}): {last}")).into(),
         None => io::Error::other(format!("it ended with {status}: {last}")).into(),
     }
 }
 
-/// What the process does: bounds itself, reads a component from `input`, and writes what came of it to `output`.
+/// What the process does: bounds itself to `memory` bytes, reads a component from `input`, and writes what came of it to
+/// `output`.
 ///
 /// # Errors
 ///
 /// If it cannot be bounded, read or written.
-pub fn serve(mut input: impl Read, mut output: impl Write) -> io::Result<()> {
+pub fn serve(memory: u64, mut input: impl Read, mut output: impl Write) -> io::Result<()> {
     // What is reserved and never written to is not counted, so that a machine with many cores has as much as one with few.
-    setrlimit(Resource::RLIMIT_DATA, MEMORY, MEMORY)?;
+    setrlimit(Resource::RLIMIT_DATA, memory, memory)?;
     setrlimit(Resource::RLIMIT_CPU, TIME.as_secs(), TIME.as_secs())?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let mut wasm = Vec::new();

@@ -11,9 +11,7 @@ use object_store::ObjectStore;
 use wasmtime::Store;
 
 use super::{
-    answer,
-    contract::throttler::tidegate::plugin::types,
-    fault,
+    answer, fault,
     guest::{Guest, Subject},
     journal::{Called, Journal, Seen, Usage},
     lower,
@@ -27,7 +25,7 @@ use crate::{
         Clock,
         policy::{Fault, FaultKind, Plugin, Policy, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
-    queue::plugin::{Description, Role},
+    queue::plugin::Role,
 };
 
 /// Where calls are made.
@@ -228,32 +226,6 @@ impl Inner {
             (Role::Retry, _, None) => return Outcome::of(Err(not_a("retry strategy"))),
         };
         said.then(|said, _| Ok(answer::problems(said)))
-    }
-
-    /// What a plugin says about itself in each role that it has.
-    #[cfg(feature = "compiler")]
-    pub(super) fn describe(&self, loaded: &Loaded) -> [Option<Result<Description, Fault>>; 2] {
-        let said = |said: types::Description| Description {
-            about: said.about,
-            config_schema: said.config_schema,
-            state_version: said.state_version,
-            group_by: said.group_by,
-            needs_running_jobs: said.needs_running_jobs,
-            needs_data: said.needs_data,
-            needs_ended: said.needs_ended,
-        };
-        let guest = |role| Guest::new(None, Subject::Itself(role));
-        let throttler = loaded.throttler.as_ref().map(|throttler| {
-            self.call(guest(Role::Throttler), |store| throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_describe(store))
-                .answer
-                .map(said)
-        });
-        let retry = loaded.retry.as_ref().map(|retry| {
-            self.call(guest(Role::Retry), |store| retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_describe(store))
-                .answer
-                .map(said)
-        });
-        [throttler, retry]
     }
 }
 

@@ -93,6 +93,9 @@ struct Level {
     reserved: bool,
 }
 
+/// The constraints that count a candidate, each with the value under which it does.
+type Counted<'a> = Vec<(usize, Cow<'a, str>)>;
+
 /// Which limit: a constraint by its place among those that count the candidate.
 #[derive(Clone, Copy)]
 enum Limit {
@@ -159,7 +162,7 @@ impl<'a> Admission<'a> {
     }
 
     /// The constraints that count a candidate that may run (none for a critical one, which takes nothing), or why it may not.
-    fn fit<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Vec<(usize, Cow<'c, str>)>>, Verdict>
+    fn fit<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Counted<'c>>, Verdict>
     where
         'a: 'c,
     {

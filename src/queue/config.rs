@@ -221,7 +221,12 @@ pub enum Start {
     /// Yes: the job is `running` while its target works.
     #[default]
     Claim,
-    /// No: one write less for synchronous push without limits.
+    /// No: one write less for synchronous push without limits. Where its queue has limits, a rate or a pause, or had once,
+    /// a job is claimed all the same, for what is not written down cannot be counted.
+    ///
+    /// The first limit on a queue counts the jobs that are on their way: the process that handed them on claims them in its
+    /// first round under the limit. Of several processes on one store, each does so in its own next round, 5 s away at most;
+    /// until then the limit is kept without the jobs of the others.
     Plain,
 }
 
@@ -397,6 +402,10 @@ pub struct TypeItem {
     pub config: TypeConfig,
     /// Raised by every change.
     pub version: u64,
+    /// Somebody looks whether it has live jobs, to move or remove it. Whoever means to add one takes this mark away
+    /// first, which refuses the change.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// All that decides a queue's admissions, as one tick sees it.

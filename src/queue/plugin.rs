@@ -92,6 +92,16 @@ pub struct PluginVersion {
 }
 
 impl PluginVersion {
+    /// The key of the object that is the component.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.wasm", self.sha256)
+    }
+
+    /// The keys of every object that the version is made of.
+    pub fn object_keys(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.object_key()).chain(self.compiled.iter().map(Compiled::object_key))
+    }
+
     /// What it says about itself in `role`, if it has it.
     pub fn description(&self, role: Role) -> Option<&Description> {
         match role {
@@ -112,6 +122,13 @@ pub struct Compiled {
     pub sha256: String,
 }
 
+impl Compiled {
+    /// The key of the object that is the code.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.cwasm", self.sha256)
+    }
+}
+
 /// A plugin as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginItem {
@@ -129,5 +146,10 @@ impl PluginItem {
     /// The version with this number.
     pub fn numbered(&self, number: u32) -> Option<&Arc<PluginVersion>> {
         self.versions.iter().find(|version| version.number == number)
+    }
+
+    /// The number of the latest version before the live one.
+    pub fn previous(&self) -> Option<u32> {
+        self.versions.iter().rev().map(|version| version.number).find(|number| *number < self.live)
     }
 }

@@ -182,7 +182,8 @@ fn report(job: &Job, verdict: Verdict) -> Report {
     Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
 }
 
-fn failed(job: &Job, failure: Failure, retryable: bool, least_wait: Duration) -> Report {
+/// The report that an attempt failed.
+pub(super) fn failed(job: &Job, failure: Failure, retryable: bool, least_wait: Duration) -> Report {
     report(job, Verdict::Failed { failure, retryable, least_wait })
 }
 

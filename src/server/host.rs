@@ -12,7 +12,7 @@ use super::{Builder, Server};
 use crate::{
     engine::{
         Error,
-        plugins::{NewCode, NewVersion, Pushed, Stage, wasm_path},
+        plugins::{NewCode, NewVersion, Pushed, Stage},
     },
     job::{PluginName, retry::Retry},
     plugin::{
@@ -21,7 +21,7 @@ use crate::{
         journal::Seen,
     },
     port::policy::Policy,
-    queue::plugin::Compiled,
+    queue::plugin::{Compiled, PluginItem},
 };
 
 /// Runs plugins, and makes code of what is pushed.
@@ -67,7 +67,7 @@ impl Builder {
     }
 }
 
-/// Makes code of what was made for another release or machine, so that the plugins that decide can be called.
+/// Makes code for this release of the versions that are asked.
 ///
 /// It is awaited before the first round: with `on_failure: run` a plugin that cannot be called yet would let everything run.
 pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
@@ -76,11 +76,7 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
     }
     for (name, item) in server.plugins().await? {
         for number in [Some(item.live), item.shadow].into_iter().flatten() {
-            let fits = |code: &Compiled| code.target == TARGET && code.engine == ENGINE;
-            let Some(version) = item.numbered(number).filter(|version| !version.compiled.iter().any(fits)) else { continue };
-            tracing::info!(plugin = %name, version = version.number, "compiling a plugin for this release");
-            let made = async { server.push_component(&name, server.plugin_component(&name, number).await?, Stage::Live).await };
-            if let Err(error) = made.await {
+            if let Err(error) = server.prepare(&name, |_| Some(number)).await {
                 tracing::error!(plugin = %name, version = number, %error, "a plugin cannot be compiled for this release; push it anew");
             }
         }
@@ -89,6 +85,28 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
 }
 
 impl Server {
+    /// Makes sure that there is code for this release and machine of the version that `which` names.
+    pub(super) async fn prepare(&self, name: &PluginName, which: impl FnOnce(&PluginItem) -> Option<u32>) -> Result<(), Error> {
+        let item = self.plugin(name).await?;
+        let fits = |code: &Compiled| code.target == TARGET && code.engine == ENGINE;
+        let version = which(&item).and_then(|number| item.numbered(number));
+        let Some(version) = version.filter(|version| !version.compiled.iter().any(fits)) else { return Ok(()) };
+        if self.inner.hosted.is_none() {
+            return Ok(());
+        }
+        tracing::info!(plugin = %name, version = version.number, "compiling a plugin for this release");
+        let wasm = self.plugin_component(name, version.number).await?;
+        // Its bytes are known, so nothing but code is added, whatever the stage.
+        match self.push_component(name, wasm, Stage::Shadow).await {
+            Ok(_) => Ok(()),
+            Err(CannotPush::Failed(error)) => Err(error),
+            Err(refused @ CannotPush::Refused(_)) => {
+                let message = format!("version {} cannot be compiled for this release: {refused}", version.number);
+                Err(Error::Conflict { code: "plugin_refused", message, holder: None })
+            }
+        }
+    }
+
     /// Compiles `wasm`, a component, and adds it as a plugin's next version: live at the next round of every queue, or
     /// in the shadow of the live one. The same bytes again change nothing.
     ///
@@ -123,7 +141,7 @@ impl Server {
         let missing = || Error::NotFound { code: "plugin_version_not_found", what: format!("version {number} of plugin {name}") };
         let version = item.numbered(number).ok_or_else(missing)?;
         let objects = &self.inner.engine.ports().objects;
-        let read = async { objects.get(&wasm_path(&version.sha256)).await?.bytes().await };
+        let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
         read.await.map_err(|error| Error::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             message: format!("the component cannot be read: {error}"),

@@ -1,19 +1,29 @@
 //! `lease`: pull workers take jobs and report what became of earlier ones, in one call.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::{
-    Server, Stage,
-    queue_task::{LeaseCall, Message},
+    Home, Inner, Server, Stage, deliver,
+    queue_task::{Demand, LeaseCall, Message},
 };
 use crate::{
     engine::{
         Error, fault,
         request::{LeaseRequest, Leased, Report},
     },
-    job::{Job, QueueName, TypeName},
+    job::{
+        Job, QueueName, TypeName,
+        life::{Failure, Reason},
+    },
     queue::TypeConfig,
     queue::check::check_lease,
     time::Timestamp,
@@ -23,8 +33,6 @@ use crate::{
 pub const MAX_LEASES: u32 = 1000;
 /// The longest wait of one call.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
-/// How often a call that may be served by several queues asks each of them.
-const ROTATE: Duration = Duration::from_millis(100);
 
 impl Server {
     /// Leases jobs, waiting for the first if there is none; answers reports.
@@ -104,14 +112,15 @@ impl Server {
     ) -> Result<Leased, Error> {
         let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
         let (reply, answer) = oneshot::channel();
-        let call = LeaseCall { types, max: request.max, until, worker: request.worker, lease: request.lease_seconds, reports, reply };
+        let (worker, lease) = (request.worker, request.lease_seconds);
+        let call = LeaseCall { types, max: request.max, until, worker, lease, reports, reply };
         self.inner.queue(&queue).send(Message::Lease(call));
-        let mut leased = answer.await.map_err(|_| unknown())??;
-        for (index, answer) in order.into_iter().zip(leased.reports.drain(..)) {
+        let (handed, settled) = answer.await.map_err(|_| unknown())??;
+        for (index, answer) in order.into_iter().zip(settled) {
             answers[index] = Some(answer);
         }
-        leased.reports = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect();
-        Ok(leased)
+        let reports = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect();
+        Ok(Leased { jobs: handed.take(), reports })
     }
 
     /// Splits off and settles the reports of jobs that are not in `queue`.
@@ -140,38 +149,103 @@ impl Server {
         Ok((own, answers, order))
     }
 
-    /// A call that several queues can serve: they are asked in turn, so that no more than `max` are leased in all.
+    /// A call that several queues can serve: they are looked at in turn, so that no more than `max` are leased in all, and
+    /// then again whenever one of them rings.
     async fn lease_any(
         &self,
         lanes: &[(QueueName, Option<Vec<TypeName>>)],
         request: &LeaseRequest,
         until: Timestamp,
     ) -> Result<Vec<Job>, Error> {
-        let mut jobs = Vec::new();
-        loop {
+        let bell = Arc::new(Notify::new());
+        let demand = |types: &Option<Vec<TypeName>>| Demand {
+            types: types.clone(),
+            max: request.max,
+            rung: AtomicBool::new(true),
+            bell: Arc::clone(&bell),
+        };
+        let demands: Vec<Arc<Demand>> = lanes.iter().map(|(_, types)| Arc::new(demand(types))).collect();
+        if !request.wait.is_zero() {
+            for ((queue, _), demand) in lanes.iter().zip(&demands) {
+                self.inner.queue(queue).send(Message::Demand(Arc::downgrade(demand)));
+            }
+        }
+        let mut handed = Handed::new(&self.inner, Vec::new());
+        // While it stops nobody is served, and its queues' tasks end one by one.
+        while *self.inner.stopping.borrow() == Stage::Serving {
             let now = self.now();
-            for (queue, types) in lanes {
+            for ((queue, types), demand) in lanes.iter().zip(&demands) {
+                if !demand.rung.swap(false, Ordering::AcqRel) {
+                    continue;
+                }
                 let (reply, answer) = oneshot::channel();
-                let max = request.max - jobs.len() as u32;
+                let max = request.max - handed.len() as u32;
                 let (worker, lease) = (request.worker.clone(), request.lease_seconds);
                 let call = LeaseCall { types: types.clone(), max, until: now, worker, lease, reports: Vec::new(), reply };
                 self.inner.queue(queue).send(Message::Lease(call));
-                match answer.await.map_err(|_| unknown()).and_then(|leased| leased) {
-                    Ok(leased) => jobs.extend(leased.jobs),
+                match answer.await.map_err(|_| unknown()).and_then(|answered| answered) {
+                    Ok((jobs, _)) => handed.add(jobs.take()),
                     // What another queue gave is not to be lost with this one's answer.
-                    Err(error) if jobs.is_empty() => return Err(error),
-                    Err(_) => return Ok(jobs),
+                    Err(error) if handed.len() == 0 => return Err(error),
+                    Err(_) => return Ok(handed.take()),
                 }
-                if jobs.len() as u32 >= request.max {
-                    return Ok(jobs);
+                if handed.len() as u32 >= request.max {
+                    return Ok(handed.take());
                 }
             }
-            if !jobs.is_empty() || now >= until || *self.inner.stopping.borrow() != Stage::Serving {
-                return Ok(jobs);
+            if handed.len() > 0 || now >= until {
+                return Ok(handed.take());
             }
-            self.inner.engine.ports().clock.sleep_until(until.min(now + ROTATE)).await;
+            tokio::select! {
+                () = bell.notified() => {}
+                () = self.inner.engine.ports().clock.sleep_until(until) => {}
+            }
+        }
+        Ok(handed.take())
+    }
+}
+
+/// Leased jobs on their way to a worker. Those that nobody takes, since the worker has gone away, end their attempts at once
+/// rather than at the end of their leases.
+#[derive(Default)]
+pub(super) struct Handed {
+    home: Home,
+    jobs: Vec<Job>,
+}
+
+impl Handed {
+    pub(super) fn new(inner: &Arc<Inner>, jobs: Vec<Job>) -> Self {
+        Self { home: Arc::downgrade(inner), jobs }
+    }
+
+    pub(super) fn add(&mut self, jobs: impl IntoIterator<Item = Job>) {
+        self.jobs.extend(jobs);
+    }
+
+    fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The jobs: from here on they are the taker's.
+    fn take(mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(inner) = self.home.upgrade() {
+            self.jobs.drain(..).for_each(|job| not_delivered(&inner, &job, "its worker was gone before it got the job"));
         }
     }
+}
+
+/// Ends the attempt of a leased job whose worker did not get it.
+///
+/// The claim was committed and counts as an attempt, as every claim does. What follows is what the type's retry strategy says.
+pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, why: impl Into<String>) {
+    let report = deliver::failed(job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO);
+    inner.queue(&job.spec.queue).send(Message::Done(None, Some(report), inner.busy()));
 }
 
 /// The store did not say whether what was asked happened.

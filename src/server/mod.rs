@@ -14,6 +14,7 @@
 mod bulk;
 mod deliver;
 mod handler;
+mod host;
 mod lease;
 pub mod metrics;
 mod open;
@@ -34,8 +35,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use handler::{Call, Handled, Handler, Work};
+pub use host::{CannotPush, PluginUser};
 pub use open::CannotOpen;
-pub use plugins::{Comparison, Difference, FailedCall, FailureRecord, Said};
+pub use plugins::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
@@ -77,6 +79,7 @@ struct Inner {
     waiters: waiters::Waiters,
     workers: workers::Workers,
     plugins: plugins::Plugins,
+    hosted: Option<host::Hosted>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
@@ -107,6 +110,7 @@ pub struct Builder {
     options: Options,
     target: Arc<dyn Target>,
     handlers: HashMap<TypeName, Handler>,
+    hosted: Option<host::Hosted>,
 }
 
 impl Builder {
@@ -155,6 +159,7 @@ impl Builder {
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
             plugins,
+            hosted: self.hosted,
             pending: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
@@ -162,6 +167,7 @@ impl Builder {
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
+        host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
         plugins::follow(Arc::downgrade(&server.inner), asked);
@@ -173,7 +179,7 @@ impl Builder {
 impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new() }
+        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None }
     }
 
     /// The engine it runs on.

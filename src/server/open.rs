@@ -13,7 +13,8 @@ use crate::{
         system::{SystemClock, SystemEntropy},
     },
     engine::Ports,
-    port::policy::NoPolicy,
+    plugin::{PluginHost, Run, compile::Compiler},
+    port::policy::{Fault, NoPolicy},
 };
 
 /// Why a directory cannot be served.
@@ -25,13 +26,17 @@ pub enum CannotOpen {
     /// The directory for large bodies cannot be used.
     #[error("the directory for large bodies cannot be used: {0}")]
     Objects(String),
+    /// Plugins cannot be run on this machine.
+    #[error(transparent)]
+    Plugins(#[from] Fault),
     /// Outgoing connections cannot be made secure.
     #[error("push delivery cannot be set up: {0}")]
     Target(String),
 }
 
 impl Server {
-    /// A server on the data in `dir`, made if it is not there. Targets are called as `guard` allows.
+    /// A server on the data in `dir`, made if it is not there. Targets are called as `guard` allows. Plugins that are
+    /// pushed are compiled in this process, unless [`Builder::compiler`] names a better place.
     ///
     /// # Errors
     ///
@@ -42,16 +47,18 @@ impl Server {
         let failed = |error: &dyn std::fmt::Display| CannotOpen::Objects(error.to_string());
         std::fs::create_dir_all(&objects).map_err(|error| failed(&error))?;
         let objects = LocalFileSystem::new_with_prefix(&objects).map_err(|error| failed(&error))?;
+        // A body must be as durable as the job that names it.
+        let objects = Arc::new(objects.with_fsync(true));
+        let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Aside)?;
         let ports = Ports {
             store: Arc::new(store),
-            // A body must be as durable as the job that names it.
-            objects: Arc::new(objects.with_fsync(true)),
+            objects,
             work: Arc::new(MemoryWorkQueue::default()),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
         let target = HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
-        Ok(Self::builder(ports, Arc::new(target)))
+        Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins as the server has them: the verbs, and what it remembers of calls that failed or whose shadow said otherwise.
+//! Plugins as the server has them: the verbs, and what it remembers of calls whose shadow said otherwise.
 //!
 //! The one thing to know: a shadow is asked here, after its round was committed, and by a task of its own. A slow one
 //! holds nobody up; what it has no time for is counted as missed.
@@ -8,7 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use metrics::counter;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -21,15 +20,13 @@ use crate::{
         verdicts::RetryFault,
     },
     job::{JobId, PluginName, QueueName},
-    port::policy::{Action, Decision, Fault, Plugin, PolicyState, RetryCall, ThrottleCall},
+    port::policy::{Action, Decision, Fault, Plugin, PolicyState, ThrottleCall},
     queue::plugin::PluginItem,
     time::Timestamp,
 };
 
-/// Most differences, and most faults, that are kept of a plugin; the oldest go.
+/// Most differences that are kept of a plugin; the oldest go.
 const KEPT: usize = 100;
-/// Most faults of a plugin that are kept: each has its whole input.
-const FAULTS: usize = 10;
 /// Most calls that wait for the shadow.
 const WAITING: usize = 64;
 
@@ -91,47 +88,23 @@ pub struct Comparison {
     pub differences: VecDeque<Difference>,
 }
 
-/// What a plugin was asked when it failed.
-#[derive(Clone, Debug)]
-pub enum FailedCall {
-    /// As a throttler.
-    Throttle(Arc<ThrottleCall>),
-    /// As a retry strategy.
-    Retry(Arc<RetryCall>),
-}
-
-/// A call that failed, with all that its author needs to run it again.
-#[derive(Clone, Debug)]
-pub struct FailureRecord {
-    /// Which version.
-    pub version: u32,
-    /// The queue it was about.
-    pub queue: QueueName,
-    /// When.
-    pub at: Timestamp,
-    /// What went wrong.
-    pub fault: Fault,
-    /// The input.
-    pub call: FailedCall,
-}
-
 /// Asks versions in the shadow what the live ones were asked.
 pub(super) struct Shadow {
     sender: mpsc::Sender<(QueueName, Asked)>,
     seen: Mutex<BTreeMap<PluginName, Comparison>>,
 }
 
-/// What the server remembers of plugins' calls.
+/// What the server does beside its rounds when plugins are called. Each fault is kept with its call by whoever runs
+/// plugins; here it is told to the log.
 pub(super) struct Plugins {
     pub(super) shadow: Shadow,
-    failed: Mutex<BTreeMap<PluginName, VecDeque<FailureRecord>>>,
 }
 
 impl Plugins {
     /// Remembers nothing yet; the other half is what [`follow`] takes.
     pub(super) fn new() -> (Self, mpsc::Receiver<(QueueName, Asked)>) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { shadow: Shadow { sender, seen: Mutex::default() }, failed: Mutex::default() }, receiver)
+        (Self { shadow: Shadow { sender, seen: Mutex::default() } }, receiver)
     }
 
     /// Takes note of what a round's throttler said.
@@ -139,35 +112,24 @@ impl Plugins {
         for asked in asked {
             self.shadow.ask(queue, asked);
         }
-        for Asked { plugin, call, answer } in faults {
+        for Asked { plugin, answer, .. } in faults {
             if let Err(fault) = answer {
-                let at = call.now;
-                self.fail(
-                    &plugin,
-                    FailureRecord { version: plugin.version.number, queue: queue.clone(), at, fault, call: FailedCall::Throttle(call) },
-                );
+                failed(&plugin, queue, &fault);
             }
         }
     }
 
     /// Takes note of a retry strategy that failed.
-    pub(super) fn retry_failed(&self, RetryFault { plugin, call, fault }: &RetryFault) {
-        let Some(plugin) = plugin else {
-            tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy");
-            return;
-        };
-        let (call, fault) = (Arc::clone(call), fault.clone());
-        let record =
-            FailureRecord { version: plugin.version.number, queue: call.queue.clone(), at: call.now, fault, call: FailedCall::Retry(call) };
-        self.fail(plugin, record);
+    pub(super) fn retry_failed(RetryFault { plugin, call, fault }: &RetryFault) {
+        match plugin {
+            Some(plugin) => failed(plugin, &call.queue, fault),
+            None => tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy"),
+        }
     }
+}
 
-    fn fail(&self, plugin: &Plugin, record: FailureRecord) {
-        let FailureRecord { version, queue, fault, .. } = &record;
-        tracing::warn!(plugin = %plugin.name, version, %queue, kind = fault.kind.as_str(), %fault, "a plugin failed");
-        counter!("tidegate_plugin_faults_total", "plugin" => plugin.name.to_string(), "kind" => fault.kind.as_str()).increment(1);
-        push(self.failed.lock().entry(plugin.name.clone()).or_default(), record, FAULTS);
-    }
+fn failed(plugin: &Plugin, queue: &QueueName, fault: &Fault) {
+    tracing::warn!(plugin = %plugin.name, version = plugin.version.number, %queue, kind = fault.kind.as_str(), %fault, "a plugin failed");
 }
 
 fn push<T>(kept: &mut VecDeque<T>, item: T, most: usize) {
@@ -287,6 +249,7 @@ impl Server {
     ///
     /// 404; 409 `config_refused` or `plugin_in_use`.
     pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
+        self.prepare(name, |item| to.or(item.previous())).await?;
         let item = self.inner.engine.rollback_plugin(name, to).await?;
         self.inner.plugins_changed();
         Ok(item)
@@ -298,6 +261,7 @@ impl Server {
     ///
     /// 404; 400 for the live version.
     pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
+        self.prepare(name, |_| number).await?;
         self.inner.engine.shadow_plugin(name, number).await
     }
 
@@ -307,7 +271,11 @@ impl Server {
     ///
     /// 404; 409 `plugin_in_use`.
     pub async fn delete_plugin(&self, name: &PluginName) -> Result<(), Error> {
-        self.inner.engine.delete_plugin(name).await
+        self.inner.engine.delete_plugin(name).await?;
+        if let Some(hosted) = &self.inner.hosted {
+            hosted.host.forget(name);
+        }
+        Ok(())
     }
 
     /// Where the version in the shadow of a plugin differs from the live one, as far as this process asked it.
@@ -319,15 +287,5 @@ impl Server {
         let item = self.plugin(name).await?;
         let seen = self.inner.plugins.shadow.differences(name).filter(|seen| item.shadow.is_none_or(|number| number == seen.version));
         Ok(seen.unwrap_or_else(|| Comparison { version: item.shadow.unwrap_or(0), ..Comparison::default() }))
-    }
-
-    /// The calls of a plugin that failed last in this process, oldest first, with their input.
-    ///
-    /// # Errors
-    ///
-    /// 404.
-    pub async fn plugin_failures(&self, name: &PluginName) -> Result<Vec<FailureRecord>, Error> {
-        self.plugin(name).await?;
-        Ok(self.inner.plugins.failed.lock().get(name).map(|failed| failed.iter().cloned().collect()).unwrap_or_default())
     }
 }

@@ -3,19 +3,26 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::{Home, Inner, Stage, deliver, handler, metrics};
+use super::{
+    Home, Inner, Stage, deliver, handler,
+    lease::{Handed, not_delivered},
+    metrics,
+};
 use crate::{
     engine::{
         Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
-        request::{Heartbeat, Leased, Report, Verdict},
+        request::{Heartbeat, Report, Verdict},
     },
     job::{
         Job, JobId, QueueName, TypeName, Version,
@@ -42,10 +49,12 @@ pub(super) enum Message {
     /// What became of attempts.
     Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
     /// An attempt that this process made is over, or (no report) goes on elsewhere. A stop waits until what makes it wait is
-    /// dropped, which is when the report is settled.
-    Done(Lane, Option<Report>, Option<mpsc::Sender<()>>),
+    /// dropped, which is when the report is settled. No lane: a worker was to have it, and it was not handed over.
+    Done(Option<Lane>, Option<Report>, Option<mpsc::Sender<()>>),
     /// A worker wants jobs.
     Lease(LeaseCall),
+    /// A worker that asks several queues wants jobs of this one too.
+    Demand(Weak<Demand>),
 }
 
 /// Where this process runs an attempt.
@@ -74,7 +83,27 @@ pub(super) struct LeaseCall {
     pub(super) worker: Option<String>,
     pub(super) lease: Option<Seconds>,
     pub(super) reports: Vec<Report>,
-    pub(super) reply: oneshot::Sender<Result<Leased, Error>>,
+    pub(super) reply: oneshot::Sender<Result<Answered, Error>>,
+}
+
+/// What a call got: jobs that find their way back if nobody takes them, and what became of its reports.
+pub(super) type Answered = (Handed, Vec<Result<Job, Error>>);
+
+/// What a worker that waits for several queues wants of one of them. The queue rings when there may be something, and the
+/// worker looks.
+pub(super) struct Demand {
+    pub(super) types: Option<Vec<TypeName>>,
+    pub(super) max: u32,
+    /// Whether this queue rang since the worker looked.
+    pub(super) rung: AtomicBool,
+    pub(super) bell: Arc<Notify>,
+}
+
+impl Demand {
+    fn ring(&self) {
+        self.rung.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
 }
 
 /// The way to a queue's task, and what it showed last.
@@ -121,6 +150,8 @@ pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         shown,
         memory: Memory::default(),
         leases: VecDeque::new(),
+        demands: Vec::new(),
+        next_at: None,
         left: Vec::new(),
         unsettled: Vec::new(),
         running: HashMap::new(),
@@ -138,6 +169,10 @@ struct Task {
     shown: Arc<Mutex<Shown>>,
     memory: Memory,
     leases: VecDeque<Waiting>,
+    /// Workers that wait for this queue and others.
+    demands: Vec<Weak<Demand>>,
+    /// When the next round is due.
+    next_at: Option<Timestamp>,
     /// Hints that no commit has taken yet.
     left: Vec<(JobId, Version)>,
     /// Reports of this process's own attempts that the store has not taken yet.
@@ -165,19 +200,27 @@ enum Source {
 /// Callers that wait for the answers to their reports.
 type Callers = Vec<(oneshot::Sender<Vec<Result<Job, Error>>>, Vec<Result<Job, Error>>)>;
 
+/// Where the answers to a round's reports go.
+struct Answers {
+    /// Whose each is, in order.
+    sources: Vec<Source>,
+    callers: Callers,
+    own: Vec<Unsettled>,
+}
+
 impl Task {
     async fn run(mut self, mut stopping: tokio::sync::watch::Receiver<Stage>) {
-        let mut next_at = None;
         loop {
             let Some(clock) = self.home.upgrade().map(|inner| Arc::clone(&inner.engine.ports().clock)) else { return };
             let mut inbox = Vec::new();
-            let wake_at = next_at.unwrap_or(Timestamp::MAX).min(clock.now() + SAFETY);
+            let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(clock.now() + SAFETY);
             tokio::select! {
                 biased;
                 count = self.receiver.recv_many(&mut inbox, GATHER) => if count == 0 { return },
                 changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped {
                     // Whoever waits has an answer coming: what its reports became, and no jobs.
                     self.expire_leases(clock.now(), true);
+                    self.ring();
                     return;
                 },
                 () = clock.sleep_until(wake_at) => {}
@@ -192,7 +235,7 @@ impl Task {
             }
             let Some(inner) = self.home.upgrade() else { return };
             let draining = *stopping.borrow() != Stage::Serving;
-            next_at = self.round(&inner, inbox, draining).await;
+            self.next_at = self.round(&inner, inbox, draining).await;
         }
     }
 
@@ -203,6 +246,12 @@ impl Task {
         let mut reports: Vec<Report> = own.iter().map(|(report, _)| report.clone()).collect();
         let mut sources: Vec<Source> = own.iter().map(|_| Source::Own).collect();
         let mut callers: Callers = Vec::new();
+        // Whoever only asks brings nothing to those who wait here and elsewhere; anything else may.
+        let asks = |message: &Message| match message {
+            Message::Lease(call) => call.reports.is_empty(),
+            message => matches!(message, Message::Demand(_)),
+        };
+        let news = inbox.is_empty() || !inbox.iter().all(asks);
         for message in inbox {
             match message {
                 Message::Wake => {}
@@ -213,7 +262,7 @@ impl Task {
                     callers.push((reply, Vec::new()));
                 }
                 Message::Done(lane, report, busy) => {
-                    if let Some(count) = self.running.get_mut(&lane) {
+                    if let Some(count) = lane.and_then(|lane| self.running.get_mut(&lane)) {
                         *count = count.saturating_sub(1);
                     }
                     if let Some(report) = report {
@@ -228,6 +277,7 @@ impl Task {
                     reports.extend(batch);
                     self.leases.push_back(Waiting { call, answers: Vec::new() });
                 }
+                Message::Demand(demand) => self.demands.push(demand),
             }
         }
         let now = inner.engine.now();
@@ -235,13 +285,13 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, now) };
+        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
         let round = Round { reports, released: self.left.clone(), asks };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        self.left.clear();
+        self.left.clone_from(&ticked.left);
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
@@ -250,16 +300,31 @@ impl Task {
         }
         inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, sources, callers);
+        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
+        if !self.unsettled.is_empty() {
+            next_at = next_at.into_iter().chain([now + RECOVER]).min();
+        }
         let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
         next_at = next_at.into_iter().chain(lease_end).min();
+        if !self.demands.is_empty() {
+            // This round looked for some types only: what an earlier one saw ahead for others is not forgotten.
+            next_at = next_at.into_iter().chain(self.next_at.filter(|at| *at > now)).min();
+            if news {
+                self.ring();
+            }
+        }
         if again { Some(now) } else { next_at }
     }
 
+    /// Rings up those who wait for this queue and others.
+    fn ring(&self) {
+        self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
+    }
+
     /// Everybody who takes jobs now, and where each ask's jobs go.
-    fn asks(&self, inner: &Inner, catalog: &Catalog, now: Timestamp) -> (Vec<Ask>, Vec<Place>) {
+    fn asks(&self, inner: &Inner, catalog: &Catalog) -> (Vec<Ask>, Vec<Place>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
@@ -281,7 +346,7 @@ impl Task {
         }
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
-            if call.reply.is_closed() || call.until < now || inner.workers.is_draining(call.worker.as_deref()) {
+            if call.reply.is_closed() || inner.workers.is_draining(call.worker.as_deref()) {
                 continue;
             }
             let types: Vec<TypeName> = match &call.types {
@@ -301,9 +366,9 @@ impl Task {
         ticked: Ticked,
         catalog: &Arc<Catalog>,
         places: &[Place],
-        sources: Vec<Source>,
-        mut callers: Callers,
+        Answers { sources, mut callers, own }: Answers,
     ) {
+        let mut own = own.into_iter();
         self.count(&ticked);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
             if let Ok(job) = &answer
@@ -314,11 +379,12 @@ impl Task {
             match source {
                 Source::Lease(index) => self.leases[index].answers.push(answer),
                 Source::Caller(index) => callers[index].1.push(answer),
-                Source::Own => {
-                    if let Err(error) = answer {
-                        tracing::debug!(queue = %self.queue, %error, "a result came too late");
-                    }
-                }
+                Source::Own => match (own.next(), answer) {
+                    // Nobody else repeats it.
+                    (Some(unsettled), Err(Error::Unavailable { .. })) => self.unsettled.push(unsettled),
+                    (_, Err(error)) => tracing::debug!(queue = %self.queue, %error, "a result came too late"),
+                    _ => {}
+                },
             }
         }
         for (reply, answers) in callers {
@@ -383,7 +449,7 @@ impl Task {
                 Some(report) if report.is_large() => Some(Box::pin(bounded(&inner, report)).await),
                 report => report,
             };
-            let _ = sender.send(Message::Done(lane, report, busy));
+            let _ = sender.send(Message::Done(Some(lane), report, busy));
         });
     }
 
@@ -394,7 +460,7 @@ impl Task {
             let call = &self.leases[index].call;
             if draining || call.until <= now || call.reply.is_closed() {
                 if let Some(Waiting { call, answers }) = self.leases.remove(index) {
-                    let _ = call.reply.send(Ok(Leased { jobs: Vec::new(), reports: answers }));
+                    let _ = call.reply.send(Ok((Handed::default(), answers)));
                 }
             } else {
                 index += 1;
@@ -425,19 +491,18 @@ impl Task {
         inner.engine.now() + RECOVER
     }
 
-    fn show(&self, inner: &Inner, catalog: &Catalog) {
+    fn show(&mut self, inner: &Inner, catalog: &Catalog) {
         let mut shown = self.shown.lock();
         shown.wanted.clear();
-        for waiting in &self.leases {
-            match &waiting.call.types {
-                Some(types) => types.iter().for_each(|name| *shown.wanted.entry(name.clone()).or_default() += waiting.call.max),
-                None => {
-                    for (name, _) in catalog.types_of(&self.queue) {
-                        *shown.wanted.entry(name.clone()).or_default() += waiting.call.max;
-                    }
-                }
-            }
-        }
+        let mut want = |types: Option<&Vec<TypeName>>, max| match types {
+            Some(types) => types.iter().for_each(|name| *shown.wanted.entry(name.clone()).or_default() += max),
+            None => catalog.types_of(&self.queue).for_each(|(name, _)| *shown.wanted.entry(name.clone()).or_default() += max),
+        };
+        self.leases.iter().for_each(|waiting| want(waiting.call.types.as_ref(), waiting.call.max));
+        self.demands.retain(|demand| {
+            let demand = demand.upgrade();
+            demand.as_ref().inspect(|demand| want(demand.types.as_ref(), demand.max)).is_some()
+        });
         shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0)));
         shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
         shown.running_weight = self.memory.view().map_or(0, View::weight);
@@ -453,14 +518,23 @@ enum Place {
 
 fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
     let Waiting { call, answers } = waiting;
+    // Whatever is not taken from here on goes back.
+    let mut handed = Handed::new(inner, Vec::new());
     if jobs.iter().all(|job| job.data.inline().is_some()) {
-        let _ = call.reply.send(Ok(Leased { jobs, reports: answers }));
+        handed.add(jobs);
+        let _ = call.reply.send(Ok((handed, answers)));
         return;
     }
     let inner = Arc::clone(inner);
     tokio::spawn(async move {
-        let leased = inner.engine.load(jobs).await.map(|jobs| Leased { jobs, reports: answers });
-        let _ = call.reply.send(leased);
+        let loaded = inner.engine.load_each(jobs.clone()).await;
+        for (job, loaded) in jobs.into_iter().zip(loaded) {
+            match loaded {
+                Ok(job) => handed.add([job]),
+                Err(error) => not_delivered(&inner, &job, error.to_string()),
+            }
+        }
+        let _ = call.reply.send(Ok((handed, answers)));
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Inner, Stage, metrics};
+use super::{Inner, Stage, metrics, plugins::Plugins};
 use crate::{job::Job, time::Timestamp};
 
 /// The longest between two looks: what becomes due earlier than all that was known waits no longer.
@@ -59,7 +59,7 @@ async fn verdicts(inner: &Arc<Inner>, jobs: Vec<Job>) {
     match inner.engine.verdicts(jobs).await {
         Ok(verdicts) => {
             for fault in verdicts.faults {
-                inner.plugins.retry_failed(&fault);
+                Plugins::retry_failed(&fault);
             }
             for (job, version) in &verdicts.changed {
                 inner.left(&job.spec.queue, job, *version);

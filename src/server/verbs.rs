@@ -369,8 +369,13 @@ impl Server {
     ///
     /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412.
     pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> {
+        let left = self.inner.engine.job_type(name).await.ok().map(|item| item.config.queue.clone());
         let (item, new) = self.inner.engine.put_type(name, config, if_match).await?;
         self.inner.wake(&item.config.queue);
+        // The queue that it left has one type less to look for.
+        if let Some(left) = left.filter(|left| *left != item.config.queue) {
+            self.inner.wake(&left);
+        }
         Ok((item, new))
     }
 
@@ -401,7 +406,10 @@ impl Server {
     ///
     /// 404; 409 `type_has_live_jobs`; 412.
     pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> {
-        self.inner.engine.delete_type(name, if_match).await
+        let left = self.inner.engine.job_type(name).await?.config.queue.clone();
+        self.inner.engine.delete_type(name, if_match).await?;
+        self.inner.wake(&left);
+        Ok(())
     }
 
     /// Stores a token's item.

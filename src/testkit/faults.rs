@@ -33,7 +33,7 @@ pub struct Faults {
     pub reads: f64,
 }
 
-/// A store that writes one by one, yields between writes, and fails when told to. Several of them may share
+/// A store that writes one by one, yields between writes (an atomic one before each transaction), and fails when told to. Several of them may share
 /// the store behind: each is then one process's way to it.
 pub struct FaultyStore {
     inner: SharedStore,
@@ -68,7 +68,8 @@ impl FaultyStore {
         Self { inner, flight: Duration::from_secs(5), plan: Mutex::new(plan) }
     }
 
-    /// The same store with another [`JobStore::flight`] (default 5 s).
+    /// The same store with another [`JobStore::flight`] (default 5 s). With none it is an atomic store: every
+    /// transaction is taken whole or not at all.
     #[must_use]
     pub fn with_flight(mut self, flight: Duration) -> Self {
         self.flight = flight;
@@ -128,15 +129,17 @@ impl FaultyStore {
         fate
     }
 
-    /// Uses up one write; false if the process is dead before it.
-    fn lives_on(&self) -> bool {
+    /// Uses up as many writes; false if the process is dead before they are done.
+    fn lives_on(&self, writes: usize) -> bool {
         let plan = &mut *self.plan.lock();
-        match &mut plan.left {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
+        if let Some(left) = &mut plan.left {
+            let Some(rest) = left.checked_sub(writes as u64) else {
+                *left = 0;
+                return false;
+            };
+            *left = rest;
         }
-        plan.writes += 1;
+        plan.writes += writes as u64;
         true
     }
 
@@ -147,10 +150,20 @@ impl FaultyStore {
         if fails || plan.left == Some(0) { Err(unavailable("the read was not answered")) } else { Ok(()) }
     }
 
+    /// Takes `txn` as a whole, unless that is more than `most` writes.
+    async fn whole(&self, txn: Txn, most: &mut usize) -> Result<Committed, StoreError> {
+        tokio::task::yield_now().await;
+        if *most < txn.len() || !self.lives_on(txn.len()) {
+            return Err(unavailable("the commit stopped half way"));
+        }
+        *most -= txn.len();
+        self.inner.commit(vec![txn]).await?.pop().ok_or_else(|| unavailable("the commit was not answered"))
+    }
+
     /// Takes `txn` write by write, at most `most` of them.
     async fn one_by_one(&self, txn: Txn, most: &mut usize) -> Result<Committed, StoreError> {
         for (step, write) in txn.into_iter().enumerate() {
-            if *most == 0 || !self.lives_on() {
+            if *most == 0 || !self.lives_on(1) {
                 return Err(unavailable("the commit stopped half way"));
             }
             *most -= 1;
@@ -185,7 +198,7 @@ impl JobStore for FaultyStore {
         };
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
-            answers.push(self.one_by_one(txn, &mut most).await?);
+            answers.push(if self.flight.is_zero() { self.whole(txn, &mut most).await? } else { self.one_by_one(txn, &mut most).await? });
         }
         match fate {
             Fate::Whole => Ok(answers),

@@ -64,9 +64,9 @@ const LAYERS: &[Layer] = &[
     layer("auth", &["adapter", "settings", "port", "job", "queue", "time"], None),
     layer("simulate", &["adapter", "engine", "plugin", "port", "job", "queue", "testkit", "time"], None),
     layer("settings", &["adapter", "queue", "job", "signature", "time"], None),
-    layer("server", &["engine", "port", "job", "queue", "signature", "time"], None),
+    layer("server", &["engine", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),
-    layer("api", &["auth", "dashboard", "server", "engine", "port", "job", "queue", "signature", "time"], None),
+    layer("api", &["auth", "dashboard", "server", "engine", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer(
         "cli",
         &[

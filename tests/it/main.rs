@@ -1,7 +1,5 @@
 //! The library from outside, as one binary: each file is a subject.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
-
 mod architecture;
 mod backup;
 mod bench;
@@ -11,8 +9,10 @@ mod demo;
 mod docs;
 mod e2e;
 mod faults;
+mod leases;
 mod plugins;
 mod server;
+mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;

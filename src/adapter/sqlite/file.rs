@@ -110,7 +110,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     // every 16 MiB, which writes a page that changes often once instead of many times.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; \
-         PRAGMA cache_size = -4000; PRAGMA temp_store = MEMORY;",
+         PRAGMA cache_size = -2000; PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     job::Life,
     port::job_store::{Item, ItemKind},
+    queue::plugin::PluginItem,
     time::Timestamp,
 };
 
@@ -106,7 +107,7 @@ impl Inspection {
         Ok(newest.map_err(|error| fault(&self.file, &error))?.map(Timestamp::from_millis))
     }
 
-    /// The keys of all objects that jobs name, as their data or their result; reads every job.
+    /// The keys of all objects that jobs name, as their data or their result, and that plugins are made of; reads every job.
     ///
     /// # Errors
     ///
@@ -135,6 +136,11 @@ impl Inspection {
             file: self.file.clone(),
             problem: format!("has a job that cannot be read ({problem})"),
         })?;
+        for item in self.items(ItemKind::Plugin)? {
+            // One that cannot be read is the server's to complain of.
+            let plugin: PluginItem = serde_json::from_slice(&item.bytes).unwrap_or_default();
+            keys.extend(plugin.versions.iter().flat_map(|version| version.object_keys().collect::<Vec<_>>()));
+        }
         Ok(keys)
     }
 }

@@ -9,7 +9,7 @@ mod view;
 use axum::{
     extract::{FromRequest, Request, State},
     http::{StatusCode, header},
-    response::{IntoResponse, Response},
+    response::IntoResponse,
 };
 use bytes::Bytes;
 use serde::Deserialize;

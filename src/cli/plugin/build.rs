@@ -99,21 +99,29 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((name.to_owned(), component.map_err(|error| anyhow::anyhow!("no component can be made of what was compiled: {error:#}"))?))
 }
 
-/// What a project exports, as a world of `wit/plugin.wit`.
+/// What a project exports, as a world of `wit/plugin.wit`: told by the names that its source defines.
 fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, Misused> {
     let file = dir.join(source);
     let text = std::fs::read_to_string(&file).map_err(|error| Misused(format!("{} cannot be read: {error}", file.display())))?;
-    match (text.contains(throttle), text.contains(retry)) {
+    match (defines(&text, throttle), defines(&text, retry)) {
         (true, true) => Ok("both"),
         (true, false) => Ok("throttler"),
         (false, true) => Ok("retry-strategy"),
-        (false, false) => Err(Misused(format!("{} has neither `{throttle}` nor `{retry}`", file.display()))),
+        (false, false) => Err(Misused(format!("{} exports neither `{throttle}` nor `{retry}`", file.display()))),
     }
+}
+
+/// Whether a line of `source` defines `name` for others: `export const name`, `def name(`, `class name(`, `name =`.
+fn defines(source: &str, name: &str) -> bool {
+    source.lines().any(|line| {
+        let rest = ["export const ", "export let ", "export function ", "def ", "class ", ""].iter().find_map(|start| line.strip_prefix(start)?.strip_prefix(name));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(['=', '(', ':']))
+    })
 }
 
 /// Makes a component of `plugin.js`.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let world = world(dir, "plugin.js", "export const throttle", "export const retry")?;
+    let world = world(dir, "plugin.js", "throttle", "retry")?;
     let npx = Tool { program: "npx".into(), get: "it comes with Node.js, 20 or later: https://nodejs.org", dir };
     let options = ["--stub-wasi", "--sync", "--minify", "--opt-size", "-o", PART];
     npx.run(["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"].into_iter().chain(options)).await?;
@@ -122,7 +130,7 @@ async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Makes a component of `plugin.py`, by a tool in the project's own environment.
 async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
-    let world = world(dir, "plugin.py", "class Throttle(", "class Retry(")?;
+    let world = world(dir, "plugin.py", "Throttle", "Retry")?;
     let venv = dir.join(".venv");
     let get = "Python, 3.10 or later, is at https://www.python.org (on Debian: apt install python3 python3-venv)";
     if !venv.join("bin/pip").exists() {
@@ -211,6 +219,20 @@ mod tests {
         }
         let nothing = language(project(&[]).path()).unwrap_err();
         assert!(nothing.to_string().contains("tidegate plugin new"), "{nothing}");
+    }
+
+    #[test]
+    fn the_world_is_told_by_what_the_source_defines() {
+        let js = "import { throttler } from './sdk/throttler.js';\nexport const throttle = throttler({});\n";
+        let py = "from sdk.throttler import throttler\n@throttler(about='')\ndef Throttle(config, round, candidates):\n";
+        for (source, throttle, retry) in [(js, true, false), ("export const retry = x;\nexport const throttle = y;", true, true), ("const throttle = 1", false, false)] {
+            assert_eq!((defines(source, "throttle"), defines(source, "retry")), (throttle, retry), "{source}");
+        }
+        assert!(defines(py, "Throttle") && !defines(py, "Retry") && defines("Retry = retry_strategy(f)", "Retry"));
+        let dir = project(&[("plugin.js", js)]);
+        assert_eq!(world(dir.path(), "plugin.js", "throttle", "retry").ok(), Some("throttler"));
+        let neither = world(project(&[("plugin.py", "x = 1")]).path(), "plugin.py", "Throttle", "Retry").unwrap_err();
+        assert!(neither.to_string().ends_with("exports neither `Throttle` nor `Retry`"), "{neither}");
     }
 
     #[tokio::test]

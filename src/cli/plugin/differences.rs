@@ -19,12 +19,12 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let found: Differences = answer.read()?;
     let Some(version) = found.version else {
-        ctx.print(format_args!("nothing runs in the shadow of {}; `tidegate plugin push --shadow` changes that", named.name))?;
+        ctx.print(format_args!("nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that", named.name))?;
         return Ok(ExitCode::Ok);
     };
     let Differences { compared, different, failed, missed, .. } = found;
     ctx.print(format_args!(
-        "version {version} in the shadow: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
+        "version {version} beside the live one: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
     ))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
@@ -55,7 +55,7 @@ mod tests {
         let server = FakeServer::answering(move |_| (200, answer.clone())).await;
         let (code, out) = server.run(&["plugin", "differences", "share"]).await;
         assert_eq!((code, server.seen()[0].line().as_str()), (ExitCode::Ok, "GET /v1/plugins/share/differences"));
-        for part in ["version 4 in the shadow: 120 decisions compared, 1 different", "mail", "run", "hold (east is full)"] {
+        for part in ["version 4 beside the live one: 120 decisions compared, 1 different", "mail", "run", "hold (east is full)"] {
             assert!(out.contains(part), "{part} in {out}");
         }
     }
@@ -64,6 +64,6 @@ mod tests {
     async fn without_a_shadow_it_says_how_to_get_one() {
         let server = FakeServer::answering(|_| (200, json!({"version": null, "differences": []}))).await;
         let (_, out) = server.run(&["plugin", "differences", "share"]).await;
-        assert!(out.starts_with("nothing runs in the shadow of share"), "{out}");
+        assert!(out.starts_with("nothing ran in the shadow of share"), "{out}");
     }
 }

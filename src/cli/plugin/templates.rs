@@ -12,14 +12,50 @@ const NAME: &str = "my-plugin";
 
 /// The files of a new project: path and text.
 pub fn project(lang: Lang, role: Role, name: &str) -> Vec<(String, String)> {
-    let template = format!("templates/{}-{}/", word(lang), word(role));
-    let named = |text: &str| text.replace(NAME, name);
-    let own = FILES.iter().filter_map(|(path, text)| Some((named(path.strip_prefix(&template)?), named(text))));
-    let shared = FILES.iter().filter(|(path, _)| path.starts_with("wit/") || (lang == Lang::Rust && path.starts_with("sdk/")));
-    own.chain(shared.map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))).collect()
+    let (template, sdk) = (format!("templates/{}-{}/", word(lang), word(role)), sdk(lang));
+    let place = |path: &str| {
+        let own = path.strip_prefix(&template).map(str::to_owned);
+        let sdk = path.strip_prefix(sdk).map(|rest| format!("sdk/{rest}"));
+        own.or(sdk).or_else(|| path.starts_with("wit/").then(|| path.to_owned()))
+    };
+    FILES.iter().filter_map(|(path, text)| Some((place(path)?, text.replace(NAME, name)))).collect()
+}
+
+/// Where the SDK of a language is.
+fn sdk(lang: Lang) -> &'static str {
+    match lang {
+        Lang::Rust => "sdk/",
+        Lang::Js => "sdk-js/",
+        Lang::Python => "sdk-python/",
+    }
 }
 
 /// What a choice is called on the command line and in the names of folders.
 fn word(choice: impl clap::ValueEnum) -> String {
     choice.to_possible_value().expect("no choice is hidden").get_name().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_project_has_its_source_its_sdk_and_the_contract() {
+        for lang in Lang::value_variants() {
+            for role in Role::value_variants() {
+                let files = project(*lang, *role, "fair-share");
+                let has = |wanted: &str| files.iter().any(|(path, text)| path == wanted && !text.is_empty());
+                let (source, sdk) = match lang {
+                    Lang::Rust => ("src/lib.rs", "sdk/src/lib.rs"),
+                    Lang::Js => ("plugin.js", "sdk/throttler.js"),
+                    Lang::Python => ("plugin.py", "sdk/throttler.py"),
+                };
+                assert!(has(source) && has(sdk) && has("wit/plugin.wit"), "{lang:?} {role:?}: {files:?}");
+                assert!(files.iter().any(|(path, _)| path.starts_with("cases/")), "{lang:?} {role:?} has no case");
+                assert!(files.iter().all(|(path, text)| !path.contains(NAME) && !text.contains(NAME)), "{lang:?} {role:?}");
+            }
+        }
+    }
 }

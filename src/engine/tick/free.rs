@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim, search::Search, standing_job, ticked};
 use crate::{
-    engine::{Catalog, Engine, Error, report::Settled},
+    engine::{Catalog, Engine, Error, report::Settled, request::Report},
     job::{Job, QueueName},
     port::{
         Committed, Txn, Write,
@@ -28,7 +28,7 @@ impl Engine {
     ) -> Result<Option<Ticked>, Error> {
         let now = self.now();
         let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
-        let answers = self.settle_all(round, known, catalog, &mut plan, now);
+        let mut answers = self.settle_all(round, known, catalog, &mut plan, now);
         let free = Limits {
             queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
             ..Limits::default()
@@ -44,8 +44,7 @@ impl Engine {
             plan.claims.iter().map(|claim| vec![require.clone(), Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }]),
         );
         let committed = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
-        let mut lost = HashSet::new();
-        let mut stale = false;
+        let (mut lost, mut stale) = (HashSet::new(), HashSet::new());
         for (index, outcome) in committed.into_iter().enumerate() {
             let Committed::Refused { standing, .. } = outcome else { continue };
             if index >= before {
@@ -57,7 +56,7 @@ impl Engine {
                 continue;
             }
             let id = &plan.before[index].job.id;
-            stale = true;
+            stale.insert(id.clone());
             known.jobs.insert(id.clone(), standing_job(standing));
             self.running.lock().remove(id);
         }
@@ -71,61 +70,37 @@ impl Engine {
         memory.turn.clone_from(&plan.turn);
         memory.lap.clone_from(&plan.lap);
         memory.look.clone_from(&plan.look);
-        if stale {
-            return self.resettle(round, known, catalog, plan, answers).await.map(Some);
+        plan.ended.retain(|id| !stale.contains(id));
+        // What else the round did stands, whatever becomes of these.
+        for (report, answer) in round.reports.iter().zip(&mut answers).filter(|(report, _)| stale.contains(&report.id)) {
+            *answer = self.settle_again(report, answer, known, catalog).await;
+            plan.wake(answer.as_ref().ok().and_then(|job| job.life.run_at()));
         }
         Ok(Some(ticked(plan, answers)))
     }
 
-    /// Settles again, one by one, the reports whose jobs had changed since they were seen. The claims stand.
-    async fn resettle(
-        &self,
-        round: &Round,
-        known: &mut Known,
-        catalog: &Catalog,
-        mut plan: Plan,
-        mut answers: Vec<Result<Job, Error>>,
-    ) -> Result<Ticked, Error> {
-        for (index, report) in round.reports.iter().enumerate() {
-            for _ in 0..TRIES {
-                let now = self.now();
-                let Some(Some(job)) = known.jobs.get(&report.id).cloned() else {
-                    answers[index] = Err(Error::no_job(&report.id));
-                    break;
-                };
-                // Somebody else's write may have led to the same revision: only the same life is ours.
-                if answers[index].as_ref().is_ok_and(|answered| answered.life == job.life) {
-                    break;
+    /// Settles one report again, until what it was worked out from stands still.
+    async fn settle_again(&self, report: &Report, answer: &Result<Job, Error>, known: &mut Known, catalog: &Catalog) -> Result<Job, Error> {
+        for _ in 0..TRIES {
+            let now = self.now();
+            let job = known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?;
+            // Somebody else's write may have led to the same revision: only the same life is ours.
+            if answer.as_ref().is_ok_and(|answered| answered.life == job.life) {
+                return Ok(job);
+            }
+            let Settled::Changed(settled) = self.settle(&job, report, delivery(catalog, &job), now)? else { return Ok(job) };
+            let writes = self.change(job.life.revision, &settled, false, now);
+            match self.ports.store.commit(vec![writes]).await?.pop() {
+                Some(Committed::All) => {
+                    self.remember(&settled);
+                    known.jobs.insert(report.id.clone(), Some((*settled).clone()));
+                    return Ok(*settled);
                 }
-                match self.settle(&job, report, delivery(catalog, &job), now) {
-                    Err(error) => {
-                        answers[index] = Err(error);
-                        break;
-                    }
-                    Ok(Settled::Repeated) => {
-                        answers[index] = Ok(job);
-                        break;
-                    }
-                    Ok(Settled::Changed(settled)) => {
-                        let writes = self.change(job.life.revision, &settled, false, now);
-                        match self.ports.store.commit(vec![writes]).await?.pop() {
-                            Some(Committed::All) => {
-                                self.remember(&settled);
-                                plan.wake(settled.life.run_at());
-                                known.jobs.insert(report.id.clone(), Some((*settled).clone()));
-                                answers[index] = Ok(*settled);
-                                break;
-                            }
-                            Some(Committed::Refused { standing, .. }) => {
-                                known.jobs.insert(report.id.clone(), standing_job(standing));
-                            }
-                            None => break,
-                        }
-                    }
-                }
+                Some(Committed::Refused { standing, .. }) => drop(known.jobs.insert(report.id.clone(), standing_job(standing))),
+                None => break,
             }
         }
-        Ok(ticked(plan, answers))
+        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
     }
 
     /// Notes which jobs were handed on without a claim.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Known, Memory, Plan, Round, Throttling, Ticked, grant, search::Search, standing_job, ticked};
+use super::{Change, Known, Memory, Plan, Round, Throttling, Ticked, grant, search::Search, standing_job, ticked};
 use crate::{
     engine::{
         Catalog, Engine, Error, View,
@@ -109,6 +109,9 @@ impl Engine {
                 head.settling_until = None;
             }
         }
+        if head.settling_until.is_none() {
+            self.take_plain(queue, view, &mut plan, now);
+        }
         let mut usage = view.usage(limits).clone();
         let released: HashSet<&JobId> = plan.delta.released.iter().map(|(job, _)| job).collect();
         for grant in view.live().filter(|grant| released.contains(&grant.job)) {
@@ -206,6 +209,7 @@ impl Engine {
                     // from here on. Their grants are taken back when their time to be claimed is over.
                     let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
                     plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+                    self.plain.lock().retain(|id, _| !lost.contains(id));
                     memory.view = None;
                     plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
                     plan.again = true;
@@ -221,6 +225,9 @@ impl Engine {
         }
         for change in plan.before.iter().chain(&plan.claims) {
             self.remember(&change.job);
+        }
+        for claim in &plan.claims {
+            self.plain.lock().remove(&claim.job.id);
         }
         view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
@@ -242,6 +249,7 @@ impl Engine {
     fn refused(&self, write: &Write, standing: Standing, known: &mut Known, memory: &mut Memory, prepared: Option<&Prepared>) {
         match write {
             Write::SetJob { job, .. } => {
+                self.plain.lock().remove(&job.id);
                 self.running.lock().remove(&job.id);
                 known.jobs.insert(job.id.clone(), standing_job(standing));
             }
@@ -283,6 +291,26 @@ impl Engine {
             plan.delta.check_at = now;
         }
         Ok(())
+    }
+
+    /// Claims the jobs that this engine handed on without a claim, and takes them as grants: limits count them from here on.
+    ///
+    /// They were handed on before the queue had a head. No other engine knows of them.
+    fn take_plain(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) {
+        let plain = self.plain.lock();
+        if plain.is_empty() {
+            return;
+        }
+        let running = self.running.lock();
+        let taken: HashSet<JobId> =
+            plan.before.iter().map(|change| &change.job.id).chain(plan.delta.granted.iter().map(|grant| &grant.job)).cloned().collect();
+        let fresh = plain.iter().filter(|(id, _)| !taken.contains(*id) && view.granted(id).is_none());
+        let fresh = fresh.filter_map(|(id, was)| Some((running.get(id).filter(|job| job.spec.queue == *queue)?, *was)));
+        for (job, was) in fresh {
+            plan.delta.granted.push(grant(job, now));
+            plan.delta.check_at = now;
+            plan.claims.push(Change { job: job.clone(), was });
+        }
     }
 
     /// Hands admitted work on, and then says in the head that it went out.

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Catalog, Engine, Error, View, report::Settled, request::Report, view::Delta};
 use crate::{
-    job::{Event, Job, JobId, QueueName, Revision, TypeName, Version, life::Next},
+    job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
     port::{Work, job_store::Standing},
     queue::{Grant, Rule, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
@@ -127,6 +127,8 @@ pub struct Ticked {
     pub next_at: Option<Timestamp>,
     /// Whether the scan goes on: tick again at once.
     pub again: bool,
+    /// Hints that this round could not take, its own among them: for the next one.
+    pub left: Vec<(JobId, Version)>,
     /// Whether jobs wait for their retry strategy to be asked: sweep at once.
     pub pending: bool,
     /// What the throttler said, page by page, if another version runs in its shadow.
@@ -214,6 +216,7 @@ impl Engine {
             match done {
                 Ok(Some(mut ticked)) => {
                     ticked.faults = std::mem::take(&mut memory.faults);
+                    Box::pin(self.forget_after(&round.reports, &ticked)).await;
                     return Ok(ticked);
                 }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
@@ -225,11 +228,22 @@ impl Engine {
             }
         }
         // Reports must not be lost to a busy head: settle them without admitting anything.
+        let running = |job: &Job| job.life.running().map(|_| job.life.version);
+        let before: Vec<Option<Version>> = round.reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
         let rest = Round { reports: round.reports.clone(), ..Round::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
         let mut ticked = self.tick_free(queue, &mut Memory::default(), &rest, &mut known, &catalog, &limits).await?.unwrap_or_default();
         ticked.again = true;
+        // Nobody released anything: what was to be released, and what these reports free, is left to the next round.
+        let settled = ticked.reports.iter().zip(before);
+        ticked.left = settled
+            .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
+            .filter(|(job, version)| job.life.version > *version)
+            .map(|(job, version)| (job.id.clone(), version))
+            .collect();
+        ticked.left.extend(round.released);
+        Box::pin(self.forget_after(&round.reports, &ticked)).await;
         Ok(ticked)
     }
 
@@ -272,16 +286,16 @@ impl Engine {
 fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
     let changed = || plan.before.iter().map(|change| &change.job.life);
-    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(|life| life.run_at()).min();
-    let pending = changed().any(crate::job::Life::awaits_verdict);
+    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(Life::run_at).min();
+    let pending = changed().any(Life::awaits_verdict);
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
     let Plan { claimed, sent, held, next_at, again, asked, .. } = plan;
-    Ticked { reports, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new() }
+    Ticked { reports, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new(), left: Vec::new() }
 }
 
-/// The grant of a job.
+/// The grant of a job, decided at `granted_at`.
 fn grant(job: &Job, granted_at: Timestamp) -> Grant {
     Grant {
         job: job.id.clone(),

@@ -38,7 +38,7 @@ impl Engine {
         let Some(ask) = self.consider(search, plan, rooms, job) else { return false };
         match admission.offer(Candidate::of(&job.spec)) {
             Verdict::Hold(hold) => plan.hold(hold),
-            Verdict::Move(run_at) => plan.put_off(job, run_at, Waiting::Window, None, search.now),
+            Verdict::Move(opening) => plan.await_window(job, opening, search.now),
             Verdict::Run => {
                 self.admit(search, plan, rooms, ask, job);
                 return true;
@@ -59,6 +59,8 @@ impl Engine {
             let release = (job.id.clone(), older.version);
             if !plan.delta.released.contains(&release) {
                 plan.delta.released.push(release);
+                // For this round it is still taken: the next one is to use it at once.
+                plan.again = true;
                 if let Some(throttling) = &mut plan.throttling {
                     throttling.note_ended(older, job);
                 }
@@ -124,6 +126,12 @@ impl Plan {
     pub(super) fn hold(&mut self, hold: Hold) {
         self.wake(hold.earliest_at);
         *self.held.entry(hold.rule).or_default() += 1;
+    }
+
+    /// Lets a candidate wait for a window to open.
+    pub(super) fn await_window(&mut self, job: &Job, opening: Timestamp, now: Timestamp) {
+        let due = job.life.run_at().unwrap_or(now);
+        self.put_off(job, opening, Waiting::Window { due }, None, now);
     }
 
     /// Gives a candidate another due time.

@@ -79,9 +79,9 @@ impl Engine {
     /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
     pub(super) async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
-        plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
         if rooms.total() > 0 {
             plan.searched = true;
+            plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
             self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
             if search.limits.queue.partition_by.is_some() {
                 self.scan_partitions(search, admission, plan, &mut rooms).await?;

@@ -231,7 +231,7 @@ impl Engine {
                     plan.hold(hold);
                     jobs.push((job, false));
                 }
-                Verdict::Move(run_at) => plan.put_off(&job, run_at, Waiting::Window, None, search.now),
+                Verdict::Move(opening) => plan.await_window(&job, opening, search.now),
                 Verdict::Run => jobs.push((job, true)),
             }
         }
@@ -267,7 +267,7 @@ impl Engine {
     ) -> Result<bool, Error> {
         let agreed = match self.agree(search, admission, plan, rooms, &jobs).await? {
             Ok(agreed) => agreed,
-            Err(asked) => return Ok(self.without(search, admission, plan, rooms, &jobs, asked)),
+            Err(asked) => return Ok(self.without(search, admission, plan, rooms, &jobs, *asked)),
         };
         let Agreed { call, answer, fates } = agreed;
         let throttling = plan.throttling.as_mut().expect("it was just asked");
@@ -284,7 +284,9 @@ impl Engine {
                 Fate::Missed => continue,
                 Fate::Said(decision) => decision,
                 Fate::LeftOut(hold) => {
-                    hold.into_iter().for_each(|hold| plan.hold(hold));
+                    if let Some(hold) = hold {
+                        plan.hold(hold);
+                    }
                     continue;
                 }
                 Fate::Earlier(Decision { action: Action::Hold(until), reason }) => Decision { action: Action::Hold(until), reason },
@@ -447,7 +449,7 @@ impl Engine {
         plan: &mut Plan,
         rooms: &mut Rooms<'_>,
         jobs: &[(Job, bool)],
-        asked: Box<Asked>,
+        asked: Asked,
     ) -> bool {
         let throttling = plan.throttling.as_mut().expect("it was just asked");
         throttling.plugin = None;
@@ -457,7 +459,7 @@ impl Engine {
         plan.trouble = Some(Trouble { plugin: asked.plugin.clone(), config: Arc::clone(&throttling.config), wait, until });
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         plan.wake(Some(until));
-        plan.faults.push(*asked);
+        plan.faults.push(asked);
         if hold {
             *plan.held.entry(rule).or_default() += jobs.iter().filter(|(_, fits)| *fits).count() as u64;
             return false;

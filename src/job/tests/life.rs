@@ -107,7 +107,8 @@ impl Scenario {
             ["revoke"] => Event::Revoke { version },
             ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None },
             ["move", "to", at, "for", "a", "window"] => {
-                Event::Move { version, run_at: instant(at), waiting: Waiting::Window, reason: None }
+                let due = self.life.run_at().unwrap_or_default();
+                Event::Move { version, run_at: instant(at), waiting: Waiting::Window { due }, reason: None }
             }
             ["patch"] => Event::Patch { run_at: None },
             ["patch", "to", at] => Event::Patch { run_at: Some(instant(at)) },
@@ -150,7 +151,7 @@ impl Scenario {
                 write!(text, " for {}", in_seconds(*run_at)).unwrap();
                 match waiting {
                     Waiting::Due => {}
-                    Waiting::Window => text += " (window)",
+                    Waiting::Window { .. } => text += " (window)",
                     Waiting::Retry => text += " (retry)",
                     Waiting::Throttler => text += " (throttler)",
                     Waiting::Verdict => text += " (verdict)",
@@ -248,7 +249,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseOver { next, at_most_once }),
         1 => version().prop_map(|version| Event::Revoke { version }),
         2 => (version(), plan()).prop_map(|(version, plan)| Event::Verdict { version, plan }),
-        1 => (version(), at()).prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window, reason: None }),
+        1 => (version(), at())
+            .prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window { due: run_at }, reason: None }),
         1 => prop::option::of(at()).prop_map(|run_at| Event::Patch { run_at }),
         1 => any::<bool>().prop_map(|force| Event::Cancel { force }),
         1 => prop_oneof![Just(Event::Expire), Just(Event::Deadline), Just(Event::ForgetResult), Just(Event::Drop { reason: String::new() })],
@@ -266,7 +268,9 @@ fn speaks_of(event: &Event) -> Option<u16> {
 /// The version that an event was decided on, if it was decided on one.
 fn decided_on(event: &Event) -> Option<Version> {
     match event {
-        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } => Some(*version),
+        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } | Event::Verdict { version, .. } => {
+            Some(*version)
+        }
         _ => None,
     }
 }
@@ -327,6 +331,9 @@ proptest! {
             }
             // A job that is not over is looked at again when its expiry or deadline comes.
             let end = if next.run_at().is_some() { expires.into_iter().chain(deadline).min() } else { deadline };
+            // One whose strategy is to be asked is looked at at once.
+            let failed_at = next.history.last().filter(|_| next.awaits_verdict()).map(|entry| entry.ended_at.millis());
+            let end = end.into_iter().chain(failed_at).min();
             if next.ended().is_none() {
                 prop_assert_eq!(next.wake_at(&spec).map(Timestamp::millis), end);
             }

@@ -101,6 +101,8 @@ fn a_job_comes_back() {
     comes_back(&Spec { retry: plugin, ..full_spec() });
     comes_back(&Life::new(Timestamp::EPOCH, Waiting::Due));
     comes_back(&life(State::Scheduled { run_at: Timestamp::from_millis(-1), waiting: Waiting::Retry }));
+    let due = Timestamp::from_millis(5);
+    comes_back(&life(State::Scheduled { run_at: Timestamp::MAX, waiting: Waiting::Window { due } }));
     comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
     comes_back(&life(State::Running(Running {
         token: Token(u128::MAX - 1),

@@ -9,13 +9,16 @@ use std::{
 };
 
 use tidegate::{
-    adapter::sqlite::SqliteStore,
+    adapter::{memory::MemoryStore, sqlite::SqliteStore},
     engine::{
-        Hand, Memory, Round,
-        request::{JobPatch, Verdict},
+        Error, Hand, Memory, Round,
+        request::{Heartbeat, JobPatch, Verdict},
     },
     job::{Outcome, State, life::Reason},
+    port::job_store::SharedStore,
     queue::{QueueConfig, TypeConfig, config::Delivery},
+    testkit::faults::FaultyStore,
+    time::Seconds,
 };
 
 use super::place::{Place, ask, everywhere, queue, report, work};
@@ -62,7 +65,7 @@ async fn an_at_most_once_job_without_a_head_ends_unknown_too() {
 async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_minute() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        place.set_type("work", TypeConfig { lease_seconds: tidegate::time::Seconds::new(3600), ..TypeConfig::default() }).await;
+        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
         let first = place.enqueue(work()).await;
         place.enqueue(work()).await;
         assert_eq!(place.lease(1).await[0].id, first.id);
@@ -291,4 +294,42 @@ async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them
         }
         assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
     }
+}
+
+/// A place of which another process has changed one of two running jobs.
+async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate::job::Job> {
+    place.enqueue_many([work(), work()]).await;
+    let run = place.lease(2).await;
+    let other = Place::on(Arc::clone(&place.store));
+    let token = run[0].life.running().map(|run| run.token);
+    let (id, attempt) = (run[0].id.clone(), run[0].life.attempt);
+    let beat = Heartbeat { id, job_type: None, attempt, token, lease_seconds: None, progress: None };
+    other.engine.heartbeat(beat).await.unwrap();
+    run
+}
+
+#[tokio::test]
+async fn a_report_beside_one_whose_job_had_changed_is_answered_as_it_was_settled() {
+    for mut place in everywhere() {
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        let run = two_run_and_one_has_changed(&mut place).await;
+        for answered in place.succeed(&run).await {
+            assert_eq!(answered.life.ended(), Some(Outcome::Succeeded), "removed with its end, which is no reason to say it is unknown");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_round_claimed_is_handed_out_though_a_report_could_not_be_settled_again() {
+    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let mut place = Place::on(Arc::clone(&store) as SharedStore);
+    place.set_type("work", TypeConfig::default()).await;
+    let run = two_run_and_one_has_changed(&mut place).await;
+    let waiting = place.enqueue(work()).await;
+    // The process lives as long as the first commit: one report that is refused, and a claim.
+    store.crash_after(3);
+    let reports = vec![report(&run[0], Verdict::Succeeded { result: None })];
+    let ticked = place.tick(Round { reports, asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+    assert_eq!(ticked.claimed[0].job.id, waiting.id);
+    assert!(matches!(ticked.reports[0], Err(Error::Unavailable { .. })), "{:?}", ticked.reports[0]);
 }

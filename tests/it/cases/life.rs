@@ -14,7 +14,7 @@ use tidegate::{
         spec::{KeepResult, Unique, UniqueWhile},
     },
     port::job_store::ListQuery,
-    queue::TypeConfig,
+    queue::{TypeConfig, window::Window},
     testkit::builders::name,
     time::Seconds,
 };
@@ -287,4 +287,59 @@ async fn a_patch_that_is_based_on_an_older_job_is_refused() {
     let seen = Some(job.life.revision.0);
     place.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
     assert!(matches!(place.engine.patch(&job.id, None, patch, seen).await, Err(Error::Stale { .. })));
+}
+
+#[tokio::test]
+async fn a_patch_of_windows_brings_a_job_that_waits_for_one_forward_and_not_before_it_was_due() {
+    let windows = |spans: &[(&str, &str)]| -> Vec<Window> {
+        spans.iter().map(|(from, to)| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()).collect()
+    };
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        let midnight = place.now();
+        let hour = |hour: u64| Some(midnight + Duration::from_hours(hour));
+        let run_at = async |job: &Job, spans: &[(&str, &str)]| {
+            let patch = JobPatch { windows: Some(windows(spans)), ..JobPatch::default() };
+            place.engine.patch(&job.id, None, patch, None).await.unwrap().1.life.run_at()
+        };
+        let noon = Some(windows(&[("12:00", "13:00")]));
+        let now = place.enqueue(NewJob { windows: noon.clone(), ..work() }).await;
+        let later = place.enqueue(NewJob { windows: noon, run_at: hour(3), ..work() }).await;
+        assert_eq!((now.life.run_at(), later.life.run_at()), (hour(12), hour(12)));
+        let early: &[_] = &[("01:00", "02:00"), ("04:00", "05:00")];
+        assert_eq!(run_at(&now, early).await, hour(1));
+        assert_eq!(run_at(&later, early).await, hour(4), "at three it was due");
+        assert_eq!(run_at(&later, &[("14:00", "15:00")]).await, hour(14), "and later again");
+        assert_eq!((run_at(&now, &[]).await, run_at(&later, &[]).await), (hour(0), hour(3)));
+    }
+}
+
+#[tokio::test]
+async fn a_report_after_a_forced_cancel_is_refused() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        place.enqueue(work()).await;
+        let running = place.lease(1).await;
+        place.engine.cancel(&running[0].id, None, true).await.unwrap();
+        for verdict in [Verdict::Succeeded { result: None }, failed()] {
+            let ticked = place.tick(Round { reports: vec![report(&running[0], verdict)], ..Round::default() }).await;
+            assert!(matches!(&ticked.reports[0], Err(Error::Conflict { code: "stale_attempt", .. })), "{:?}", ticked.reports[0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_result_of_a_job_that_was_to_be_cancelled_may_be_repeated() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        for verdict in [Verdict::Succeeded { result: None }, failed()] {
+            place.enqueue(work()).await;
+            let running = place.lease(1).await;
+            place.engine.cancel(&running[0].id, None, false).await.unwrap();
+            for _ in 0..2 {
+                let ticked = place.tick(Round { reports: vec![report(&running[0], verdict.clone())], ..Round::default() }).await;
+                assert_eq!(ticked.reports[0].as_ref().unwrap().life.ended(), Some(Outcome::Cancelled));
+            }
+        }
+    }
 }

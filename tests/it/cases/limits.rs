@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use tidegate::{
-    engine::{Hand, Memory, Round},
+    engine::{Hand, Memory, Round, request::Verdict},
     job::Job,
     queue::{
         QueueConfig, TypeConfig,
-        config::{Constraint, Rate},
+        config::{Constraint, Push, Rate, Start, TargetConfig},
         matcher::Matcher,
     },
     time::Seconds,
 };
 
-use super::place::{Place, ask, everywhere, queue, with, work};
+use super::place::{Place, ask, everywhere, queue, report, with, work};
 
 #[tokio::test]
 async fn a_limit_lowered_below_what_runs_interrupts_nothing_and_admits_nothing_until_it_fits() {
@@ -268,5 +268,79 @@ async fn a_change_of_configuration_is_kept_by_an_engine_that_remembers_the_old_o
         other.engine.pause_queue(&queue(), true).await.unwrap();
         place.with_limit(10).await;
         assert!(place.lease(10).await.is_empty());
+    }
+}
+
+/// A push type whose jobs are handed on without a claim.
+fn plain() -> TypeConfig {
+    let target = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/")));
+    TypeConfig { target: Some(target), start: Start::Plain, ..TypeConfig::default() }
+}
+
+#[tokio::test]
+async fn the_first_limit_counts_what_was_handed_on_without_a_claim() {
+    for mut place in everywhere() {
+        place.set_type("work", plain()).await;
+        place.enqueue_many((0..6).map(|_| work())).await;
+        let mut running = place.lease(3).await;
+        assert!(place.job(&running[0].id).await.life.run_at().is_some(), "nobody wrote down that it runs");
+        place.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+        // One ends in the very round that sees the limit first.
+        place.succeed(&running.split_off(2)).await;
+        assert!(place.lease(5).await.is_empty(), "two are under way");
+        assert_eq!(place.granted().await, 2);
+        assert!(place.job(&running[0].id).await.life.running().is_some(), "now it is known to run");
+        let done = place.succeed(&running).await;
+        assert!(done.iter().all(|job| job.life.ended().is_some() && job.life.attempt == 1));
+        assert_eq!(place.lease(5).await.len(), 2);
+        assert_eq!(place.granted().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn another_process_counts_its_own_in_its_next_round() {
+    for mut place in everywhere() {
+        place.set_type("work", plain()).await;
+        place.enqueue_many((0..6).map(|_| work())).await;
+        let mut other = Place::on(std::sync::Arc::clone(&place.store));
+        let running = other.lease(2).await;
+        assert_eq!(running.len(), 2);
+        place.set_queue(QueueConfig { concurrency: Some(3), ..QueueConfig::default() }).await;
+        place.tick(Round::default()).await;
+        other.tick(Round::default()).await;
+        assert_eq!(place.granted().await, 2);
+        assert_eq!(place.lease(5).await.len(), 1);
+        assert!(other.succeed(&running).await.iter().all(|job| job.life.ended().is_some()));
+    }
+}
+
+#[tokio::test]
+async fn a_plain_job_that_changed_hands_before_the_first_limit_does_not_stop_the_queue() {
+    for mut place in everywhere() {
+        place.set_type("work", plain()).await;
+        place.enqueue(work()).await;
+        let mine = place.lease(1).await;
+        // Another process, which knows nothing of that, had it too and was done.
+        let mut other = Place::on(std::sync::Arc::clone(&place.store));
+        let theirs = other.lease(1).await;
+        other.succeed(&theirs).await;
+        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        place.enqueue(work()).await;
+        assert_eq!(place.lease(1).await.len(), 1);
+        let reports = mine.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
+        assert!(place.tick(Round { reports, ..Round::default() }).await.reports[0].is_err(), "its attempt was the other's");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_type_in_a_queue_with_limits_is_claimed() {
+    for mut place in everywhere() {
+        place.set_type("work", plain()).await;
+        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        place.enqueue_many([work(), work()]).await;
+        let running = place.lease(5).await;
+        assert_eq!(running.len(), 1);
+        assert!(place.job(&running[0].id).await.life.running().is_some());
+        assert_eq!(place.granted().await, 1);
     }
 }

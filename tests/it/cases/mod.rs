@@ -6,9 +6,13 @@
 mod explain;
 mod fairness;
 mod faults;
+mod keys;
 mod life;
 mod limits;
+mod moves;
+mod objects;
 mod place;
 mod plugins;
+mod races;
 mod retries;
 mod throttle;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate::{
     engine::{
         Error,
-        plugins::{NewCode, NewVersion, Stage, code_path, wasm_path},
+        plugins::{NewCode, NewVersion, Stage},
         request::NewJob,
     },
     job::retry::Retry,
@@ -64,8 +64,8 @@ async fn a_pushed_version_is_live_and_its_objects_are_there() {
         assert_eq!((pushed.number, pushed.new, pushed.item.live), (1, true, 1));
         let version = pushed.item.numbered(1).unwrap();
         let objects = &place.engine.ports().objects;
-        assert_eq!(objects.get(&wasm_path(&version.sha256)).await.unwrap().bytes().await.unwrap(), "v1");
-        assert_eq!(objects.get(&code_path(&version.compiled[0].sha256)).await.unwrap().bytes().await.unwrap(), "compiled v1");
+        assert_eq!(objects.get(&version.object_key().into()).await.unwrap().bytes().await.unwrap(), "v1");
+        assert_eq!(objects.get(&version.compiled[0].object_key().into()).await.unwrap().bytes().await.unwrap(), "compiled v1");
         let again = place.push("guard", "v1", says(), None).await.unwrap();
         assert_eq!((again.number, again.new, again.item.version), (1, false, 1));
         assert_eq!(place.push("guard", "v2", says(), says()).await.unwrap().item.live, 2);

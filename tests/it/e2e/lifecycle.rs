@@ -56,6 +56,8 @@ async fn a_stop_takes_no_longer_than_it_is_told() {
     assert!(tide.ended().await.success());
     let took = began.elapsed().as_secs_f64();
     assert!((0.4..8.0).contains(&took), "{took}");
+    let log = tide.log();
+    assert!(log.contains("stopping") && !log.contains('\u{1b}'), "a file is no terminal: {log:?}");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod lifecycle;
 mod live;
 mod order;
 mod plugins;
+mod projects;
 mod pull;
 mod push;
 mod routes;

@@ -37,8 +37,9 @@ fn shares(limit: u32) -> Value {
     json!({"attribute": "region", "limit": limit, "shares": {"east": 40, "north": 30, "west": 30}})
 }
 
+/// A push. A compiler that was built without its optimisations takes a while.
 async fn push(api: &Api, name: &str, wasm: Vec<u8>) -> Answer {
-    api.send(Method::PUT, &format!("/v1/plugins/{name}"), &[("content-type", "application/wasm")], wasm).await
+    api.patient().send(Method::PUT, &format!("/v1/plugins/{name}"), &[("content-type", "application/wasm")], wasm).await
 }
 
 /// A type whose jobs take their region from their data.
@@ -199,13 +200,12 @@ async fn a_shadow_decides_nothing_and_its_differences_are_listed() {
     assert_eq!((&difference["live"]["action"], &difference["shadow"]["action"]), (&json!("hold"), &json!("run")));
     assert_eq!(tide.job(&held).await["state"], "scheduled");
     let said = tide.cli(&["plugin", "differences", "share"]).await.ok();
-    assert!(said.contains("version 2 in the shadow") && said.contains(&held), "{said}");
+    assert!(said.contains("version 2 beside the live one") && said.contains(&held), "{said}");
 
     tide.put("/v1/plugins/share/shadow", json!({"version": 1})).await.problem(400, "invalid_field");
     assert_eq!(tide.delete("/v1/plugins/share/shadow").await.is(200)["shadow"], Value::Null);
     assert_eq!(tide.put("/v1/plugins/share/shadow", json!({"version": 2})).await.is(200)["shadow"], 2);
     assert_eq!(tide.cli(&["plugin", "shadow", "share", "off"]).await.code, Some(0));
-    assert_eq!(tide.get("/v1/plugins/share/differences").await.is(200)["compared"], 0);
 }
 
 #[tokio::test]

@@ -114,8 +114,8 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
     assert_eq!(lease.id, next);
     tide.delete(&format!("{}?force=true", lease.path)).await.is(200);
     assert_eq!(tide.job(&next).await["state"], "cancelled");
-    // A worker that comes too late is told how it ended, and nothing changes.
-    assert_eq!(tide.report(&lease, "succeeded").await.is(200)["state"], "cancelled");
+    // A worker that comes too late is told so: no result of its attempt was taken, and none is now.
+    tide.report(&lease, "succeeded").await.problem(409, "stale_attempt");
     tide.post(&beat, json!({"attempt": 1})).await.problem(409, "stale_attempt");
     tide.enqueue_a("t").await;
     tide.lease_one("t").await;

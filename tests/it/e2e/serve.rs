@@ -255,12 +255,13 @@ pub struct Api {
     pub base: String,
     client: Client,
     token: Option<String>,
+    patience: Duration,
 }
 
 impl Api {
     /// A client of the server at `base`.
     pub fn at(base: String) -> Self {
-        Self { base, client: Client::new(), token: None }
+        Self { base, client: Client::new(), token: None, patience: PATIENCE }
     }
 
     /// The same client with a token.
@@ -268,9 +269,14 @@ impl Api {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
+    /// The same client with as much time as a compiler may take.
+    pub fn patient(&self) -> Self {
+        Self { patience: 4 * PATIENCE, ..self.clone() }
+    }
+
     /// A request with any body and headers; none if no answer came.
     pub async fn try_send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Option<Answer> {
-        let mut request = self.client.request(method, format!("{}{path}", self.base)).body(body).timeout(PATIENCE);
+        let mut request = self.client.request(method, format!("{}{path}", self.base)).body(body).timeout(self.patience);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

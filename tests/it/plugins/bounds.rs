@@ -223,7 +223,7 @@ async fn a_flood_of_host_calls_is_ended() {
 
 #[tokio::test]
 async fn what_is_not_declared_is_not_given() {
-    let by_customer = r#"(call $groups (i32.const 2) (i32.const 2048) (i32.const 8) (i32.const 2064)) (call $run (local.get $n))"#;
+    let by_customer = "(call $groups (i32.const 2) (i32.const 2048) (i32.const 8) (i32.const 2064)) (call $run (local.get $n))";
     let guest = || Guest::throttler().import(GROUPS).items(r#"(data (i32.const 2048) "customer")"#).decide(by_customer);
     assert_fault(
         &fault_of(guest()).await,

@@ -189,3 +189,13 @@ async fn a_bomb_for_the_compiler_is_ended_in_its_time() {
     let error = tokio::time::timeout(Duration::from_secs(20), compiling).await.expect("it is ended after three seconds").unwrap_err();
     assert_eq!(error.to_string(), "takes more than 3 s to compile");
 }
+
+#[tokio::test]
+async fn a_bomb_for_the_compiler_is_ended_when_it_takes_too_much() {
+    let process = Process::new(env!("CARGO_BIN_EXE_tidegate"), ["compile-plugin", "--memory-bytes", "64000000"]);
+    let compiler = Compiler::Process(process.within(Duration::from_secs(100)));
+    let error = new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();
+    assert_eq!(error.to_string(), "takes more memory to compile than it is given");
+    // What is no bomb has enough of it.
+    new_host(&<_>::default()).compile(Guest::throttler().component().into(), &compiler).await.unwrap();
+}

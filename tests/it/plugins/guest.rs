@@ -214,5 +214,9 @@ impl Guest {
 
 /// Bytes as WAT writes them.
 fn escaped(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("\\{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "\\{byte:02x}").unwrap();
+        text
+    })
 }

@@ -4,7 +4,7 @@
 
 mod bounds;
 mod compile;
-mod guest;
+pub mod guest;
 mod host;
 mod record;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::{
     job::State,
-    port::job_store::{Expect, Txn, Write},
+    port::job_store::{Expect, ItemKind, Txn, Write},
 };
 
 use super::model::Model;
@@ -65,7 +65,7 @@ impl Bug {
                 txn.sort_by_key(|write| !claim(write));
             }
             txn.retain(|write| match write {
-                Write::RequireItem { .. } => self != Self::RequirementDropped,
+                Write::RequireItem { kind: ItemKind::Queue, .. } => self != Self::RequirementDropped,
                 Write::AddJob(job) => self != Self::JobsForgotten || !job.id.as_str().ends_with('7'),
                 _ => true,
             });

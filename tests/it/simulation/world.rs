@@ -412,8 +412,14 @@ impl World {
             let again = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {
                 for (report, answer) in kept.iter().zip(&ticked.reports) {
-                    self.check_answer(report, answer);
+                    if !matches!(answer, Err(Error::Unavailable { .. })) {
+                        self.check_answer(report, answer);
+                    } else if !self.bad(0.3) {
+                        // Its caller does not know what became of it, and sends it again.
+                        self.mail.lock().reports.push((now + Duration::from_secs(1), report.clone()));
+                    }
                 }
+                self.mail.lock().hints.extend(ticked.left.into_iter().map(|hint| (now, hint)));
                 for claimed in ticked.claimed {
                     self.start(claimed.job);
                 }

@@ -74,7 +74,7 @@ CREATE TABLE batches (
     for_head INTEGER NOT NULL,
     batch    BLOB    NOT NULL,  -- a format byte, then MessagePack
     PRIMARY KEY (queue, id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE items (
     kind    TEXT    NOT NULL,  -- queue, type, token, operation

@@ -122,21 +122,3 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     server.shadow_plugin(&guard, None).await.unwrap();
     server.stop().await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_call_is_kept_with_its_input() {
-    let policy = FnPolicy::default().throttling(|_, _| Err(fault("it divided by zero"))).retrying(|_, _| Err(fault("it overflowed")));
-    let server = server(policy).await;
-    let guard = name("guard");
-    server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
-    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Run };
-    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
-    let retry = Retry::Plugin(guard.clone(), Arc::new(serde_json::json!({})));
-    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
-    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-    server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("limits and backoff stand in");
-    let failures = server.plugin_failures(&guard).await.unwrap();
-    let words: Vec<&str> = failures.iter().map(|failure| failure.fault.message.as_str()).collect();
-    assert!(words.contains(&"it divided by zero") && words.contains(&"it overflowed"), "{words:?}");
-    server.stop().await;
-}

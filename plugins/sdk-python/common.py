@@ -1,0 +1,82 @@
+"""What throttlers and retry strategies share. An author imports `throttler` or `retry`."""
+
+import functools
+import json
+import random
+import traceback
+from typing import Any, Callable, List, Optional
+
+from componentize_py_types import Err
+from wit_world.imports import jobs, log, types
+
+
+def _line(level) -> Callable[..., None]:
+    return lambda *values: log.write(level, " ".join(str(value) for value in values))
+
+
+debug, info, warn, error = (_line(level) for level in (log.Level.DEBUG, log.Level.INFO, log.Level.WARN, log.Level.ERROR))
+
+
+def begin(ctx) -> Any:
+    """Sets the chance of a call, which is frozen otherwise, and reads its configuration."""
+    random.seed(ctx.seed)
+    return json.loads(ctx.config)
+
+
+def attribute(job, name: str) -> Optional[str]:
+    """The value of a job's attribute; None if it has none of that name."""
+    return next((attribute.value for attribute in job.attributes if attribute.name == name), None)
+
+
+def data_of(job) -> Any:
+    """The data of a candidate, or of the failed job; None if it has none. Needs `needs_data`."""
+    text = jobs.data(job.id)
+    return None if text is None else json.loads(text)
+
+
+class Plugin:
+    """What a plugin says about itself. What it does not declare it is not given."""
+
+    about: str = ""
+    """A sentence for operators."""
+    config_schema: Any = None
+    """JSON Schema of the configuration, as a dict or as text."""
+    state_version: int = 0
+    """The shape of the state; another number starts with none."""
+    group_by: List[str] = []
+    """Attributes by which the running set is asked; '*' for any, where the configuration names them."""
+    needs_running_jobs: bool = False
+    needs_data: bool = False
+    needs_ended: bool = False
+
+    def check(self, config: Any):
+        """What is wrong with a configuration: pairs of a JSON pointer and a message."""
+        return []
+
+    def describe(self):
+        schema = self.config_schema
+        text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
+        needs = (self.needs_running_jobs, self.needs_data, self.needs_ended)
+        return types.Description(self.about, text, self.state_version, list(self.group_by), *needs)
+
+    def check_config(self, config: str):
+        try:
+            return [types.Problem(str(path), str(message)) for path, message in self.check(json.loads(config)) or []]
+        except Exception as wrong:
+            return [types.Problem("", f"{type(wrong).__name__}: {wrong}")]
+
+
+def guarded(call: Callable) -> Callable:
+    """Turns what the author's code raises into the call's error: anything but Err would trap without a word."""
+
+    @functools.wraps(call)
+    def caught(*given):
+        try:
+            return call(*given)
+        except Err:
+            raise
+        except Exception as wrong:
+            error(traceback.format_exc())
+            raise Err(f"{type(wrong).__name__}: {wrong}") from wrong
+
+    return caught

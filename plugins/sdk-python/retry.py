@@ -1,0 +1,69 @@
+"""Retry strategies for tidegate, in Python. In `plugin.py`:
+
+    from sdk.retry import RetryStrategy, after
+
+    class Retry(RetryStrategy):
+        about = "Tries again after five seconds."
+
+        def on_failure(self, config, call, failed):
+            return after(call, 5)
+
+The class must have this name: the component exports it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from wit_world import exports
+from wit_world.exports import retry as contract
+
+from .common import Plugin, attribute, begin, data_of, guarded
+
+__all__ = ["Call", "RetryStrategy", "after", "attribute", "data_of", "give_up", "retry_at"]
+
+_KEEP = object()
+
+
+@dataclass
+class Call:
+    """What a decision may depend on, beside the configuration and the failed job. `now` is in milliseconds since 1970."""
+
+    queue: str
+    now: int
+
+
+def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
+    """Another attempt at `at`; with data or a priority that replace the job's."""
+    text = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
+    return contract.Verdict_Retry(contract.Plan(max(0, int(at)), text, priority))
+
+
+def after(call: Call, seconds: float, data: Any = _KEEP, priority: Optional[int] = None):
+    """Another attempt so many seconds from the call on; with data or a priority that replace the job's."""
+    return retry_at(call.now + round(seconds * 1000), data, priority)
+
+
+def give_up(message: Optional[str] = None):
+    """No more attempts; the job ends `failed`, with this message if it is given."""
+    return contract.Verdict_GiveUp(message)
+
+
+class RetryStrategy(Plugin, exports.Retry):
+    """What an author's `Retry` derives from. It may have `check(config)`, and must have `on_failure`."""
+
+    def __init_subclass__(cls, **given):
+        super().__init_subclass__(**given)
+        own = cls.__dict__.get("on_failure")
+        if own is None:
+            raise TypeError(f"{cls.__name__} must have on_failure(self, config, call, failed)")
+
+        @guarded
+        def on_failure(self, ctx, failed):
+            verdict = own(self, begin(ctx), Call(ctx.queue, ctx.now), failed)
+            if not isinstance(verdict, (contract.Verdict_Retry, contract.Verdict_GiveUp)):
+                raise TypeError(f"it returned {verdict!r}: make it by after(), retry_at() or give_up()")
+            return verdict
+
+        # The contract's call has the author's name for it.
+        cls.on_failure = on_failure

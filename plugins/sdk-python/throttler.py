@@ -1,0 +1,157 @@
+"""Throttlers for tidegate, in Python. In `plugin.py`:
+
+    from sdk.throttler import Throttler, run
+
+    class Throttle(Throttler):
+        about = "Runs whatever may run."
+
+        def decide(self, config, round, candidates):
+            return [run() for job in candidates]
+
+The class must have this name: the component exports it.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Union
+
+from wit_world import exports
+from wit_world.exports import throttle as contract
+from wit_world.imports import running as host_running
+from wit_world.imports import state as host_state
+
+from .common import Plugin, attribute, begin, data_of, guarded
+
+__all__ = ["Answer", "Round", "Running", "State", "Throttler", "attribute", "data_of", "drop", "hold", "hold_until", "reschedule", "run"]
+
+Decision = contract.Decision
+
+
+def run() -> Decision:
+    """It starts now."""
+    return Decision(contract.Action_Run(), None)
+
+
+def hold(reason: Optional[str] = None) -> Decision:
+    """It waits, and is offered again when something happens."""
+    return Decision(contract.Action_Hold(None), reason)
+
+
+def hold_until(until: int, reason: Optional[str] = None) -> Decision:
+    """It waits, and is offered again when something happens, at `until` at the latest."""
+    return Decision(contract.Action_Hold(int(until)), reason)
+
+
+def reschedule(at: int, reason: Optional[str] = None) -> Decision:
+    """It is due at `at`: after now, and within 366 days."""
+    return Decision(contract.Action_Reschedule(int(at)), reason)
+
+
+def drop(reason: Optional[str] = None) -> Decision:
+    """It ends, as `dropped`."""
+    return Decision(contract.Action_Drop(), reason)
+
+
+@dataclass
+class Answer:
+    """Decisions, and whether jobs further back in the queue may run too. A list alone stands for `more=True`."""
+
+    decisions: List[Decision]
+    more: bool = True
+
+
+def _dimension(by: str, name: Optional[str]):
+    if by == "job-type":
+        return host_running.Dimension_JobType()
+    if by == "priority":
+        return host_running.Dimension_Priority()
+    if by == "attribute" and name is not None:
+        return host_running.Dimension_Attribute(name)
+    raise ValueError(f"the running set is divided by 'job-type', 'priority' or 'attribute' and its name, not by {by!r}")
+
+
+class Running:
+    """What runs, without the candidates of this call."""
+
+    def count(self) -> int:
+        return host_running.count()
+
+    def weight(self) -> int:
+        return host_running.weight()
+
+    def groups(self, by: str, name: Optional[str] = None):
+        """Every value with its count and weight: by 'job-type', 'priority', or 'attribute' and its name."""
+        return host_running.groups(_dimension(by, name))
+
+    def weights(self, by: str, name: Optional[str] = None) -> Dict[str, int]:
+        """The weight of what runs, by the same."""
+        return {group.value: group.weight for group in self.groups(by, name)}
+
+    def page(self, offset: int, limit: int):
+        """The jobs themselves, the longest granted first; at most 1000."""
+        return host_running.page(offset, limit)
+
+
+class State:
+    """Kept with the call's decisions, if it succeeds."""
+
+    def load(self, key: str) -> Any:
+        text = host_state.get(key)
+        return None if text is None else json.loads(text)
+
+    def save(self, key: str, value: Any) -> None:
+        host_state.set(key, json.dumps(value, separators=(",", ":")))
+
+    def delete(self, key: str) -> None:
+        host_state.delete(key)
+
+    def keys(self) -> List[str]:
+        return host_state.keys()
+
+
+@dataclass
+class Round:
+    """What a decision may depend on, beside the configuration and the candidates. Instants are milliseconds since 1970."""
+
+    queue: str
+    now: int
+    concurrency: Optional[int]
+    """The queue's own, if it has one."""
+    room: int
+    """Workers can take this many jobs now."""
+    ended: list
+    """Attempts that ended since the last round, if `needs_ended` says so."""
+    running: Running = field(default_factory=Running)
+    state: State = field(default_factory=State)
+
+
+def _checked(answer: Union[Answer, List[Decision]], count: int) -> contract.Answer:
+    if isinstance(answer, list):
+        answer = Answer(answer)
+    if not isinstance(answer, Answer):
+        raise TypeError(f"decide must return a list of decisions or an Answer, not {answer!r}")
+    if len(answer.decisions) != count:
+        raise ValueError(f"decide returned {len(answer.decisions)} decisions on {count} candidates")
+    for index, decision in enumerate(answer.decisions):
+        if not isinstance(decision, Decision):
+            raise TypeError(f"decision {index} is {decision!r}: make it by run(), hold(), hold_until(), reschedule() or drop()")
+    return contract.Answer(answer.decisions, bool(answer.more))
+
+
+class Throttler(Plugin, exports.Throttle):
+    """What an author's `Throttle` derives from. It may have `check(config)`, and must have `decide`."""
+
+    def __init_subclass__(cls, **given):
+        super().__init_subclass__(**given)
+        own = cls.__dict__.get("decide")
+        if own is None:
+            raise TypeError(f"{cls.__name__} must have decide(self, config, round, candidates)")
+
+        @guarded
+        def decide(self, ctx, round, candidates):
+            config = begin(ctx)
+            given = Round(ctx.queue, ctx.now, round.concurrency, round.room, round.ended)
+            return _checked(own(self, config, given, candidates), len(candidates))
+
+        # The contract's call has the author's name for it.
+        cls.decide = decide

@@ -1,0 +1,36 @@
+//! Gives up what is gone, and waits longer each time for the rest: change it into a rule of your own.
+
+use tidegate_plugin::{About, Call, FailedJob, RetryStrategy, Seconds, Verdict, export_retry};
+
+/// What a job type sets.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    base_seconds: Seconds,
+}
+
+/// The retry strategy.
+pub struct Plugin;
+
+impl RetryStrategy for Plugin {
+    type Config = Config;
+    const ABOUT: About = About::new("Gives up what is gone, and waits longer each time for the rest.");
+
+    fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
+        if matches!(failed.last.status, Some(404 | 410)) {
+            return Ok(Verdict::GiveUp(Some("what it was for is gone".to_owned())));
+        }
+        let doublings = (failed.job.attempt - 1).min(20);
+        Ok(Verdict::after(call, failed, config.base_seconds.millis() << doublings))
+    }
+}
+
+export_retry!(Plugin);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::retry_cases::<super::Plugin>("cases");
+    }
+}

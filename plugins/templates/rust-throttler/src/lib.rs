@@ -1,0 +1,42 @@
+//! At most `limit` jobs of each type at a time: change it into a rule of your own.
+
+use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Round, Throttler, export_throttler};
+
+/// What a queue sets.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    limit: u64,
+}
+
+/// The throttler.
+pub struct Plugin;
+
+impl Throttler for Plugin {
+    type Config = Config;
+    const ABOUT: About = About::new("At most `limit` jobs of each type at a time.");
+
+    fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
+        // What runs already, and what this call runs.
+        let mut used = round.running.weights(&Dimension::JobType);
+        let decisions = candidates.iter().map(|job| {
+            let used = used.entry(job.job_type.clone()).or_default();
+            if *used + u64::from(job.weight) > config.limit {
+                return Decision::hold(format!("as many {} jobs run as may", job.job_type));
+            }
+            *used += u64::from(job.weight);
+            Decision::run()
+        });
+        Ok(Answer { decisions: decisions.collect(), more: true })
+    }
+}
+
+export_throttler!(Plugin);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_cases_hold() {
+        tidegate_plugin::testing::throttler_cases::<super::Plugin>("cases");
+    }
+}

@@ -1,0 +1,73 @@
+//! `tidegate plugin new` and `build`: projects as authors get them, built by their language's own tools.
+
+use std::{path::Path, process::Output};
+
+use super::serve::{program, text};
+
+fn tidegate(dir: &Path, args: &[&str]) -> Output {
+    program([&["plugin"], args].concat()).current_dir(dir).output().unwrap()
+}
+
+#[track_caller]
+fn done(output: Output) -> String {
+    assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A new project of each role: it builds, is a plugin, and its cases hold.
+fn works(lang: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    for role in ["throttler", "retry"] {
+        let name = format!("my-own-{role}");
+        let made = done(tidegate(dir.path(), &["new", "--lang", lang, "--role", role, &name]));
+        assert!(made.contains("tidegate plugin build"), "{made}");
+        let project = dir.path().join(&name);
+        let file = format!("{name}.wasm");
+        assert!(done(tidegate(&project, &["build"])).contains(&file));
+        assert!(project.join(&file).is_file());
+        let checked = done(tidegate(&project, &["check", &file]));
+        assert!(checked.contains("imports tidegate:plugin/"), "{checked}");
+        let tested = done(tidegate(&project, &["test", &file]));
+        assert!(tested.ends_with(" cases, 0 failed\n"), "{tested}");
+    }
+}
+
+#[test]
+fn a_new_rust_project_builds_and_its_cases_hold() {
+    works("rust");
+}
+
+#[test]
+#[ignore = "needs Node.js, and fetches its tool"]
+fn a_new_javascript_project_builds_and_its_cases_hold() {
+    works("js");
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool"]
+fn a_new_python_project_builds_and_its_cases_hold() {
+    works("python");
+}
+
+#[test]
+fn a_folder_that_is_there_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("mine")).unwrap();
+    let refused = tidegate(dir.path(), &["new", "--lang", "js", "mine"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("mine is there already"));
+    assert_eq!(std::fs::read_dir(dir.path().join("mine")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_be_built_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let nothing = tidegate(dir.path(), &["build"]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("tidegate plugin new"));
+    done(tidegate(dir.path(), &["new", "--lang", "js", "mine"]));
+    let mut command = program(["plugin", "build", text(&dir.path().join("mine"))]);
+    let missing = command.env("PATH", dir.path()).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("npx is not installed: it comes with Node.js"), "{missing:?}");
+}

@@ -1,0 +1,208 @@
+//! Leases of the embedded server: workers that wait for several queues, that go away, and jobs whose bodies are gone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::poll;
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use tidegate::{
+    Server,
+    adapter::{
+        http::{Guard, HttpTarget},
+        memory::{MemoryStore, MemoryWorkQueue},
+        system::SystemEntropy,
+    },
+    engine::{
+        OBJECT_BYTES, Ports,
+        request::{LeaseRequest, NewJob},
+    },
+    job::{Body, Job, JobId, Payload, life::Reason},
+    queue::{QueueConfig, TypeConfig},
+    testkit::{FakeClock, builders::name},
+    time::Seconds,
+};
+
+struct Place {
+    server: Server,
+    clock: Arc<FakeClock>,
+    objects: Arc<InMemory>,
+}
+
+/// A server with types `a` and `b`, in queues of these names. Time stands still unless it is moved.
+async fn place() -> Place {
+    let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(InMemory::new()));
+    let ports = Ports {
+        store: Arc::new(MemoryStore::new()),
+        objects: Arc::clone(&objects) as _,
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::clone(&clock) as _,
+        entropy: Arc::new(SystemEntropy),
+    };
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap())).start().await.unwrap();
+    for letter in ["a", "b"] {
+        server.put_queue(&name(letter), QueueConfig::default(), None).await.unwrap();
+        let config = TypeConfig { queue: name(letter), lease_seconds: Seconds::new(3600), ..TypeConfig::default() };
+        server.put_type(&name(letter), config, None).await.unwrap();
+    }
+    Place { server, clock, objects }
+}
+
+fn ask(types: &[&str], max: u32) -> LeaseRequest {
+    LeaseRequest {
+        queue: None,
+        types: types.iter().map(|of| name(of)).collect(),
+        max,
+        wait: Duration::from_secs(20),
+        worker: None,
+        lease_seconds: None,
+        reports: Vec::new(),
+    }
+}
+
+async fn enqueue(server: &Server, job_type: &str) -> Job {
+    server.enqueue(NewJob::new(name(job_type), Payload::null())).await.unwrap().job
+}
+
+/// The job, once `good` says so.
+async fn when(server: &Server, id: &JobId, good: impl Fn(&Job) -> bool) -> Job {
+    for _ in 0..100_000 {
+        let job = server.job(id, None).await.unwrap();
+        if good(&job) {
+            return job;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never came to that: {:?}", server.job(id, None).await)
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
+    let Place { server, clock, .. } = place().await;
+    let mut lease = pin!(server.lease(ask(&["a", "b"], 5)));
+    // Until it waits.
+    for _ in 0..50 {
+        assert!(poll!(&mut lease).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let job = enqueue(&server, "b").await;
+    let mut found = None;
+    for _ in 0..1000 {
+        if let std::task::Poll::Ready(leased) = poll!(&mut lease) {
+            found = leased.unwrap().jobs.pop();
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(found.expect("without a tick of the clock").id, job.id);
+
+    let later = NewJob { delay_seconds: Some(Seconds::new(10)), ..NewJob::new(name("a"), Payload::null()) };
+    let later = server.enqueue(later).await.unwrap().job;
+    let waiting = tokio::spawn({
+        let server = server.clone();
+        async move { server.lease(ask(&["a", "b"], 5)).await.unwrap().jobs }
+    });
+    // Somebody who asks for another type makes the queue look for that alone.
+    for _ in 0..50 {
+        server.lease(LeaseRequest { wait: Duration::ZERO, ..ask(&["b"], 1) }).await.unwrap();
+        assert!(!waiting.is_finished());
+    }
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(waiting.await.unwrap()[0].id, later.id, "at its due time");
+
+    let none = tokio::spawn({
+        let server = server.clone();
+        async move { server.lease(ask(&["a", "b"], 5)).await.unwrap().jobs }
+    });
+    while !none.is_finished() {
+        clock.advance(Duration::from_secs(1));
+        tokio::task::yield_now().await;
+    }
+    assert!(none.await.unwrap().is_empty(), "the wait ends");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_several_queues_is_answered_at_the_stop() {
+    let Place { server, .. } = place().await;
+    let mut lease = pin!(server.lease(ask(&["a", "b"], 5)));
+    for _ in 0..50 {
+        assert!(poll!(&mut lease).is_pending());
+        tokio::task::yield_now().await;
+    }
+    server.stop().await;
+    for _ in 0..1000 {
+        if let std::task::Poll::Ready(leased) = poll!(&mut lease) {
+            assert!(leased.unwrap().jobs.is_empty());
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it waits still");
+}
+
+#[tokio::test]
+async fn who_waits_for_several_queues_is_known_to_each_of_them() {
+    let Place { server, .. } = place().await;
+    server.put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None).await.unwrap();
+    let job = enqueue(&server, "b").await;
+    let held_by = async || server.explain(&job.id, None).await.unwrap().held_by.unwrap().kind;
+    assert_eq!(held_by().await, "worker", "nobody asks");
+    let lease = {
+        let server = server.clone();
+        tokio::spawn(async move { server.lease(ask(&["a", "b"], 5)).await })
+    };
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&"concurrency") && kinds.len() < 1000 {
+        kinds.push(held_by().await);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(kinds.last(), Some(&"concurrency"), "somebody asks, and the limit holds it");
+    lease.abort();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_body_is_gone_fails_its_attempt_and_keeps_no_other_from_its_worker() {
+    let Place { server, objects, .. } = place().await;
+    let large = || NewJob::new(name("a"), Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))));
+    let broken = server.enqueue(large()).await.unwrap().job;
+    let whole = server.enqueue(large()).await.unwrap().job;
+    let Body::Object { key, .. } = &broken.data else { panic!("it is large") };
+    objects.delete(&Path::from(key.as_str())).await.unwrap();
+    let leased = server.lease(ask(&["a"], 5)).await.unwrap();
+    assert_eq!(leased.jobs.iter().map(|job| &job.id).collect::<Vec<_>>(), [&whole.id]);
+    let broken = when(&server, &broken.id, |job| !job.life.history.is_empty()).await;
+    let error = broken.life.history[0].error.as_ref().unwrap();
+    assert_eq!(error.reason, Reason::NotDelivered);
+    assert!(error.message.as_ref().unwrap().contains("body"), "{error:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_leased_to_somebody_who_has_gone_is_tried_again_before_its_lease_is_over() {
+    for types in [&["a"][..], &["a", "b"]] {
+        let Place { server, .. } = place().await;
+        let job = {
+            let mut lease = Box::pin(server.lease(ask(types, 5)));
+            // Until it waits.
+            for _ in 0..50 {
+                assert!(poll!(&mut lease).is_pending());
+                tokio::task::yield_now().await;
+            }
+            let job = enqueue(&server, "a").await;
+            if types.len() > 1 {
+                // It is rung up, and looks.
+                while server.job(&job.id, None).await.unwrap().life.running().is_none() {
+                    assert!(poll!(&mut lease).is_pending());
+                    tokio::task::yield_now().await;
+                }
+            }
+            when(&server, &job.id, |job| job.life.running().is_some()).await
+        };
+        let job = when(&server, &job.id, |job| job.life.running().is_none()).await;
+        assert_eq!(job.life.history[0].error.as_ref().unwrap().reason, Reason::NotDelivered);
+        assert!(job.life.run_at().is_some(), "it is tried again");
+        server.stop().await;
+    }
+}
