@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_text_is_picked_as_often_as_its_weight_says() {
-        let weights: BTreeMap<String, f64> = [("a", 3.0), ("b", 1.0), ("never", 0.0)].map(|(text, weight)| (text.to_owned(), weight)).into();
+        let weights: BTreeMap<String, f64> =
+            [("a", 3.0), ("b", 1.0), ("never", 0.0)].map(|(text, weight)| (text.to_owned(), weight)).into();
         let mut draw = Draw::new(1, For::Attributes, 0, 0);
         let mut counts = BTreeMap::<&str, u32>::new();
         for _ in 0..10_000 {

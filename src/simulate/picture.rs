@@ -138,7 +138,14 @@ impl Panel<'_> {
         let _ = writeln!(body, "<path d=\"M{LEFT} {plot}V{floor}H{right}\" fill=\"none\" stroke=\"#222\"/>");
         text(body, f64::midpoint(LEFT, right), floor + 36.0, "middle", "", "seconds");
         let middle = plot + PLOT / 2.0;
-        text(body, 0.0, 0.0, "middle", &format!("transform=\"translate(14 {middle}) rotate(-90)\""), &format!("running, by {}", self.report.by));
+        text(
+            body,
+            0.0,
+            0.0,
+            "middle",
+            &format!("transform=\"translate(14 {middle}) rotate(-90)\""),
+            &format!("running, by {}", self.report.by),
+        );
     }
 
     /// A step line; a value that stays is one stretch.

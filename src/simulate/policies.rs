@@ -85,12 +85,7 @@ struct Tally {
 
 impl Tally {
     fn calls(self) -> Calls {
-        Calls {
-            fuel: Spread::of(self.fuel),
-            memory_bytes: Spread::of(self.memory),
-            took_micros: Spread::of(self.took),
-            ..self.calls
-        }
+        Calls { fuel: Spread::of(self.fuel), memory_bytes: Spread::of(self.memory), took_micros: Spread::of(self.took), ..self.calls }
     }
 }
 

@@ -162,9 +162,8 @@ impl Record {
     pub fn come(&mut self, id: &JobId, job_type: &TypeName, attributes: &Attributes, weight: u64, due: Timestamp) -> usize {
         let value = self.by.value(job_type, attributes).unwrap_or_else(|| NONE.to_owned());
         let group = self.group(value);
-        let counts = |watch: &Watch| {
-            watch.of.as_ref().is_none_or(|(by, value)| by.value(job_type, attributes).as_deref() == Some(value.as_str()))
-        };
+        let counts =
+            |watch: &Watch| watch.of.as_ref().is_none_or(|(by, value)| by.value(job_type, attributes).as_deref() == Some(value.as_str()));
         let watches = (0..).zip(&self.watches).filter(|(_, watch)| counts(watch)).map(|(index, _)| index).collect();
         let number = self.jobs.len();
         self.jobs.push(Note { group, weight, due, started: None, watches, run_at: due, attempt: 0, running: false, ended: None });

@@ -308,10 +308,15 @@ fn limit(scenario: &Scenario, by: &By, value: Option<&str>) -> Option<u64> {
     let queue = &scenario.queue;
     let configured = || match (value, by) {
         (None, _) => queue.concurrency,
-        (Some(value), By::Type) => scenario.types.iter().find(|(name, _)| name.as_str() == value).and_then(|(_, config)| config.concurrency),
+        (Some(value), By::Type) => {
+            scenario.types.iter().find(|(name, _)| name.as_str() == value).and_then(|(_, config)| config.concurrency)
+        }
         (Some(_), By::Attribute(name)) => {
             let per_value = queue.constraints.iter().filter(|constraint| constraint.per.as_ref() == Some(name));
-            per_value.filter(|constraint| constraint.matcher == crate::queue::matcher::Matcher::default()).filter_map(|one| one.concurrency).min()
+            per_value
+                .filter(|constraint| constraint.matcher == crate::queue::matcher::Matcher::default())
+                .filter_map(|one| one.concurrency)
+                .min()
         }
     };
     expected.or_else(|| configured().map(u64::from))

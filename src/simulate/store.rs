@@ -120,9 +120,11 @@ impl Index {
 
     /// The partitions with jobs of `types`, in their order.
     fn partitions(&self, types: &[TypeName], after: Option<&str>, limit: usize) -> Vec<String> {
-        let names = self.lanes.iter().flat_map(BTreeMap::keys).filter(|(partition, job_type)| {
-            types.contains(job_type) && after.is_none_or(|after| after < partition.as_str())
-        });
+        let names = self
+            .lanes
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .filter(|(partition, job_type)| types.contains(job_type) && after.is_none_or(|after| after < partition.as_str()));
         let names: BTreeSet<&str> = names.map(|(partition, _)| partition.as_str()).collect();
         names.into_iter().take(limit).map(str::to_owned).collect()
     }

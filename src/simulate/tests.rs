@@ -54,7 +54,8 @@ fn shares(east: usize) -> Plugins {
         }
         let decide = |job: &crate::job::Job| {
             let region = region(&job.spec.attributes);
-            let share = [("east", east), ("north", 30), ("west", 30)].into_iter().find(|(name, _)| *name == region).map_or(0, |(_, share)| share);
+            let share =
+                [("east", east), ("north", 30), ("west", 30)].into_iter().find(|(name, _)| *name == region).map_or(0, |(_, share)| share);
             let count = used.entry(region.clone()).or_default();
             if *count < share {
                 *count += 1;
@@ -157,14 +158,21 @@ async fn a_throttler_drops_and_reschedules() {
 
 #[tokio::test]
 async fn a_queue_that_will_never_go_on_is_stalled() {
-    let report = with(&json!({"arrivals": [{"type": "t", "count": 3}]}), &throttled(|call| {
-        call.candidates.iter().map(|_| (Action::Hold(None), "never".to_owned())).collect()
-    }))
+    let report = with(
+        &json!({"arrivals": [{"type": "t", "count": 3}]}),
+        &throttled(|call| call.candidates.iter().map(|_| (Action::Hold(None), "never".to_owned())).collect()),
+    )
     .await
     .report;
     assert_eq!((report.over, report.all.waiting), (Over::Stalled, 3));
-    let report = run(json!({"duration_seconds": 25, "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 9}], "service": [{"seconds": 10}]})).await;
-    assert_eq!((report.over, report.seconds, report.all.succeeded, report.all.running, report.all.waiting), (Over::Duration, 25.0, 2, 1, 6));
+    let report = run(
+        json!({"duration_seconds": 25, "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 9}], "service": [{"seconds": 10}]}),
+    )
+    .await;
+    assert_eq!(
+        (report.over, report.seconds, report.all.succeeded, report.all.running, report.all.waiting),
+        (Over::Duration, 25.0, 2, 1, 6)
+    );
     assert!((report.all.wait_seconds.longest - 25.0).abs() < 1e-9, "who still waits has waited until now");
 }
 
@@ -201,7 +209,11 @@ async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
         let failure = call.job.life.error.clone().unwrap();
         assert_eq!(failure.status, Some(503));
         let attempt = call.job.life.attempt;
-        Ok(if attempt > 1 { RetryAnswer::GiveUp(Some("enough".into())) } else { RetryAnswer::Retry { at: call.now, data: None, priority: None } })
+        Ok(if attempt > 1 {
+            RetryAnswer::GiveUp(Some("enough".into()))
+        } else {
+            RetryAnswer::Retry { at: call.now, data: None, priority: None }
+        })
     });
     let plugins = Plugins { policy: Arc::new(policy), retry: Some((version(false), Arc::new(json!({})))), ..Plugins::default() };
     let mut json = json;

@@ -174,10 +174,7 @@ fn service(jobs: &[TracedJob]) -> Vec<Service> {
         }
     }
     let rule = |(name, (sum, count)): (&TypeName, (f64, u32))| Service {
-        matcher: Matcher {
-            job_type: Some(Condition::Equals(crate::job::Value::Text(name.to_string()))),
-            ..Matcher::default()
-        },
+        matcher: Matcher { job_type: Some(Condition::Equals(crate::job::Value::Text(name.to_string()))), ..Matcher::default() },
         seconds: Span::Fixed((sum / f64::from(count) * 1000.0).round() / 1000.0),
         failure: None,
     };

@@ -150,16 +150,12 @@ struct World<'a> {
 /// # Errors
 ///
 /// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
-pub(super) async fn run(
-    scenario: &Scenario,
-    plugins: &Plugins,
-    by: By,
-    tell: &mut (dyn FnMut(u64) + Send),
-) -> Result<Ran, Failed> {
+pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &mut (dyn FnMut(u64) + Send)) -> Result<Ran, Failed> {
     scenario.check()?;
     let coming = arrivals::coming(scenario);
     let ids = arrivals::ids(&coming)?;
-    let watches = scenario.expect.max_running.keys().map(|key| key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned())));
+    let watches =
+        scenario.expect.max_running.keys().map(|key| key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned())));
     let record = Arc::new(Mutex::new(Record::new(scenario.start, by, watches)));
     let clock = Arc::new(FakeClock::new(scenario.start));
     let store = SimulationStore::new(scenario.name.clone(), Order::of(&scenario.queue), clock.clone(), Arc::clone(&record));
