@@ -80,7 +80,7 @@ fn grant(job: &Job) -> Grant {
 fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
     let grants: Vec<Grant> = (0..running).map(|index| grant(&work(index))).collect();
     let batch = |(index, grants): (usize, &[Grant])| {
-        (Arc::new(GrantBatch { id: BatchId(index as u64), for_head: 0, grants: grants.to_vec() }), Bits::default())
+        (Arc::new(GrantBatch { id: BatchId(index as u64), for_head: 0, grants: grants.to_vec(), state: None }), Bits::default())
     };
     Arc::new(ThrottleCall {
         queue: name("orders"),

@@ -27,6 +27,8 @@ pub mod server;
 #[cfg(feature = "server")]
 pub mod settings;
 pub mod signature;
+#[cfg(feature = "server")]
+pub mod simulate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod time;

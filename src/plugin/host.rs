@@ -67,6 +67,11 @@ impl PluginHost {
         self.inner.journal.seen(plugin)
     }
 
+    /// What the latest call of a plugin used, if it was called: a part of [`PluginHost::seen`] that costs next to nothing.
+    pub fn last(&self, plugin: &PluginName) -> Option<Usage> {
+        self.inner.journal.last(plugin)
+    }
+
     /// Forgets what is known of a plugin that was removed.
     pub fn forget(&self, plugin: &PluginName) {
         self.inner.journal.forget(plugin);

@@ -162,6 +162,10 @@ impl Journal {
         self.0.lock().get(plugin).cloned().unwrap_or_default()
     }
 
+    pub(super) fn last(&self, plugin: &PluginName) -> Option<Usage> {
+        self.0.lock().get(plugin).and_then(|seen| seen.last)
+    }
+
     pub(super) fn forget(&self, plugin: &PluginName) {
         self.0.lock().remove(plugin);
     }

@@ -14,10 +14,12 @@ mod local;
 mod logs;
 mod new;
 mod push;
+mod simulate;
 mod templates;
 mod test;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod versions;
 mod wire;
 
@@ -40,6 +42,10 @@ pub enum Command {
     Test(test::Args),
     /// Measure fuel, time and memory of calls at several sizes.
     Bench(bench::Args),
+    /// See a queue at work under virtual time: a table and a picture of who ran when, two versions side by side.
+    Simulate(simulate::Args),
+    /// Write what a live queue did as a scenario that can be simulated.
+    Trace(trace::Args),
     /// Push a component to the server, as a plugin's next version.
     Push(push::Args),
     /// List plugins and how they do.
@@ -81,6 +87,8 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(args, ctx).await,
         Command::Test(args) => test::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,
+        Command::Simulate(args) => simulate::run(args, ctx).await,
+        Command::Trace(args) => trace::run(args, ctx).await,
         Command::Push(args) => push::run(args, ctx).await,
         Command::List => list::list(ctx).await,
         Command::Get(named) => list::get(&named, ctx).await,

@@ -20,4 +20,5 @@ mod projects;
 mod pull;
 mod push;
 mod routes;
+mod simulate;
 mod trouble;

@@ -1,0 +1,233 @@
+//! The tables of `tidegate plugin simulate`.
+
+use crate::{
+    cli::show::{self, Look},
+    simulate::{
+        Agreement, Difference, Report, Simulation,
+        report::{Over, Row, Spread, Waits},
+    },
+};
+
+/// Most rows of a table of reasons.
+const REASONS: usize = 20;
+
+/// One simulation, or two side by side under their names, with what their plugins decided differently.
+pub fn render(
+    one: &Simulation,
+    other: Option<&Simulation>,
+    differences: Option<&(Vec<Difference>, u64)>,
+    names: &[String; 2],
+    look: Look,
+) -> String {
+    let mut parts = vec![match other {
+        None => table(&one.report, look),
+        Some(other) => both(&one.report, &other.report, names, look),
+    }];
+    for (name, simulation) in names.iter().zip([Some(one), other].into_iter().flatten()) {
+        let of = if other.is_some() { format!("{name}: ") } else { String::new() };
+        parts.extend(below(&simulation.report, &of, look));
+    }
+    if let Some((first, count)) = differences {
+        parts.push(format!("{count} jobs were decided differently{}", if first.is_empty() { "" } else { "; the first:" }));
+        if !first.is_empty() {
+            let rows = first.iter().map(|one| {
+                [format!("{} s", figure(one.at_seconds)), one.job.clone(), one.value.clone(), one.one.clone(), one.other.clone()]
+            });
+            parts.push(show::table(look, ["at", "job", one.report.by.as_str(), names[0].as_str(), names[1].as_str()], rows));
+        }
+    }
+    if let Some((real, agreement)) = &one.real {
+        parts.push(agreed(real, agreement, look));
+    }
+    parts.join("\n\n")
+}
+
+/// A number as short as it can be and still tell.
+fn figure(number: f64) -> String {
+    let text = match number.abs() {
+        0.0..10.0 => format!("{number:.2}"),
+        10.0..1000.0 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
+    };
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The columns of a report after the value.
+const COLUMNS: [&str; 10] =
+    ["jobs", "ended", "unfinished", "wait median", "p99", "longest", "most/limit", "mean", "used", "retries, moved"];
+
+fn cells(row: &Row) -> [String; 10] {
+    let Waits { median, p99, longest } = row.wait_seconds;
+    let seconds = |seconds| format!("{} s", figure(seconds));
+    let unfinished = [(row.waiting, "waiting"), (row.running, "running")];
+    [
+        row.jobs.to_string(),
+        ends(row),
+        listed(&unfinished),
+        seconds(median),
+        seconds(p99),
+        seconds(longest),
+        format!("{}/{}", row.most_running, row.limit.map_or_else(show::dash, |limit| limit.to_string())),
+        figure(row.mean_running),
+        row.utilisation.map_or_else(show::dash, |part| format!("{:.0} %", part * 100.0)),
+        listed(&[(row.retries, "retries"), (row.rescheduled, "moved")]),
+    ]
+}
+
+fn ends(row: &Row) -> String {
+    listed(&[
+        (row.succeeded, "succeeded"),
+        (row.failed, "failed"),
+        (row.expired, "expired"),
+        (row.cancelled, "cancelled"),
+        (row.dropped, "dropped"),
+    ])
+}
+
+fn listed(counts: &[(u64, &str)]) -> String {
+    let some: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if some.is_empty() { show::dash() } else { some.join(", ") }
+}
+
+/// A row's value and figures.
+fn table(report: &Report, look: Look) -> String {
+    let rows = report.groups.iter().chain([&report.all]).map(|row| {
+        let [a, b, c, d, e, f, g, h, i, j] = cells(row);
+        [row.value.clone(), a, b, c, d, e, f, g, h, i, j]
+    });
+    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
+    show::table(look, [report.by.as_str(), a, b, c, d, e, f, g, h, i, j], rows)
+}
+
+/// Both reports' rows, one below the other, and by how much the numbers differ.
+fn both(one: &Report, other: &Report, names: &[String; 2], look: Look) -> String {
+    let mut rows = Vec::new();
+    let mut values: Vec<&str> = one.groups.iter().chain(&other.groups).map(|row| row.value.as_str()).collect();
+    values.sort_unstable();
+    values.dedup();
+    let find = |report: &Report, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
+    let pairs = values.iter().map(|value| (find(one, value), find(other, value))).chain([(Some(one.all.clone()), Some(other.all.clone()))]);
+    for pair in pairs {
+        let mut row = |value: &str, of: &str, [a, b, c, d, e, f, g, h, i, j]: [String; 10]| {
+            rows.push([value.to_owned(), of.to_owned(), a, b, c, d, e, f, g, h, i, j]);
+        };
+        match pair {
+            (Some(a), Some(b)) => {
+                row(&a.value, &names[0], cells(&a));
+                row("", &names[1], cells(&b));
+                row("", "difference", change(&a, &b));
+            }
+            (Some(a), None) => row(&a.value, &names[0], cells(&a)),
+            (None, Some(b)) => row(&b.value, &names[1], cells(&b)),
+            (None, None) => {}
+        }
+    }
+    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
+    show::table(look, [one.by.as_str(), "of", a, b, c, d, e, f, g, h, i, j], rows)
+}
+
+/// By how much `b` differs from `a`.
+fn change(a: &Row, b: &Row) -> [String; 10] {
+    let number = |a: f64, b: f64, unit: &str| match figure(b - a) {
+        zero if zero == "0" || zero == "-0" => show::dash(),
+        more if b > a => format!("+{more}{unit}"),
+        less => format!("{less}{unit}"),
+    };
+    let count = |a: u64, b: u64| number(a as f64, b as f64, "");
+    let used = |row: &Row| row.utilisation.unwrap_or_default() * 100.0;
+    [
+        count(a.jobs, b.jobs),
+        count(a.succeeded, b.succeeded),
+        count(a.waiting + a.running, b.waiting + b.running),
+        number(a.wait_seconds.median, b.wait_seconds.median, " s"),
+        number(a.wait_seconds.p99, b.wait_seconds.p99, " s"),
+        number(a.wait_seconds.longest, b.wait_seconds.longest, " s"),
+        count(a.most_running, b.most_running),
+        number(a.mean_running, b.mean_running, ""),
+        number(used(a), used(b), " points"),
+        count(a.retries + a.rescheduled, b.retries + b.rescheduled),
+    ]
+}
+
+/// What stands below a report's table.
+fn below(report: &Report, of: &str, look: Look) -> Vec<String> {
+    let over = match report.over {
+        Over::Done => "every job has ended",
+        Over::Duration => "its duration was over",
+        Over::Stalled => "jobs wait that nothing will ever let start",
+        Over::Rounds => "it took more rounds than a simulation may",
+    };
+    let mut parts = vec![format!("{of}over after {} s: {over}. {} rounds", figure(report.seconds), report.rounds)];
+    let reasons = report.groups.iter().flat_map(|row| row.held.iter().map(|(reason, count)| (row.value.clone(), reason.clone(), *count)));
+    let mut held: Vec<(String, String, u64)> = reasons.collect();
+    held.extend(
+        report.held.iter().filter(|(rule, _)| !rule.starts_with("throttler")).map(|(rule, count)| (show::dash(), rule.clone(), *count)),
+    );
+    held.sort_by(|a, b| (b.2, &a.0, &a.1).cmp(&(a.2, &b.0, &b.1)));
+    held.truncate(REASONS);
+    if !held.is_empty() {
+        let rows = held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
+        parts.push(show::table(look, ["times held", report.by.as_str(), "by"], rows));
+    }
+    if !report.calls.is_empty() {
+        let rows = report.calls.iter().map(|(role, calls)| {
+            let spread = |spread: Option<Spread>, unit: &str, by: u64| {
+                spread.map_or_else(show::dash, |spread| format!("{}/{}{unit}", spread.median / by, spread.most / by))
+            };
+            let faults: Vec<String> = calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            let faults = match &calls.first_fault {
+                Some(first) => format!("{}: {first}", faults.join(", ")),
+                None => show::dash(),
+            };
+            [
+                (*role).to_owned(),
+                calls.calls.to_string(),
+                spread(calls.fuel, "", 1),
+                spread(calls.took_micros, " us", 1),
+                spread(calls.memory_bytes, " KiB", 1024),
+                faults,
+            ]
+        });
+        parts.push(show::table(look, ["plugin", "calls", "fuel median/most", "time", "memory", "faults"], rows));
+    }
+    if !report.expectations.is_empty() {
+        let rows = report.expectations.iter().map(|one| {
+            let met = if one.met { "met" } else { "NOT MET" };
+            [one.name.clone(), one.wanted.clone(), one.got.clone(), met.to_owned()]
+        });
+        parts.push(show::table(look, ["expected", "wanted", "got", ""], rows));
+    }
+    parts
+}
+
+/// How a simulated trace compares with what really happened.
+fn agreed(real: &Report, agreement: &Agreement, look: Look) -> String {
+    let waits = |of: &str, waits: Waits| {
+        [of.to_owned(), format!("{} s", figure(waits.median)), format!("{} s", figure(waits.p99)), format!("{} s", figure(waits.longest))]
+    };
+    let rows = [waits("the live queue", agreement.real_wait_seconds), waits("simulated", agreement.simulated_wait_seconds)];
+    let table = show::table(look, ["waits of", "median", "p99", "longest"], rows);
+    let overlap: Vec<String> = agreement
+        .overlap
+        .iter()
+        .map(|(value, part)| format!("{} {:.0} %", if value.is_empty() { "all" } else { value }, part * 100.0))
+        .collect();
+    format!(
+        "{table}\n\n{} jobs started in both, {} s apart on average. What ran at any time ran in both: {}. The live queue took {} s.",
+        agreement.jobs,
+        figure(agreement.mean_difference_seconds),
+        overlap.join(", "),
+        figure(real.seconds),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        let shown = [0.0, 0.004, 1.5, 9.126, 42.0, 99.95, 1234.5].map(figure);
+        assert_eq!(shown, ["0", "0", "1.5", "9.13", "42", "100", "1234"]);
+    }
+}
