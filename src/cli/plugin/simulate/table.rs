@@ -96,7 +96,7 @@ fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
 
 /// The rows of a report, with what they have in common.
 fn table(report: &Report, look: Look) -> String {
-    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(&[row.value.clone()], &cells(row)));
+    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
     show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
@@ -116,8 +116,8 @@ fn both(one: &Report, other: &Report, names: &[String; 2], look: Look) -> String
                 row("", &names[1], &cells(&b));
                 row("", "difference", &change(&a, &b));
             }
-            (Some(a), None) => row(&a.value, &names[0], cells(&a)),
-            (None, Some(b)) => row(&b.value, &names[1], cells(&b)),
+            (Some(a), None) => row(&a.value, &names[0], &cells(&a)),
+            (None, Some(b)) => row(&b.value, &names[1], &cells(&b)),
             (None, None) => {}
         }
     }
