@@ -33,11 +33,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let name = &args.name.name;
     let mut last = show(&client, name, args.limit, None, args.follow, ctx).await?;
-    while args.follow {
+    if !args.follow {
+        return Ok(ExitCode::Ok);
+    }
+    loop {
         pause(LOOK).await;
         last = show(&client, name, 1000, Some(last.unwrap_or_default()), true, ctx).await?.or(last);
     }
-    Ok(ExitCode::Ok)
 }
 
 /// Prints what was written after line `after`; the number of the last line, if there was one.

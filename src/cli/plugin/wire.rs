@@ -127,7 +127,7 @@ pub struct LogLine {
 /// How the version in the shadow does.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Differences {
+pub struct Shadow {
     /// The version; none if nothing is in the shadow.
     pub version: Option<u32>,
     pub compared: u64,
