@@ -361,6 +361,7 @@ fn failed() -> Reason {
     Reason::Failed
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_failed(reason: &Reason) -> bool {
     *reason == Reason::Failed
 }

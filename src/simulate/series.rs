@@ -29,7 +29,9 @@ impl Series {
         // What ends makes room for what begins at the same moment.
         changes.sort_unstable();
         let mut series = Self::default();
-        changes.into_iter().for_each(|(at, more, by)| series.change(at, by, more));
+        for (at, more, by) in changes {
+            series.change(at, by, more);
+        }
         series
     }
 

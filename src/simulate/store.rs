@@ -164,7 +164,9 @@ impl JobStore for SimulationStore {
                 .collect();
             let outcome = self.memory.commit(vec![txn]).await?;
             if matches!(outcome[..], [Committed::All]) {
-                written.iter().for_each(|job| self.see(job));
+                for job in &written {
+                    self.see(job);
+                }
             }
             committed.extend(outcome);
         }

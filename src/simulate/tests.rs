@@ -142,8 +142,8 @@ async fn a_throttler_drops_and_reschedules() {
     let plugins = throttled(|call| {
         let decide = |job: &crate::job::Job| match job.spec.priority {
             1 => (Action::Drop, "not wanted".to_owned()),
-            2 if call.now < job.spec.created_at + std::time::Duration::from_secs(60) => {
-                (Action::Reschedule(call.now + std::time::Duration::from_secs(60)), "later".to_owned())
+            2 if call.now < job.spec.created_at + std::time::Duration::from_mins(1) => {
+                (Action::Reschedule(call.now + std::time::Duration::from_mins(1)), "later".to_owned())
             }
             _ => (Action::Run, String::new()),
         };
@@ -242,7 +242,9 @@ async fn limits_by_type_and_value_and_workers_hold() {
         "expect": {"max_running": {"": 3}},
     }))
     .await;
-    assert_eq!(unmet(&report), [""; 0]);
+    assert_eq!((unmet(&report).len(), report.all.most_running), (0, 3));
+    // A worker that is done takes the next job at once.
+    assert!(report.all.mean_running > 2.5, "{}", report.all.mean_running);
     assert!(report.groups.iter().all(|row| row.limit == Some(2) && row.most_running <= 2 && row.jobs > 0), "{:#?}", report.groups);
     assert!(report.held.keys().any(|rule| rule.contains("each")), "{:?}", report.held);
 }

@@ -311,12 +311,13 @@ impl World<'_> {
     async fn sweep(&mut self, end: Timestamp) -> Result<bool, Failed> {
         self.record.lock().wake = None;
         let swept = self.engine.sweep().await?;
-        let mut record = self.record.lock();
-        record.wake = record.wake.into_iter().chain(swept.next_at.filter(|at| *at <= end)).min();
+        {
+            let mut record = self.record.lock();
+            record.wake = record.wake.into_iter().chain(swept.next_at.filter(|at| *at <= end)).min();
+        }
         let changed = swept.changed.into_iter().filter(|(job, version)| job.life.version != *version);
         let before = self.left.len();
         self.left.extend(changed.map(|(job, version)| (job.id, version)));
-        drop(record);
         if !swept.pending.is_empty() {
             let verdicts = self.engine.verdicts(swept.pending).await?;
             self.left.extend(verdicts.changed.into_iter().map(|(job, version)| (job.id, version)));
@@ -325,13 +326,16 @@ impl World<'_> {
     }
 
     async fn round(&mut self, now: Timestamp) -> Result<(), Failed> {
-        let room = self.scenario.workers.saturating_sub(self.record.lock().running);
+        // Whoever reports is free again.
+        let busy = self.record.lock().running.saturating_sub(self.reports.len() as u32);
+        let room = self.scenario.workers.saturating_sub(busy);
         // A simulated worker gives its signs of life in time.
         let ask = Ask { types: self.types.clone(), room, worker: None, lease: Some(DECADE), hand: Hand::Claim };
         let round = Round { reports: std::mem::take(&mut self.reports), released: std::mem::take(&mut self.left), asks: vec![ask] };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
         self.rounds += 1;
         self.ticked_at = Some(now);
+        self.left = ticked.left;
         let soon = now + Duration::from_millis(1);
         self.tick_at = if ticked.again { Some(soon) } else { ticked.next_at.map(|at| at.max(soon)) };
         {

@@ -87,7 +87,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(args, ctx).await,
         Command::Test(args) => test::run(args, ctx).await,
         Command::Bench(args) => bench::run(args, ctx).await,
-        Command::Simulate(args) => simulate::run(args, ctx).await,
+        Command::Simulate(args) => Box::pin(simulate::run(args, ctx)).await,
         Command::Trace(args) => trace::run(args, ctx).await,
         Command::Push(args) => push::run(args, ctx).await,
         Command::List => list::list(ctx).await,

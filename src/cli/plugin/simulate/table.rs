@@ -89,14 +89,15 @@ fn listed(counts: &[(u64, &str)]) -> String {
     if some.is_empty() { show::dash() } else { some.join(", ") }
 }
 
-/// A row's value and figures.
+/// `first` and then `rest`, `N` together.
+fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
+    std::array::from_fn(|index| first.get(index).unwrap_or_else(|| &rest[index - first.len()]).clone())
+}
+
+/// The rows of a report, with what they have in common.
 fn table(report: &Report, look: Look) -> String {
-    let rows = report.groups.iter().chain([&report.all]).map(|row| {
-        let [a, b, c, d, e, f, g, h, i, j] = cells(row);
-        [row.value.clone(), a, b, c, d, e, f, g, h, i, j]
-    });
-    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
-    show::table(look, [report.by.as_str(), a, b, c, d, e, f, g, h, i, j], rows)
+    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(&[row.value.clone()], &cells(row)));
+    show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
 /// Both reports' rows, one below the other, and by how much the numbers differ.
@@ -108,22 +109,19 @@ fn both(one: &Report, other: &Report, names: &[String; 2], look: Look) -> String
     let find = |report: &Report, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
     let pairs = values.iter().map(|value| (find(one, value), find(other, value))).chain([(Some(one.all.clone()), Some(other.all.clone()))]);
     for pair in pairs {
-        let mut row = |value: &str, of: &str, [a, b, c, d, e, f, g, h, i, j]: [String; 10]| {
-            rows.push([value.to_owned(), of.to_owned(), a, b, c, d, e, f, g, h, i, j]);
-        };
+        let mut row = |value: &str, of: &str, cells: &[String]| rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells));
         match pair {
             (Some(a), Some(b)) => {
-                row(&a.value, &names[0], cells(&a));
-                row("", &names[1], cells(&b));
-                row("", "difference", change(&a, &b));
+                row(&a.value, &names[0], &cells(&a));
+                row("", &names[1], &cells(&b));
+                row("", "difference", &change(&a, &b));
             }
             (Some(a), None) => row(&a.value, &names[0], cells(&a)),
             (None, Some(b)) => row(&b.value, &names[1], cells(&b)),
             (None, None) => {}
         }
     }
-    let [a, b, c, d, e, f, g, h, i, j] = COLUMNS;
-    show::table(look, [one.by.as_str(), "of", a, b, c, d, e, f, g, h, i, j], rows)
+    show::table(look, joined::<_, 12>(&[one.by.as_str(), "of"], &COLUMNS), rows)
 }
 
 /// By how much `b` differs from `a`.
