@@ -41,7 +41,7 @@ pub struct Case {
     #[serde(default = "room")]
     room: u32,
     #[serde(default)]
-    running: Vec<Granted>,
+    running: Vec<Running>,
     #[serde(default)]
     candidates: Vec<Candidate>,
     #[serde(default)]
@@ -51,9 +51,9 @@ pub struct Case {
     #[serde(default)]
     job: Candidate,
     #[serde(default)]
-    failure: Failed,
+    failure: Failing,
     #[serde(default)]
-    earlier: Vec<Failed>,
+    earlier: Vec<Failing>,
     not_before: Option<Instant>,
     /// What must come of it.
     #[serde(default)]
@@ -85,7 +85,7 @@ struct Candidate {
 #[allow(clippy::struct_field_names, reason = "the names of the case files")]
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Granted {
+struct Running {
     id: Option<String>,
     #[serde(rename = "type")]
     job_type: Option<String>,
@@ -116,7 +116,7 @@ struct End {
 /// A failed attempt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Failed {
+struct Failing {
     attempt: Option<u32>,
     reason: Option<String>,
     message: Option<String>,
@@ -284,7 +284,7 @@ impl Candidate {
     }
 }
 
-impl Granted {
+impl Running {
     fn value(&self, number: Number, now: Instant) -> Value {
         json!({
             "id": number.id("running", self.id.as_ref()),
@@ -312,7 +312,7 @@ impl End {
     }
 }
 
-impl Failed {
+impl Failing {
     fn value(&self, attempt: u32, now: Instant) -> Value {
         json!({
             "attempt": self.attempt.unwrap_or(attempt),
