@@ -132,6 +132,7 @@ async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name)
 }
 
 /// How the version in the shadow does beside the live one.
+#[allow(clippy::struct_field_names, reason = "the names of the API")]
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = PluginDifferences)]
 struct ShadowView {

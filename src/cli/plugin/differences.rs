@@ -28,9 +28,10 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     ))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
-        let rows = found.differences.iter().map(|one| {
-            [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]
-        });
+        let rows = found
+            .differences
+            .iter()
+            .map(|one| [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]);
         ctx.print(format_args!("\n{}", show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)))?;
     }
     Ok(ExitCode::Ok)

@@ -125,6 +125,7 @@ pub struct LogLine {
 }
 
 /// How the version in the shadow does.
+#[allow(clippy::struct_field_names, reason = "the names of the API")]
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Shadow {

@@ -270,7 +270,8 @@ async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_repla
 #[tokio::test]
 async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
     let tide = Tidegate::start().await;
-    let wasi = wat::parse_str(r#"(component (import "wasi:cli/environment@0.2.0" (instance)) (import "wasi:io/poll@0.2.0" (instance)))"#).unwrap();
+    let wasi =
+        wat::parse_str(r#"(component (import "wasi:cli/environment@0.2.0" (instance)) (import "wasi:io/poll@0.2.0" (instance)))"#).unwrap();
     for (wasm, reasons) in [
         (b"hello".to_vec(), vec!["not WebAssembly"]),
         (Guest::throttler().module(), vec!["core module"]),

@@ -82,6 +82,7 @@ struct Candidate {
 }
 
 /// A job that runs.
+#[allow(clippy::struct_field_names, reason = "the names of the case files")]
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Running {
@@ -346,7 +347,10 @@ mod tests {
         assert_eq!((call.candidates[1].spec.weight, call.candidates[1].life.attempt), (3, 1));
         assert_eq!(call.now.to_string(), "2026-01-01T00:00:00.000Z");
         assert_eq!(call.running.iter().map(|grant| grant.job.as_str()).collect::<Vec<_>>(), ["running-1-1", "running-1-2"]);
-        assert_eq!(serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(), json!({"region": "east", "size": 2, "big": "true"}));
+        assert_eq!(
+            serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(),
+            json!({"region": "east", "size": 2, "big": "true"})
+        );
         assert_eq!((call.state["n"].as_str(), call.state["s"].as_str()), ("1", "x"));
         assert_eq!(call.data.values().collect::<Vec<_>>(), [r#"{"rows":1}"#]);
     }
