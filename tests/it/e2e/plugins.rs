@@ -105,6 +105,7 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "real calls are measured in real time")]
 async fn swapping_versions_under_load_loses_and_delays_nothing() {
     const JOBS: usize = 400;
     let tide = Tidegate::start().await;
