@@ -304,10 +304,15 @@ impl World {
             heir.start_engine(index);
         };
         self.scheduler.spawn_with_heir(async move { world.tick(index).await }, reborn);
-        let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.sweep(index).await });
+        self.start_sweeper(index);
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.deliver().await });
+    }
+
+    /// Starts an engine's sweeps; if they end half way, others take their place: a process is started again.
+    fn start_sweeper(self: &Arc<Self>, index: usize) {
+        let (world, heir) = (Arc::clone(self), Arc::clone(self));
+        self.scheduler.spawn_with_heir(async move { world.sweep(index).await }, move || heir.start_sweeper(index));
     }
 
     /// The first configuration.
