@@ -116,8 +116,8 @@ fn both(one: &Report, other: &Report, names: &[String; 2], look: Look) -> String
                 row("", &names[1], &cells(&b));
                 row("", "difference", &change(&a, &b));
             }
-            (Some(a), None) => row(&a.value, &names[0], cells(&a)),
-            (None, Some(b)) => row(&b.value, &names[1], cells(&b)),
+            (Some(a), None) => row(&a.value, &names[0], &cells(&a)),
+            (None, Some(b)) => row(&b.value, &names[1], &cells(&b)),
             (None, None) => {}
         }
     }
