@@ -19,8 +19,9 @@ fn main() {
     }
     files.sort();
     let mut list = String::from("&[\n");
-    for file in files {
+    for file in &files {
         let path = file.strip_prefix(&plugins).expect("it was found there").to_str().expect("a path of ASCII").replace('\\', "/");
+        let file = file.to_str().expect("a path of UTF-8");
         writeln!(list, "    ({path:?}, include_str!({file:?})),").expect("a text takes all");
     }
     list.push(']');

@@ -130,7 +130,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
-        Command::Plugin(command) => plugin::run(command, ctx).await,
+        Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,

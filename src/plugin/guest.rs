@@ -146,7 +146,10 @@ impl Guest {
         if let Dimension::Attribute(name) = &by {
             if !self.declares(|description| description.group_by.iter().any(|declared| declared == name || declared == ANY)) {
                 let name = cut(name.clone(), 64);
-                return Err(denied(FaultKind::InvalidAnswer, format!("asked the running set by `{name}`, which its `group-by` does not name")));
+                return Err(denied(
+                    FaultKind::InvalidAnswer,
+                    format!("asked the running set by `{name}`, which its `group-by` does not name"),
+                ));
             }
             if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
                 return Err(denied(FaultKind::TooMuch, format!("asked the running set by more than {} attributes", bounds::GROUPS)));

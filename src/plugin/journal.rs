@@ -182,7 +182,9 @@ impl Journal {
             seen.logged += 1;
             seen.log.push_back(LogLine { number: seen.logged, at, version, role, level, text });
         };
-        log.into_iter().for_each(|(level, text)| line(level.into(), text));
+        for (level, text) in log {
+            line(level.into(), text);
+        }
         if log_dropped > 0 {
             line(Level::Warn, format!("{log_dropped} more lines of this call were not kept"));
         }

@@ -121,9 +121,10 @@ impl Plugins {
 
     /// Takes note of a retry strategy that failed.
     pub(super) fn retry_failed(RetryFault { plugin, call, fault }: &RetryFault) {
-        match plugin {
-            Some(plugin) => failed(plugin, &call.queue, fault),
-            None => tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy"),
+        if let Some(plugin) = plugin {
+            failed(plugin, &call.queue, fault);
+        } else {
+            tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy");
         }
     }
 }

@@ -18,6 +18,7 @@ use tidegate::{
         request::{LeaseRequest, NewJob},
     },
     job::{Body, Job, JobId, Payload, life::Reason},
+    port::policy::NoPolicy,
     queue::{QueueConfig, TypeConfig},
     testkit::{FakeClock, builders::name},
     time::Seconds,
@@ -38,6 +39,7 @@ async fn place() -> Place {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::clone(&clock) as _,
         entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(NoPolicy),
     };
     let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap())).start().await.unwrap();
     for letter in ["a", "b"] {

@@ -1,5 +1,7 @@
 //! The library from outside, as one binary: each file is a subject.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+
 mod architecture;
 mod backup;
 mod bench;

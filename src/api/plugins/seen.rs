@@ -132,9 +132,10 @@ async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name)
 }
 
 /// How the version in the shadow does beside the live one.
+#[allow(clippy::struct_field_names, reason = "the names of the API")]
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = PluginDifferences)]
-struct Differences {
+struct ShadowView {
     /// The version in the shadow; null if none is.
     version: Option<u32>,
     /// Decisions that were compared.
@@ -153,7 +154,7 @@ struct Differences {
 #[utoipa::path(get, path = "/v1/plugins/{plugin}/differences", operation_id = "get_plugin_differences", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
-        (status = 200, description = "What was compared; the latest 100 differences are kept", body = Differences),
+        (status = 200, description = "What was compared; the latest 100 differences are kept", body = ShadowView),
         (status = 404, description = "`plugin_not_found`"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn differences(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
@@ -161,7 +162,7 @@ async fn differences(State(api): State<Api>, accept: Accept, _: May<Read>, Name(
     let differences = differences.into_iter().rev().collect();
     // Versions are counted from 1.
     let version = Some(version).filter(|version| *version > 0);
-    Ok(accept.ok(Differences { version, compared, different, failed, missed, differences }).into_response())
+    Ok(accept.ok(ShadowView { version, compared, different, failed, missed, differences }).into_response())
 }
 
 /// The routes of what is known of calls.

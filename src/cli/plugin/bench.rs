@@ -42,7 +42,8 @@ pub struct Args {
 }
 
 fn attribute(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) = text.split_once('=').filter(|(name, values)| !name.is_empty() && !values.is_empty()).ok_or("name=a,b,c is expected")?;
+    let (name, values) =
+        text.split_once('=').filter(|(name, values)| !name.is_empty() && !values.is_empty()).ok_or("name=a,b,c is expected")?;
     Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
 }
 
@@ -124,7 +125,9 @@ fn render(rows: &[Row], ctx: &Context) -> String {
 /// A throttler's call with so many jobs.
 fn throttle(config: &Value, given: &[(String, Vec<String>)], running: usize, candidates: usize) -> Value {
     let jobs = |word: &str, count: usize| -> Vec<Value> {
-        (0..count).map(|place| json!({"id": format!("{word}-{place}"), "attributes": attributes(given, place), "data": {"place": place}})).collect()
+        (0..count)
+            .map(|place| json!({"id": format!("{word}-{place}"), "attributes": attributes(given, place), "data": {"place": place}}))
+            .collect()
     };
     let running: Vec<Value> =
         (0..running).map(|place| json!({"id": format!("running-{place}"), "attributes": attributes(given, place)})).collect();
@@ -179,7 +182,8 @@ mod tests {
     fn jobs_have_the_values_of_an_attribute_in_turn() {
         let given = [attribute("region=east,west").unwrap()];
         let case = throttle(&json!({}), &given, 2, 3);
-        let regions: Vec<&str> = case["candidates"].as_array().unwrap().iter().map(|job| job["attributes"]["region"].as_str().unwrap()).collect();
+        let regions: Vec<&str> =
+            case["candidates"].as_array().unwrap().iter().map(|job| job["attributes"]["region"].as_str().unwrap()).collect();
         assert_eq!(regions, ["east", "west", "east"]);
         assert!(attribute("region").is_err() && attribute("=a").is_err() && attribute("region=").is_err());
     }

@@ -44,7 +44,8 @@ pub struct Args {
 ///
 /// It is no project, a tool is missing, or the tool found something wrong, which it has said on standard error.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let dir = tokio::fs::canonicalize(&args.dir).await.map_err(|error| Misused(format!("{} cannot be read: {error}", args.dir.display())))?;
+    let dir =
+        tokio::fs::canonicalize(&args.dir).await.map_err(|error| Misused(format!("{} cannot be read: {error}", args.dir.display())))?;
     let lang = language(&dir)?;
     let (name, component) = match lang {
         Lang::Rust => rust(&dir).await?,
@@ -82,13 +83,18 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let metadata = cargo.said(["metadata", "--format-version=1", "--no-deps"]).await?;
     let metadata: Value = serde_json::from_slice(&metadata).context("cargo metadata says what cannot be read")?;
     let manifest = dir.join("Cargo.toml");
-    let package = metadata["packages"].as_array().into_iter().flatten().find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
+    let package = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
     let Some(name) = package.and_then(|package| package["name"].as_str()) else {
         bail!(Misused(format!("{} is no package of its own; name the plugin's folder", manifest.display())));
     };
-    cargo.run(["build", "--release", "--target", TARGET]).await.with_context(|| {
-        format!("if it does not find `core` or `std`, the target is missing: `rustup target add {TARGET}` gets it")
-    })?;
+    cargo
+        .run(["build", "--release", "--target", TARGET])
+        .await
+        .with_context(|| format!("if it does not find `core` or `std`, the target is missing: `rustup target add {TARGET}` gets it"))?;
     let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
     let module = Path::new(target).join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
     let module = tokio::fs::read(&module).await.map_err(|error| {
@@ -114,7 +120,9 @@ fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'stat
 /// Whether a line of `source` defines `name` for others: `export const name`, `def name(`, `class name(`, `name =`.
 fn defines(source: &str, name: &str) -> bool {
     source.lines().any(|line| {
-        let rest = ["export const ", "export let ", "export function ", "def ", "class ", ""].iter().find_map(|start| line.strip_prefix(start)?.strip_prefix(name));
+        let rest = ["export const ", "export let ", "export function ", "def ", "class ", ""]
+            .iter()
+            .find_map(|start| line.strip_prefix(start)?.strip_prefix(name));
         rest.is_some_and(|rest| rest.trim_start().starts_with(['=', '(', ':']))
     })
 }
@@ -136,7 +144,9 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     if !venv.join("bin/pip").exists() {
         Tool { program: "python3".into(), get, dir }.run(["-m", "venv", ".venv"]).await?;
     }
-    Tool { program: venv.join("bin/pip").into(), get, dir }.run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY]).await?;
+    Tool { program: venv.join("bin/pip").into(), get, dir }
+        .run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY])
+        .await?;
     let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
     componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "plugin", "--stub-wasi", "-o", PART]).await?;
     taken(dir).await
@@ -225,7 +235,9 @@ mod tests {
     fn the_world_is_told_by_what_the_source_defines() {
         let js = "import { throttler } from './sdk/throttler.js';\nexport const throttle = throttler({});\n";
         let py = "from sdk.throttler import throttler\n@throttler(about='')\ndef Throttle(config, round, candidates):\n";
-        for (source, throttle, retry) in [(js, true, false), ("export const retry = x;\nexport const throttle = y;", true, true), ("const throttle = 1", false, false)] {
+        for (source, throttle, retry) in
+            [(js, true, false), ("export const retry = x;\nexport const throttle = y;", true, true), ("const throttle = 1", false, false)]
+        {
             assert_eq!((defines(source, "throttle"), defines(source, "retry")), (throttle, retry), "{source}");
         }
         assert!(defines(py, "Throttle") && !defines(py, "Retry") && defines("Retry = retry_strategy(f)", "Retry"));

@@ -124,7 +124,11 @@ fn as_text(found: &Found, configured: bool) -> String {
         0 => write!(text, "keeps no state"),
         version => write!(text, "keeps state of version {version}"),
     };
-    let _ = write!(text, "; {}", if config_schema.is_some() { "has a schema of its configuration" } else { "says nothing of its configuration" });
+    let _ = write!(
+        text,
+        "; {}",
+        if config_schema.is_some() { "has a schema of its configuration" } else { "says nothing of its configuration" }
+    );
     match &found.problems {
         Err(fault) => {
             let _ = write!(text, "\n  the check of the configuration failed ({}): {fault}", fault.kind.as_str());

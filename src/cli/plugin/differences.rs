@@ -2,7 +2,7 @@
 
 use super::{
     Named,
-    wire::{Differences, Said},
+    wire::{Said, Shadow},
 };
 use crate::cli::{Context, ExitCode, show};
 
@@ -17,20 +17,21 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print_body(&answer.body)?;
         return Ok(ExitCode::Ok);
     }
-    let found: Differences = answer.read()?;
+    let found: Shadow = answer.read()?;
     let Some(version) = found.version else {
         ctx.print(format_args!("nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that", named.name))?;
         return Ok(ExitCode::Ok);
     };
-    let Differences { compared, different, failed, missed, .. } = found;
+    let Shadow { compared, different, failed, missed, .. } = found;
     ctx.print(format_args!(
         "version {version} beside the live one: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
     ))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
-        let rows = found.differences.iter().map(|one| {
-            [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]
-        });
+        let rows = found
+            .differences
+            .iter()
+            .map(|one| [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]);
         ctx.print(format_args!("\n{}", show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)))?;
     }
     Ok(ExitCode::Ok)

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use super::{
     Named, case,
     wire::{Fault, Faults},
@@ -11,6 +10,7 @@ use crate::{
     cli::{Context, ExitCode, show},
     time::Timestamp,
 };
+use anyhow::Context as _;
 
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,8 @@ mod tests {
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
         let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
-        let server = FakeServer::answering(move |_| (200, json!({"faults": [fault("crashed", a_call()), fault("declined", Value::Null)]}))).await;
+        let server =
+            FakeServer::answering(move |_| (200, json!({"faults": [fault("crashed", a_call()), fault("declined", Value::Null)]}))).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
         let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;

@@ -104,7 +104,9 @@ mod tests {
         let server = FakeServer::answering(|_| (200, plugin())).await;
         let (_, out) = server.run(&["plugin", "get", "share"]).await;
         assert_eq!(server.seen()[0].line(), "GET /v1/plugins/share");
-        for part in ["throttler: Shares a limit by region.", "12345 fuel", "version 3: too_long: it used up its fuel", "plugin faults share"] {
+        for part in
+            ["throttler: Shares a limit by region.", "12345 fuel", "version 3: too_long: it used up its fuel", "plugin faults share"]
+        {
             assert!(out.contains(part), "{part} in {out}");
         }
     }

@@ -34,7 +34,7 @@ pub struct Local {
 
 /// The component cannot be a plugin.
 #[derive(Debug, thiserror::Error)]
-#[error("{file} cannot be used as a plugin{}", .reasons.iter().map(|reason| format!("\n  - {reason}")).collect::<String>())]
+#[error("{file} cannot be used as a plugin\n  - {}", .reasons.join("\n  - "))]
 pub struct Unusable {
     /// Where it was read.
     pub file: String,

@@ -33,11 +33,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let name = &args.name.name;
     let mut last = show(&client, name, args.limit, None, args.follow, ctx).await?;
-    while args.follow {
+    if !args.follow {
+        return Ok(ExitCode::Ok);
+    }
+    loop {
         pause(LOOK).await;
         last = show(&client, name, 1000, Some(last.unwrap_or_default()), true, ctx).await?.or(last);
     }
-    Ok(ExitCode::Ok)
 }
 
 /// Prints what was written after line `after`; the number of the last line, if there was one.
@@ -80,7 +82,10 @@ mod tests {
     async fn lines_are_printed_as_they_were_written() {
         let server = FakeServer::answering(|_| (200, json!({"logs": [line(1), line(2)]}))).await;
         let (code, out) = server.run(&["plugin", "logs", "share", "--limit", "2"]).await;
-        assert_eq!((code, out.as_str()), (ExitCode::Ok, "2026-01-01T00:00:00.000Z v2 info  line 1\n2026-01-01T00:00:00.000Z v2 info  line 2\n"));
+        assert_eq!(
+            (code, out.as_str()),
+            (ExitCode::Ok, "2026-01-01T00:00:00.000Z v2 info  line 1\n2026-01-01T00:00:00.000Z v2 info  line 2\n")
+        );
         assert_eq!(server.seen()[0].path, "/v1/plugins/share/logs?limit=2");
     }
 

@@ -12,7 +12,7 @@ const NAME: &str = "my-plugin";
 
 /// The files of a new project: path and text.
 pub fn project(lang: Lang, role: Role, name: &str) -> Vec<(String, String)> {
-    let (template, sdk) = (format!("templates/{}-{}/", word(lang), word(role)), sdk(lang));
+    let (template, sdk) = (format!("templates/{}-{}/", word(&lang), word(&role)), sdk(lang));
     let place = |path: &str| {
         let own = path.strip_prefix(&template).map(str::to_owned);
         let sdk = path.strip_prefix(sdk).map(|rest| format!("sdk/{rest}"));
@@ -31,7 +31,7 @@ fn sdk(lang: Lang) -> &'static str {
 }
 
 /// What a choice is called on the command line and in the names of folders.
-fn word(choice: impl clap::ValueEnum) -> String {
+fn word(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().expect("no choice is hidden").get_name().to_owned()
 }
 

@@ -16,10 +16,12 @@ use crate::{
 
 /// The options of `tidegate plugin test`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A case is a call and what must come of it, JSON; a file has one or a list. Ends with 1 if a case does not hold.\n\n\
+#[command(
+    after_help = "A case is a call and what must come of it, JSON; a file has one or a list. Ends with 1 if a case does not hold.\n\n\
     Examples:\n  \
     tidegate plugin test region-share.wasm cases               every case in a folder\n  \
-    tidegate plugin faults region-share --save faults && tidegate plugin test region-share.wasm faults")]
+    tidegate plugin faults region-share --save faults && tidegate plugin test region-share.wasm faults"
+)]
 pub struct Args {
     /// The component.
     file: PathBuf,

@@ -36,7 +36,8 @@ async fn a_check_tells_what_a_component_is_and_what_a_call_costs() {
 
 #[tokio::test]
 async fn a_check_tells_what_is_wrong_with_a_configuration() {
-    let (code, found) = plugin_json(&["check", &shipped(), "--config", r#"{"attribute": "region", "shares": {"east": 70, "west": 70}}"#]).await;
+    let (code, found) =
+        plugin_json(&["check", &shipped(), "--config", r#"{"attribute": "region", "shares": {"east": 70, "west": 70}}"#]).await;
     assert_eq!(code, ExitCode::Refused);
     let problems = found["roles"][0]["problems"].as_array().unwrap();
     assert!(problems.iter().any(|problem| problem["path"] == "/shares"), "{problems:?}");

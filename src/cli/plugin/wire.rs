@@ -125,9 +125,10 @@ pub struct LogLine {
 }
 
 /// How the version in the shadow does.
+#[allow(clippy::struct_field_names, reason = "the names of the API")]
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Differences {
+pub struct Shadow {
     /// The version; none if nothing is in the shadow.
     pub version: Option<u32>,
     pub compared: u64,

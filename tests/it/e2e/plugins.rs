@@ -85,7 +85,9 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
         let wait = if running.is_empty() { 20.0 } else { 0.2 };
         running.extend(tide.lease(json!({"types": ["t"], "max": 100, "wait_seconds": wait})).await);
         let mut of: BTreeMap<&str, u32> = BTreeMap::new();
-        running.iter().for_each(|lease| *of.entry(ids[&lease.id]).or_default() += 1);
+        for lease in &running {
+            *of.entry(ids[&lease.id]).or_default() += 1;
+        }
         assert!(of.iter().all(|(region, count)| count <= &most[region]), "{of:?}");
         full |= of == BTreeMap::from([("east", 4), ("north", 3), ("west", 3)]);
         assert!(!running.is_empty(), "{} of 24 ran, and no other starts", done.len());
@@ -105,6 +107,7 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "what is measured is a real server")]
 async fn swapping_versions_under_load_loses_and_delays_nothing() {
     const JOBS: usize = 400;
     let tide = Tidegate::start().await;
@@ -270,7 +273,8 @@ async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_repla
 #[tokio::test]
 async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
     let tide = Tidegate::start().await;
-    let wasi = wat::parse_str(r#"(component (import "wasi:cli/environment@0.2.0" (instance)) (import "wasi:io/poll@0.2.0" (instance)))"#).unwrap();
+    let wasi =
+        wat::parse_str(r#"(component (import "wasi:cli/environment@0.2.0" (instance)) (import "wasi:io/poll@0.2.0" (instance)))"#).unwrap();
     for (wasm, reasons) in [
         (b"hello".to_vec(), vec!["not WebAssembly"]),
         (Guest::throttler().module(), vec!["core module"]),

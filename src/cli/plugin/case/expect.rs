@@ -119,9 +119,11 @@ impl Expect {
                 wrong.push(format!("{} decisions; expected {}", answer.decisions.len(), expected.len()));
             }
             let pairs = (1..).zip(answer.decisions.iter().zip(expected));
-            wrong.extend(pairs.filter(|(_, (decision, expected))| !expected.fits(decision)).map(|(place, (decision, expected))| {
-                format!("decision {place} is {}; expected {}", shown(decision), expected.shown())
-            }));
+            wrong.extend(
+                pairs
+                    .filter(|(_, (decision, expected))| !expected.fits(decision))
+                    .map(|(place, (decision, expected))| format!("decision {place} is {}; expected {}", shown(decision), expected.shown())),
+            );
         }
         wrong
     }
@@ -264,7 +266,8 @@ mod tests {
 
     #[test]
     fn a_fault_is_what_was_expected_or_is_told() {
-        let case = |expect: &str| Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#)).unwrap().pop().unwrap();
+        let case =
+            |expect: &str| Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#)).unwrap().pop().unwrap();
         let fault = || Err(Fault { kind: FaultKind::Declined, message: "no region".into() });
         let told = |case: &Case| case.expect.of(case, &case.call().unwrap(), &fault());
         assert!(told(&case(r#"{"error": "no"}"#)).is_empty());
@@ -279,7 +282,11 @@ mod tests {
             let case = Case::read(&text).unwrap().pop().unwrap();
             case.expect.of(&case, &case.call().unwrap(), &Ok(Said::Retry(answer)))
         };
-        let retry = |millis, data: Option<&str>| RetryAnswer::Retry { at: Timestamp::from_millis(millis), data: data.map(str::to_owned), priority: None };
+        let retry = |millis, data: Option<&str>| RetryAnswer::Retry {
+            at: Timestamp::from_millis(millis),
+            data: data.map(str::to_owned),
+            priority: None,
+        };
         assert!(told(r#"{"retry": {"after_seconds": 2.5}}"#, retry(3500, None)).is_empty());
         assert!(told(r#"{"retry": {"data": {"a": 1}}}"#, retry(3500, Some(r#"{"a":1}"#))).is_empty());
         assert!(told(r#"{"give_up": null}"#, RetryAnswer::GiveUp(None)).is_empty());
@@ -287,7 +294,10 @@ mod tests {
             told(r#"{"retry": {"after_seconds": 2}}"#, retry(3500, None)),
             ["it retries at 1970-01-01T00:00:03.500Z, 2.5 s from now; expected a retry after 2 s, the same data"]
         );
-        assert_eq!(told(r#"{"give_up": "why"}"#, RetryAnswer::GiveUp(None)), ["it gives up (no message); expected that it gives up with \"why\""]);
+        assert_eq!(
+            told(r#"{"give_up": "why"}"#, RetryAnswer::GiveUp(None)),
+            ["it gives up (no message); expected that it gives up with \"why\""]
+        );
         assert_eq!(told(r#"{"retry": {}}"#, retry(0, Some("1"))).len(), 1);
     }
 

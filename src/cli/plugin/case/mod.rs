@@ -41,7 +41,7 @@ pub struct Case {
     #[serde(default = "room")]
     room: u32,
     #[serde(default)]
-    running: Vec<Granted>,
+    running: Vec<Running>,
     #[serde(default)]
     candidates: Vec<Candidate>,
     #[serde(default)]
@@ -51,9 +51,9 @@ pub struct Case {
     #[serde(default)]
     job: Candidate,
     #[serde(default)]
-    failure: Failed,
+    failure: Failing,
     #[serde(default)]
-    earlier: Vec<Failed>,
+    earlier: Vec<Failing>,
     not_before: Option<Instant>,
     /// What must come of it.
     #[serde(default)]
@@ -82,9 +82,10 @@ struct Candidate {
 }
 
 /// A job that runs.
+#[allow(clippy::struct_field_names, reason = "the names of the case files")]
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Granted {
+struct Running {
     id: Option<String>,
     #[serde(rename = "type")]
     job_type: Option<String>,
@@ -115,7 +116,7 @@ struct End {
 /// A failed attempt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Failed {
+struct Failing {
     attempt: Option<u32>,
     reason: Option<String>,
     message: Option<String>,
@@ -283,7 +284,7 @@ impl Candidate {
     }
 }
 
-impl Granted {
+impl Running {
     fn value(&self, number: Number, now: Instant) -> Value {
         json!({
             "id": number.id("running", self.id.as_ref()),
@@ -311,7 +312,7 @@ impl End {
     }
 }
 
-impl Failed {
+impl Failing {
     fn value(&self, attempt: u32, now: Instant) -> Value {
         json!({
             "attempt": self.attempt.unwrap_or(attempt),
@@ -346,7 +347,10 @@ mod tests {
         assert_eq!((call.candidates[1].spec.weight, call.candidates[1].life.attempt), (3, 1));
         assert_eq!(call.now.to_string(), "2026-01-01T00:00:00.000Z");
         assert_eq!(call.running.iter().map(|grant| grant.job.as_str()).collect::<Vec<_>>(), ["running-1-1", "running-1-2"]);
-        assert_eq!(serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(), json!({"region": "east", "size": 2, "big": "true"}));
+        assert_eq!(
+            serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(),
+            json!({"region": "east", "size": 2, "big": "true"})
+        );
         assert_eq!((call.state["n"].as_str(), call.state["s"].as_str()), ("1", "x"));
         assert_eq!(call.data.values().collect::<Vec<_>>(), [r#"{"rows":1}"#]);
     }

@@ -96,7 +96,7 @@ fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
 
 /// The rows of a report, with what they have in common.
 fn table(report: &Report, look: Look) -> String {
-    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(&[row.value.clone()], &cells(row)));
+    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
     show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
