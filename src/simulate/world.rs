@@ -52,6 +52,9 @@ use crate::{
 
 /// Most rounds of a simulation.
 const MOST_ROUNDS: u64 = 20_000_000;
+/// Most jobs that workers take in one round. Those of a live queue ask for a few each, and a round reads as many candidates as
+/// are asked for; whoever is still free asks in the next one.
+const ROOM: u32 = 100;
 /// Most jobs of one enqueue.
 const BATCH: usize = 1000;
 /// How often progress is told, in rounds.
@@ -328,7 +331,8 @@ impl World<'_> {
     async fn round(&mut self, now: Timestamp) -> Result<(), Failed> {
         // Whoever reports is free again.
         let busy = self.record.lock().running.saturating_sub(self.reports.len() as u32);
-        let room = self.scenario.workers.saturating_sub(busy);
+        let free = self.scenario.workers.saturating_sub(busy);
+        let room = free.min(ROOM);
         // A simulated worker gives its signs of life in time.
         let ask = Ask { types: self.types.clone(), room, worker: None, lease: Some(DECADE), hand: Hand::Claim };
         let round = Round { reports: std::mem::take(&mut self.reports), released: std::mem::take(&mut self.left), asks: vec![ask] };
@@ -337,7 +341,8 @@ impl World<'_> {
         self.ticked_at = Some(now);
         self.left = ticked.left;
         let soon = now + Duration::from_millis(1);
-        self.tick_at = if ticked.again { Some(soon) } else { ticked.next_at.map(|at| at.max(soon)) };
+        let again = ticked.again || (ticked.claimed.len() as u32 == room && free > room);
+        self.tick_at = if again { Some(soon) } else { ticked.next_at.map(|at| at.max(soon)) };
         {
             let mut record = self.record.lock();
             for (rule, count) in &ticked.held {
