@@ -94,7 +94,7 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
         let (first, shadow) = (seen, plugin.version.number == 2);
         let answer = each(call, |_| {
             seen += 1;
-            if shadow && seen % 5 == 0 { hold("every fifth") } else { run() }
+            if shadow && seen.is_multiple_of(5) { hold("every fifth") } else { run() }
         });
         assert!(first == 0 || call.state.len() == 1);
         Ok(ThrottleAnswer { state: Some([("seen".to_owned(), seen.to_string())].into()), ..answer })

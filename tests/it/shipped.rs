@@ -41,7 +41,9 @@ fn hex(bytes: &[u8]) -> String {
 
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
     if path.is_dir() {
-        fs::read_dir(path).unwrap().for_each(|entry| files(&entry.unwrap().path(), found));
+        for entry in fs::read_dir(path).unwrap() {
+            files(&entry.unwrap().path(), found);
+        }
     } else {
         found.push(path.to_owned());
     }

@@ -22,6 +22,7 @@ use tidegate::{
 
 use super::place::{Place, everywhere, queue, work};
 
+#[allow(clippy::unnecessary_wraps, reason = "as a push takes it")]
 fn says() -> Option<Description> {
     Some(Description::default())
 }

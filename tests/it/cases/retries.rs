@@ -252,7 +252,7 @@ async fn a_job_that_waits_for_its_verdict_can_be_cancelled_and_changed() {
         assert!(patched.life.awaits_verdict(), "what follows is still to be said");
         sweep(&place).await;
         let job = place.job(&job.id).await;
-        assert_eq!((job.spec.priority, job.life.run_at()), (3, Some(place.now() + Duration::from_secs(60))));
+        assert_eq!((job.spec.priority, job.life.run_at()), (3, Some(place.now() + Duration::from_mins(1))));
         place.engine.cancel(&job.id, None, false).await.unwrap();
         calls.lock().clear();
         let (job, _) = failed_once(&mut place, work()).await;

@@ -131,7 +131,7 @@ async fn a_held_job_says_what_its_throttler_said() {
 #[tokio::test]
 async fn a_rescheduled_job_waits_for_its_new_time_and_says_why() {
     for place in everywhere() {
-        let at = place.now() + Duration::from_secs(60);
+        let at = place.now() + Duration::from_mins(1);
         let (policy, calls) = watched(move |call| {
             let later = Decision { action: Action::Reschedule(at), reason: Some("at night".into()) };
             each(call, |_| if call.now < at { later.clone() } else { run() })

@@ -85,7 +85,9 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
         let wait = if running.is_empty() { 20.0 } else { 0.2 };
         running.extend(tide.lease(json!({"types": ["t"], "max": 100, "wait_seconds": wait})).await);
         let mut of: BTreeMap<&str, u32> = BTreeMap::new();
-        running.iter().for_each(|lease| *of.entry(ids[&lease.id]).or_default() += 1);
+        for lease in &running {
+            *of.entry(ids[&lease.id]).or_default() += 1;
+        }
         assert!(of.iter().all(|(region, count)| count <= &most[region]), "{of:?}");
         full |= of == BTreeMap::from([("east", 4), ("north", 3), ("west", 3)]);
         assert!(!running.is_empty(), "{} of 24 ran, and no other starts", done.len());
@@ -105,7 +107,7 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
 }
 
 #[tokio::test]
-#[allow(clippy::disallowed_methods, reason = "real calls are measured in real time")]
+#[allow(clippy::disallowed_methods, reason = "what is measured is a real server")]
 async fn swapping_versions_under_load_loses_and_delays_nothing() {
     const JOBS: usize = 400;
     let tide = Tidegate::start().await;

@@ -38,7 +38,7 @@ pub fn throttler() -> Throttler {
 
 /// Pushes a version of a plugin, in both roles.
 pub async fn push(engine: &Engine, plugin: &str, number: usize, state_version: u32) -> bool {
-    let says = Description { state_version, needs_ended: true, needs_data: number % 2 == 0, ..Description::default() };
+    let says = Description { state_version, needs_ended: true, needs_data: number.is_multiple_of(2), ..Description::default() };
     let wasm = format!("{plugin} {number} {state_version}").into();
     let version = NewVersion { wasm, throttler: Some(says.clone()), retry: Some(says), code: Vec::new() };
     engine.push_plugin(&name(plugin), version, Stage::Live).await.is_ok()
@@ -76,7 +76,7 @@ fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> Thro
     let before: usize = call.state.get(RAN).map_or(0, |text| text.parse().expect("it wrote a number"));
     let ran = before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
     let mut state = BTreeMap::from([(RAN.to_owned(), ran.to_string())]);
-    if ran % 3 == 0 {
+    if ran.is_multiple_of(3) {
         state.insert("words".into(), "x".repeat(700));
     }
     ThrottleAnswer { state: Some(state), ..answer }
