@@ -3,7 +3,9 @@
 import { write } from 'tidegate:plugin/log@0.1.0';
 import { data } from 'tidegate:plugin/jobs@0.1.0';
 
-const text = (value) => (typeof value === 'string' ? value : value instanceof Error ? String(value.stack ?? value) : JSON.stringify(value) ?? String(value));
+// An error's stack has only where it was thrown, not what it says.
+const told = (error) => `${error}\n${error.stack ?? ''}`.trimEnd();
+const text = (value) => (typeof value === 'string' ? value : value instanceof Error ? told(value) : JSON.stringify(value) ?? String(value));
 const line = (level) => (...values) => write(level, values.map(text).join(' '));
 
 // The engine has no console of its own.
