@@ -44,6 +44,24 @@ fn a_new_javascript_project_builds_and_its_cases_hold() {
 }
 
 #[test]
+#[ignore = "needs Node.js, and fetches its tool"]
+fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
+    let dir = tempfile::tempdir().unwrap();
+    done(tidegate(dir.path(), &["new", "--lang", "js", "mine"]));
+    let project = dir.path().join("mine");
+    let source = std::fs::read_to_string(project.join("plugin.js")).unwrap();
+    let source = source.replace("return candidates.map", "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map");
+    std::fs::write(project.join("plugin.js"), source).unwrap();
+    done(tidegate(&project, &["build"]));
+    let tested = tidegate(&project, &["test", "mine.wasm"]);
+    assert_eq!(tested.status.code(), Some(1));
+    let tested = String::from_utf8(tested.stdout).unwrap();
+    for part in ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"] {
+        assert!(tested.contains(part), "{part} in {tested}");
+    }
+}
+
+#[test]
 #[ignore = "needs Python, and fetches its tool"]
 fn a_new_python_project_builds_and_its_cases_hold() {
     works("python");
