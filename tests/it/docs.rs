@@ -56,7 +56,9 @@ fn every_decision_is_linked_from_the_architecture() {
 #[test]
 fn the_code_that_plugin_authors_read_is_the_code_that_they_get() {
     let text = fs::read_to_string(root().join("plugins/README.md")).unwrap();
-    for (lang, source) in [("rust", "rust-throttler/src/lib.rs"), ("js", "js-throttler/plugin.js"), ("python", "python-throttler/plugin.py")] {
+    for (lang, source) in
+        [("rust", "rust-throttler/src/lib.rs"), ("js", "js-throttler/plugin.js"), ("python", "python-throttler/plugin.py")]
+    {
         let template = fs::read_to_string(root().join("plugins/templates").join(source)).unwrap();
         let (_, shown) = text.split_once(&format!("```{lang}\n")).unwrap();
         let shown = shown.split_once("```").unwrap().0;

@@ -62,7 +62,9 @@ fn in_trouble(lang: &str, source: &str, rule: &str, trouble: &str) -> String {
 fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
     let said = in_trouble("js", "plugin.js", "return candidates.map", trouble);
-    for part in ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"] {
+    for part in
+        ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"]
+    {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
