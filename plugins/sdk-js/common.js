@@ -3,7 +3,17 @@
 import { write } from 'tidegate:plugin/log@0.1.0';
 import { data } from 'tidegate:plugin/jobs@0.1.0';
 
-const text = (value) => (typeof value === 'string' ? value : value instanceof Error ? String(value.stack ?? value) : JSON.stringify(value) ?? String(value));
+function text(value) {
+  if (typeof value === 'string') return value;
+  // An error's stack has only where it was thrown, not what it says.
+  if (value instanceof Error) return `${value}\n${value.stack ?? ''}`.trimEnd();
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    // A big integer or a cycle: a line in a log must not cost the call.
+    return String(value);
+  }
+}
 const line = (level) => (...values) => write(level, values.map(text).join(' '));
 
 // The engine has no console of its own.

@@ -3,6 +3,7 @@
 import functools
 import json
 import random
+import sys
 import traceback
 from typing import Any, Callable, List, Optional
 
@@ -17,8 +18,36 @@ def _line(level) -> Callable[..., None]:
 debug, info, warn, error = (_line(level) for level in (log.Level.DEBUG, log.Level.INFO, log.Level.WARN, log.Level.ERROR))
 
 
+class _Printed:
+    """Logs what is printed, line by line: there is nothing else to print to, and the attempt would trap."""
+
+    def __init__(self, write: Callable[..., None]):
+        self._write, self._rest = write, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._write(line)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def _listen() -> None:
+    """Not when the module is loaded: that is while the component is built, and nobody takes a log."""
+    sys.stdout, sys.stderr = _Printed(info), _Printed(error)
+
+
+def _told(wrong: Exception) -> str:
+    """What went wrong and where, without the lines of source that a traceback shows: there are no files, and to look for one traps."""
+    frames = (f"    at {frame.f_code.co_name} ({frame.f_code.co_filename}:{line})" for frame, line in traceback.walk_tb(wrong.__traceback__))
+    return "\n".join([f"{type(wrong).__name__}: {wrong}", *frames])
+
+
 def begin(ctx) -> Any:
-    """Sets the chance of a call, which is frozen otherwise, and reads its configuration."""
+    """Sets the chance of a call, which is frozen otherwise, and where it prints to, and reads its configuration."""
+    _listen()
     random.seed(ctx.seed)
     return json.loads(ctx.config)
 
@@ -60,6 +89,7 @@ class Plugin:
         return types.Description(self.about, text, self.state_version, list(self.group_by), *needs)
 
     def check_config(self, config: str):
+        _listen()
         try:
             return [types.Problem(str(path), str(message)) for path, message in self.check(json.loads(config)) or []]
         except Exception as wrong:
@@ -76,7 +106,7 @@ def guarded(call: Callable) -> Callable:
         except Err:
             raise
         except Exception as wrong:
-            error(traceback.format_exc())
+            error(_told(wrong))
             raise Err(f"{type(wrong).__name__}: {wrong}") from wrong
 
     return caught

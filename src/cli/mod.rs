@@ -113,6 +113,9 @@ pub enum Command {
         /// Bytes of memory that it may take.
         #[arg(long, default_value_t = compile_process::MEMORY)]
         memory_bytes: u64,
+        /// Seconds of the processor that it may take.
+        #[arg(long, default_value_t = compile_process::PROCESSOR_SECONDS, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        processor_seconds: u64,
     },
 }
 
@@ -137,8 +140,9 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Completions(args) => completions::run(&args, ctx),
-        Command::CompilePlugin { memory_bytes } => {
-            compile_process::serve(memory_bytes, io::stdin().lock(), io::stdout().lock()).map(|()| ExitCode::Ok).map_err(Into::into)
+        Command::CompilePlugin { memory_bytes, processor_seconds } => {
+            let done = compile_process::serve(memory_bytes, processor_seconds, io::stdin().lock(), io::stdout().lock());
+            done.map(|()| ExitCode::Ok).map_err(Into::into)
         }
     };
     outcome.unwrap_or_else(|error| {

@@ -10,7 +10,7 @@ fn root() -> &'static Path {
 
 /// Every document, with its path from the root.
 fn documents() -> Vec<(String, String)> {
-    let mut paths = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
+    let mut paths = ["README.md", "CHANGELOG.md", "plugins/README.md"].map(str::to_owned).to_vec();
     for dir in ["docs", "docs/decisions"] {
         let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         paths.extend(entries.filter(|name| Path::new(name).extension().is_some_and(|end| end == "md")).map(|name| format!("{dir}/{name}")));
@@ -49,6 +49,22 @@ fn every_decision_is_linked_from_the_architecture() {
         assert!(architecture.contains(&format!("(decisions/{name})")), "{name}");
         for part in ["\n## Context\n", "\n## Choice\n", "\n## Consequences\n"] {
             assert!(text.contains(part), "{name} has no {}", part.trim());
+        }
+    }
+}
+
+#[test]
+fn the_code_that_plugin_authors_read_is_the_code_that_they_get() {
+    let text = fs::read_to_string(root().join("plugins/README.md")).unwrap();
+    for (lang, source) in
+        [("rust", "rust-throttler/src/lib.rs"), ("js", "js-throttler/plugin.js"), ("python", "python-throttler/plugin.py")]
+    {
+        let template = fs::read_to_string(root().join("plugins/templates").join(source)).unwrap();
+        let (_, shown) = text.split_once(&format!("```{lang}\n")).unwrap();
+        let shown = shown.split_once("```").unwrap().0;
+        let mut lines = template.lines();
+        for line in shown.lines().filter(|line| !line.is_empty()) {
+            assert!(lines.any(|there| there == line), "{source} has not, or not there: {line}");
         }
     }
 }

@@ -45,7 +45,10 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     if let Some(dir) = &args.save {
         let saved = save(dir, name, &faults).await?;
-        ctx.note(format_args!("{} calls saved; make them again with `tidegate plugin test {name}.wasm {}`", saved, dir.display()));
+        ctx.note(match saved {
+            0 => format!("there is no call to save of {name}"),
+            _ => format!("calls saved: {saved}; make them again with `tidegate plugin test {name}.wasm {}`", dir.display()),
+        });
     }
     Ok(ExitCode::Ok)
 }

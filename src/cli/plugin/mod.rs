@@ -54,7 +54,7 @@ pub enum Command {
     Get(Named),
     /// List a plugin's versions.
     Versions(Named),
-    /// Let an earlier version decide again.
+    /// Let an earlier version decide again, or one that is in the shadow.
     Rollback(versions::RollbackArgs),
     /// Ask a version beside the live one, or none any more.
     Shadow(versions::ShadowArgs),

@@ -52,12 +52,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn said(plugin: &Plugin, new: bool) -> String {
     let Plugin { name, live, pushed, .. } = plugin;
     let number = pushed.unwrap_or(*live);
+    let make_live = format!("`tidegate plugin rollback {name} --to {number}` makes it live");
     let place = if number == *live {
         "is live".to_owned()
     } else if plugin.shadow == Some(number) {
-        format!("runs in the shadow of version {live}")
+        format!("runs in the shadow of version {live}; {make_live}")
     } else {
-        format!("is kept; version {live} is live, and `tidegate plugin rollback {name} --to {number}` changes that")
+        format!("is kept, and version {live} is live; {make_live}")
     };
     let before = if new { "" } else { "these bytes are there already: " };
     format!("{before}version {number} of {name} {place}")
@@ -81,7 +82,11 @@ mod tests {
     async fn a_push_says_what_became_of_the_version() {
         for (status, answer, wanted) in [
             (201, json!({"name": "share", "live": 3, "shadow": null, "pushed": 3}), "version 3 of share is live\n"),
-            (201, json!({"name": "share", "live": 2, "shadow": 3, "pushed": 3}), "version 3 of share runs in the shadow of version 2\n"),
+            (
+                201,
+                json!({"name": "share", "live": 2, "shadow": 3, "pushed": 3}),
+                "version 3 of share runs in the shadow of version 2; `tidegate plugin rollback share --to 3` makes it live\n",
+            ),
             (200, json!({"name": "share", "live": 3, "pushed": 3}), "these bytes are there already: version 3 of share is live\n"),
         ] {
             let (_, code, out) = push(status, answer, &[]).await;

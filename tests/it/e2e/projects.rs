@@ -43,6 +43,41 @@ fn a_new_javascript_project_builds_and_its_cases_hold() {
     works("js");
 }
 
+/// A new project whose rule begins with `trouble`, in place of `rule`: what `tidegate plugin test` says of it.
+fn in_trouble(lang: &str, source: &str, rule: &str, trouble: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    done(tidegate(dir.path(), &["new", "--lang", lang, "mine"]));
+    let project = dir.path().join("mine");
+    let text = std::fs::read_to_string(project.join(source)).unwrap();
+    assert!(text.contains(rule), "{text}");
+    std::fs::write(project.join(source), text.replace(rule, trouble)).unwrap();
+    done(tidegate(&project, &["build"]));
+    let tested = tidegate(&project, &["test", "mine.wasm"]);
+    assert_eq!(tested.status.code(), Some(1));
+    String::from_utf8(tested.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs Node.js, and fetches its tool"]
+fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
+    let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
+    let said = in_trouble("js", "plugin.js", "return candidates.map", trouble);
+    for part in
+        ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs Python, and fetches its tool"]
+fn what_a_python_plugin_prints_and_raises_is_logged() {
+    let said = in_trouble("python", "plugin.py", "decisions = []", "print('one', 2)\n        raise KeyError('region')");
+    for part in ["log: info: one 2\n", "it failed (declined): KeyError: 'region'\n", "log: error: KeyError: 'region'\n    at "] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
 #[test]
 #[ignore = "needs Python, and fetches its tool"]
 fn a_new_python_project_builds_and_its_cases_hold() {
