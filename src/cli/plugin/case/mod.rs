@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The format is that of the SDK (`plugins/sdk/src/testing`), which runs the same files on Rust code; what is absent has
-//! the same defaults there and here. A fault that a server recorded becomes a case by [`recorded`].
+//! the same defaults there and here. A fault that a server recorded becomes a case by [`recorded()`].
 
 mod expect;
 mod recorded;
