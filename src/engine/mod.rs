@@ -36,6 +36,7 @@ use parking_lot::Mutex;
 
 pub use catalog::Catalog;
 pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
+#[cfg(feature = "server")]
 pub(crate) use enqueue::fault;
 pub use error::Error;
 pub use sweep::Swept;
