@@ -33,12 +33,13 @@ fn works(lang: &str) {
 }
 
 #[test]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
 fn a_new_rust_project_builds_and_its_cases_hold() {
     works("rust");
 }
 
 #[test]
-#[ignore = "needs Node.js, and fetches its tool"]
+#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
 fn a_new_javascript_project_builds_and_its_cases_hold() {
     works("js");
 }
@@ -58,7 +59,7 @@ fn in_trouble(lang: &str, source: &str, rule: &str, trouble: &str) -> String {
 }
 
 #[test]
-#[ignore = "needs Node.js, and fetches its tool"]
+#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
 fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
     let said = in_trouble("js", "plugin.js", "return candidates.map", trouble);
@@ -70,7 +71,7 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
 }
 
 #[test]
-#[ignore = "needs Python, and fetches its tool"]
+#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
 fn what_a_python_plugin_prints_and_raises_is_logged() {
     let said = in_trouble("python", "plugin.py", "decisions = []", "print('one', 2)\n        raise KeyError('region')");
     for part in ["log: info: one 2\n", "it failed (declined): KeyError: 'region'\n", "log: error: KeyError: 'region'\n    at "] {
@@ -79,7 +80,7 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
 }
 
 #[test]
-#[ignore = "needs Python, and fetches its tool"]
+#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
 fn a_new_python_project_builds_and_its_cases_hold() {
     works("python");
 }
