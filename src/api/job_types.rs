@@ -24,7 +24,7 @@ use super::{
 use crate::{
     engine::Error,
     job::TypeName,
-    queue::config::{TargetConfig, TypeConfig, TypeItem},
+    queue::config::{AwsService, TargetConfig, TypeConfig, TypeItem},
 };
 
 /// How often a patch without `If-Match` is made again when somebody else was faster.
@@ -146,11 +146,20 @@ async fn patch(
 /// `config` with `change` merged into it. A target of the other kind replaces the old one whole, since
 /// no target is of both kinds.
 fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
-    let other = match (&config.target, change.get("target")) {
-        (Some(TargetConfig::Pull(_)), Some(target)) => target.get("url").is_some(),
-        (Some(TargetConfig::Push(_)), Some(target)) => target.get("pull").is_some(),
-        (None, _) | (_, None) => false,
+    let kind = match &config.target {
+        Some(TargetConfig::Pull(_)) => "pull",
+        Some(TargetConfig::Push(_)) => "url",
+        Some(TargetConfig::Aws(target)) => match target.service {
+            AwsService::Sqs(_) => "sqs",
+            AwsService::Sns(_) => "sns",
+            AwsService::EventBridge(_) => "event_bridge",
+            AwsService::Lambda(_) => "lambda",
+        },
+        None => "",
     };
+    let kinds = ["pull", "url", "sqs", "sns", "event_bridge", "lambda"];
+    let named = |target: &Value| kinds.iter().any(|named| *named != kind && target.get(named).is_some_and(|value| !value.is_null()));
+    let other = config.target.is_some() && change.get("target").is_some_and(named);
     if !other {
         return patched(config, change);
     }

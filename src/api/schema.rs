@@ -214,6 +214,8 @@ pub struct PushRequest {
     /// What limits look at.
     #[schema(value_type = BTreeMap<String, AttributeValue>)]
     attributes: Attributes,
+    /// What a later reply can build; absent if the job has none.
+    correlation_key: Option<String>,
     /// Where the result goes if it comes later than the answer.
     callback: PushCallback,
 }

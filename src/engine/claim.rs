@@ -1,51 +1,105 @@
-//! `claim`: whoever gets granted work starts it, if its grant still stands.
+//! `claim`: whoever gets work starts it, if its grant still stands, or if its queue still needs none.
 
-use super::{Engine, Error, tick};
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    Engine, Error,
+    tick::{self, Ask, Hand, Known, Memory, Round},
+};
 use crate::{
-    job::{Event, Job, JobId, Token},
+    job::{Event, Job, JobId, QueueName, Token},
     port::{Committed, Txn, Work, Write, job_store::Standing},
 };
 
+/// How often free jobs are offered again when their queue's configuration changes meanwhile.
+const TRIES: usize = 3;
+
 impl Engine {
-    /// Claims granted work: one answer per piece, the running job, or none if the grant is void, was claimed
-    /// before, or is not due. A piece that arrives twice is claimed once.
+    /// Claims work: one answer per piece, the running job, or none if it is void, was claimed before, or is not due.
+    /// A piece that arrives twice is claimed once.
     ///
     /// # Errors
     ///
     /// The store's. Whether anything was claimed is not known then; what was is found again when its lease ends.
     pub async fn claim(&self, work: &[Work], worker: Option<&str>) -> Result<Vec<Option<Job>>, Error> {
-        let ids: Vec<JobId> = work.iter().map(|work| work.job.clone()).collect();
-        let catalog = self.catalog().await?;
-        let now = self.now();
-        let mut claims: Vec<Option<Job>> = Vec::with_capacity(work.len());
-        let mut txns: Vec<Txn> = Vec::new();
-        for (work, job) in work.iter().zip(self.ports.store.get(&ids).await?) {
-            let claim = job.and_then(|job| {
-                let event = Event::Claim {
-                    version: work.version,
-                    token: Token(self.ports.entropy.bits()),
-                    worker: worker.map(str::to_owned),
-                    lease: tick::push_lease(&catalog, &job),
-                    granted: true,
-                    decided_at: work.decided_at,
-                };
-                let claimed = job.apply(event, now).ok()?;
-                txns.push(vec![Write::SetJob { job: claimed.clone(), was: job.life.revision, all: false }]);
-                Some(claimed)
-            });
-            claims.push(claim);
+        let mut claims: Vec<Option<Job>> = work.iter().map(|_| None).collect();
+        let (granted, free): (Vec<_>, Vec<_>) = work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
+        if !granted.is_empty() {
+            self.claim_granted(&granted, worker, &mut claims).await?;
         }
-        let mut outcomes = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? }.into_iter();
-        for claim in &mut claims {
-            let Some(job) = claim else { continue };
-            let done = match outcomes.next() {
-                Some(Committed::All) => true,
-                // A refused claim that finds its own token has succeeded: its first answer was lost.
-                Some(Committed::Refused { standing: Standing::Job(there), .. }) => tick::same_claim(&there, job),
-                _ => false,
-            };
-            if done { self.remember(job) } else { *claim = None }
+        let mut queues: BTreeMap<&QueueName, Vec<(usize, &Work)>> = BTreeMap::new();
+        for (index, work) in free {
+            queues.entry(&work.queue).or_default().push((index, work));
+        }
+        for (queue, work) in queues {
+            let named = work.iter().map(|(_, work)| (*work).clone()).collect();
+            let mut claimed = self.claim_free(queue, named, worker).await?;
+            for (index, work) in work {
+                // A piece that is there twice is claimed by the first.
+                claims[index] = claimed.remove(&work.job);
+            }
         }
         Ok(claims)
+    }
+
+    /// Claims what a head granted.
+    async fn claim_granted(&self, work: &[(usize, &Work)], worker: Option<&str>, claims: &mut [Option<Job>]) -> Result<(), Error> {
+        let ids: Vec<JobId> = work.iter().map(|(_, work)| work.job.clone()).collect();
+        let catalog = self.catalog().await?;
+        let now = self.now();
+        let mut claiming: Vec<(usize, Job)> = Vec::with_capacity(work.len());
+        let mut txns: Vec<Txn> = Vec::new();
+        for ((index, work), job) in work.iter().zip(self.ports.store.get(&ids).await?) {
+            let Some(job) = job else { continue };
+            let event = Event::Claim {
+                version: work.version,
+                token: Token(self.ports.entropy.bits()),
+                worker: worker.map(str::to_owned),
+                lease: tick::push_lease(&catalog, &job),
+                granted: true,
+                decided_at: work.granted_at.unwrap_or(now),
+            };
+            let Ok(claimed) = job.apply(event, now) else { continue };
+            txns.push(vec![Write::SetJob { job: claimed.clone(), was: job.life.revision, all: false }]);
+            claiming.push((*index, claimed));
+        }
+        let outcomes = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
+        for ((index, job), outcome) in claiming.into_iter().zip(outcomes) {
+            let done = match outcome {
+                Committed::All => true,
+                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                Committed::Refused { standing: Standing::Job(there), .. } => tick::same_claim(&there, &job),
+                Committed::Refused { .. } => false,
+            };
+            if done {
+                self.remember(&job);
+                claims[index] = Some(job);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
+    async fn claim_free(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Job>, Error> {
+        let mut claimed = HashMap::new();
+        let mut round = Round { named, ..Round::default() };
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let limits = catalog.limits(queue);
+            if !self.headless(queue, &catalog, &limits).await? {
+                break;
+            }
+            let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
+            let worker = worker.map(str::to_owned);
+            round.asks = vec![Ask { types, room: round.named.len() as u32, worker, lease: None, hand: Hand::Claim }];
+            let mut known = Known { jobs: HashMap::new() };
+            let ticked = self.tick_free(queue, &mut Memory::default(), &round, &mut known, &catalog, &limits).await?.unwrap_or_default();
+            claimed.extend(ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed.job)));
+            round.named.retain(|work| !claimed.contains_key(&work.job));
+            if !ticked.again || round.named.is_empty() {
+                break;
+            }
+        }
+        Ok(claimed)
     }
 }

@@ -67,7 +67,7 @@ impl Engine {
             return Ok(held("paused", None, since(&Rule::Paused), "the queue is paused".into(), None));
         }
         if !asked(&job) {
-            let push = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.push_target(&item.config).is_some());
+            let push = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
             let reason = if push { "every delivery slot of its queue is in use" } else { "no worker asks for jobs of its type" };
             return Ok(held("worker", None, Some(run_at), reason.into(), None));
         }

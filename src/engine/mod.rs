@@ -13,6 +13,7 @@ pub mod configure;
 mod enqueue;
 pub mod error;
 mod explain;
+mod hand_on;
 mod heartbeat;
 mod ids;
 mod jobs;
@@ -39,14 +40,15 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 #[cfg(feature = "server")]
 pub(crate) use enqueue::fault;
 pub use error::Error;
+pub use hand_on::HandedOn;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
 pub use view::View;
 
 use crate::{
-    job::{Job, JobId, Revision, retry::Retry},
+    job::{Job, JobId, QueueName, Revision, retry::Retry},
     port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
-    queue::config::{Push, TargetConfig, TypeConfig},
+    queue::config::{AwsTarget, Push, TargetConfig, TypeConfig},
 };
 
 /// What an engine is built from.
@@ -83,6 +85,15 @@ impl Default for Rules {
     }
 }
 
+/// Where a type's jobs are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PushTarget<'a> {
+    /// They are posted to a URL.
+    Url(&'a Push),
+    /// They are handed to a service of AWS.
+    Aws(&'a AwsTarget),
+}
+
 /// Bodies over this many bytes become objects.
 pub const OBJECT_BYTES: usize = 64 << 10;
 
@@ -99,6 +110,8 @@ pub struct Engine {
     running: Mutex<HashMap<JobId, Job>>,
     /// Jobs handed on without a claim, with the revision that stands in the store.
     plain: Mutex<HashMap<JobId, Revision>>,
+    /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
+    headless: Mutex<HashMap<QueueName, u64>>,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
 }
@@ -113,6 +126,7 @@ impl Engine {
             ids: Mutex::default(),
             running: Mutex::default(),
             plain: Mutex::default(),
+            headless: Mutex::default(),
             good_retry: Mutex::default(),
         }
     }
@@ -132,13 +146,19 @@ impl Engine {
         self.ports.clock.now()
     }
 
-    /// Where jobs of a type are pushed; none if pull workers take them.
-    pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<&'a Push> {
+    /// Where jobs of a type are sent; none if pull workers take them.
+    pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<PushTarget<'a>> {
         match &config.target {
-            Some(TargetConfig::Push(push)) => Some(push),
+            Some(TargetConfig::Push(push)) => Some(PushTarget::Url(push)),
+            Some(TargetConfig::Aws(target)) => Some(PushTarget::Aws(target)),
             Some(TargetConfig::Pull(_)) => None,
-            None => self.rules.default_target.as_ref(),
+            None => self.rules.default_target.as_ref().map(PushTarget::Url),
         }
+    }
+
+    /// Whether jobs of a type are sent to somebody, rather than taken by pull workers.
+    pub fn is_pushed(&self, config: &TypeConfig) -> bool {
+        self.push_target(config).is_some()
     }
 
     /// How many jobs each worker runs, as far as this engine remembers.

@@ -15,4 +15,4 @@ pub use entropy::Entropy;
 pub use job_store::{Committed, JobStore, StoreError, Txn, Write};
 pub use policy::Policy;
 pub use target::Target;
-pub use work_queue::{Work, WorkQueue};
+pub use work_queue::{Hint, News, Wake, Work, WorkQueue};

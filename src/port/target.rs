@@ -1,9 +1,11 @@
-//! Where push delivery goes: one request out, what came back.
+//! Where push delivery goes: one request, or one message, out; what came back.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+use crate::queue::config::AwsService;
 
 /// A request to a worker.
 #[derive(Clone, Debug)]
@@ -15,6 +17,25 @@ pub struct Request {
     /// User and password of HTTP Basic.
     pub basic_auth: Option<(String, String)>,
     /// The body.
+    pub body: Bytes,
+    /// How long the whole exchange may take.
+    pub timeout: Duration,
+}
+
+/// A message to a service.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Which service, and what of it.
+    pub to: AwsService,
+    /// Messages of one group may be kept in order.
+    pub group: String,
+    /// The same for every repeat of one message.
+    pub key: String,
+    /// What kind of message it is, for a service that has such a word and was told no other.
+    pub kind: String,
+    /// Names and values beside the body: at most 10, none empty.
+    pub attributes: Vec<(&'static str, String)>,
+    /// The body: JSON.
     pub body: Bytes,
     /// How long the whole exchange may take.
     pub timeout: Duration,
@@ -64,4 +85,15 @@ pub trait Target: Send + Sync {
     ///
     /// [`TargetError`], which tells apart what the worker cannot have seen.
     async fn call(&self, request: Request) -> Result<Response, TargetError>;
+
+    /// What a service says to `message`, asked once, in the words of HTTP: 200 if it took it, with what a function returned;
+    /// 429 if it has too much to do; 500 with what a function threw; else the status with which it refused.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetError`]; [`TargetError::Forbidden`] where no service can be reached.
+    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+        drop(message);
+        Err(TargetError::Forbidden("this server hands jobs to no service of AWS: it was built without, or is not set up to".into()))
+    }
 }

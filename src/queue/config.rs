@@ -251,6 +251,8 @@ pub enum TargetConfig {
     Pull(Pull),
     /// They are posted to a URL.
     Push(Box<Push>),
+    /// They are handed to a service of AWS.
+    Aws(Box<AwsTarget>),
 }
 
 /// Every field of every kind of target, so that an unknown one is refused by its name.
@@ -263,22 +265,152 @@ struct TargetFields {
     basic_auth: Option<BasicAuth>,
     signing_secret: Option<Secrets>,
     encoding: Option<PushEncoding>,
+    sqs: Option<SqsTarget>,
+    sns: Option<SnsTarget>,
+    event_bridge: Option<EventBridgeTarget>,
+    lambda: Option<LambdaTarget>,
+    complete: Option<Complete>,
 }
 
 impl TryFrom<TargetFields> for TargetConfig {
     type Error = &'static str;
     fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
-        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding } = fields;
-        match (pull, url) {
-            (None, Some(url)) => {
+        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding, sqs, sns, event_bridge, lambda, complete } = fields;
+        let services = [
+            sqs.map(AwsService::Sqs),
+            sns.map(AwsService::Sns),
+            event_bridge.map(AwsService::EventBridge),
+            lambda.map(AwsService::Lambda),
+        ];
+        let mut services = services.into_iter().flatten();
+        let (service, second) = (services.next(), services.next());
+        let bare = (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
+        match (pull, url, service, second, complete) {
+            (None, Some(url), None, None, None) => {
                 let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
                 Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding: encoding.unwrap_or_default() })))
             }
-            (Some(pull), None) if (headers, basic_auth, signing_secret, encoding) == (None, None, None, None) => {
-                Ok(Self::Pull(Pull { pull }))
+            (Some(pull), None, None, None, None) if bare => Ok(Self::Pull(Pull { pull })),
+            (None, None, Some(service), None, complete) if bare => {
+                Ok(Self::Aws(Box::new(AwsTarget { service, complete: complete.unwrap_or_default() })))
             }
-            _ => Err("a target has `url` and what goes with it, or `pull: true` alone"),
+            _ => Err("a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
+                      with `complete` or without"),
         }
+    }
+}
+
+/// A service of AWS that jobs are handed to. What it is given is the JSON that a URL would be posted, with the callback's URL
+/// and token in it; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message attributes beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+pub struct AwsTarget {
+    /// Which.
+    #[serde(flatten)]
+    pub service: AwsService,
+    /// When an attempt has succeeded (default `on_result`).
+    #[serde(default)]
+    pub complete: Complete,
+}
+
+/// Which service, and what of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AwsService {
+    /// A queue of SQS.
+    Sqs(SqsTarget),
+    /// A topic of SNS.
+    Sns(SnsTarget),
+    /// A bus of `EventBridge`.
+    EventBridge(EventBridgeTarget),
+    /// A Lambda function.
+    Lambda(LambdaTarget),
+}
+
+/// A queue of SQS. In a FIFO queue the job's id is the message group, and each attempt is one message however often it is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SqsTarget {
+    /// Its URL, at most 2048 bytes.
+    pub queue_url: String,
+}
+
+/// A topic of SNS; a FIFO topic as a FIFO queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SnsTarget {
+    /// Its ARN, at most 2048 bytes.
+    pub topic_arn: String,
+}
+
+/// A bus of `EventBridge`: the JSON is the event's `detail`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EventBridgeTarget {
+    /// Its name or ARN (default `default`; 1 to 1600 bytes).
+    #[serde(default = "default_bus")]
+    pub bus: String,
+    /// The event's `source` (default `tidegate`; 1 to 256 bytes).
+    #[serde(default = "default_source")]
+    pub source: String,
+    /// The event's `detail-type` (default: the job's type; 1 to 128 bytes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail_type: Option<String>,
+}
+
+fn default_bus() -> String {
+    "default".into()
+}
+
+fn default_source() -> String {
+    "tidegate".into()
+}
+
+/// A Lambda function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LambdaTarget {
+    /// Its name or ARN, with a version or alias or without (1 to 256 bytes).
+    pub function: String,
+    /// How it is called (default `wait`).
+    #[serde(default)]
+    pub invocation: Invocation,
+}
+
+/// How a Lambda function is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Invocation {
+    /// What it returns is the result, what it throws a failure. `complete` says nothing then.
+    #[default]
+    Wait,
+    /// It is told, and not waited for.
+    Event,
+}
+
+/// When an attempt that was handed to a service has succeeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Complete {
+    /// When its consumer reports so, by the callback.
+    #[default]
+    OnResult,
+    /// When the service has taken it.
+    OnDelivery,
+}
+
+impl AwsTarget {
+    /// Whether the result comes after the service has taken the job.
+    pub fn is_later(&self) -> bool {
+        let waits = matches!(&self.service, AwsService::Lambda(LambdaTarget { invocation: Invocation::Wait, .. }));
+        !waits && self.complete == Complete::OnResult
     }
 }
 

@@ -19,17 +19,17 @@ use serde_json::value::RawValue;
 use super::Inner;
 use crate::{
     engine::{
-        CALLBACK_TYPE, Catalog, Error,
+        CALLBACK_TYPE, Catalog, Error, PushTarget,
         request::{Heartbeat, Report, Verdict},
     },
     job::{
         Attributes, Body, Encoding, Job, Payload, TypeName, Value,
         life::{Failure, Reason},
     },
-    port::target::{Request, Response, TargetError},
+    port::target::{Message, Request, Response, TargetError},
     queue::{
         check::target_url,
-        config::{Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
+        config::{AwsTarget, Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
     },
     signature,
     time::{Seconds, Timestamp},
@@ -43,7 +43,9 @@ const NOT_RETRYABLE: u16 = 489;
 const MESSAGE_BYTES: usize = 1024;
 
 /// Posts a running job to its target. The report of its attempt; none if the attempt goes on elsewhere.
-pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog) -> Option<Report> {
+///
+/// What has no answer by `until` is given up, however much longer its type would wait.
+pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog, until: Timestamp) -> Option<Report> {
     let Some(item) = catalog.types.get(&job.spec.job_type) else {
         return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is gone"), true, Duration::ZERO));
     };
@@ -55,7 +57,7 @@ pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog) -> Opt
         Ok(mut jobs) => jobs.pop().unwrap_or(job),
         Err(error) => return Some(failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),
     };
-    let deadline = inner.engine.now() + config.response_timeout_seconds.duration();
+    let deadline = (inner.engine.now() + config.response_timeout_seconds.duration()).min(until);
     match exchange(inner, &job, config, target, catalog, deadline).await {
         Outcome::Report(verdict) => Some(report(&job, verdict)),
         Outcome::Later => accepted(inner, &job).await,
@@ -70,16 +72,31 @@ enum Outcome {
 }
 
 /// Calls the target until something other than "not delivered" comes back, or the time is over.
-async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &Push, catalog: &Catalog, deadline: Timestamp) -> Outcome {
+async fn exchange(
+    inner: &Arc<Inner>,
+    job: &Job,
+    config: &TypeConfig,
+    target: PushTarget<'_>,
+    catalog: &Catalog,
+    deadline: Timestamp,
+) -> Outcome {
     let once = config.delivery == Delivery::AtMostOnce;
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
-        let request = match request(inner, job, target, catalog, now, deadline.since(now)) {
-            Ok(request) => request,
-            Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
+        let timeout = deadline.since(now);
+        let answer = match target {
+            PushTarget::Url(push) => match request(inner, job, push, catalog, now, timeout) {
+                Ok(request) => inner.target.call(request).await,
+                Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
+            },
+            PushTarget::Aws(target) => match message_to(inner, job, target, timeout) {
+                Ok(message) => inner.target.send(message).await,
+                Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
+            },
         };
-        let (message, after, status) = match inner.target.call(request).await {
+        let (message, after, status) = match answer {
+            Ok(Response { status: 200, .. }) if matches!(target, PushTarget::Aws(target) if target.is_later()) => return Outcome::Later,
             Ok(response) => match judge(&response, once, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
@@ -219,18 +236,40 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
     }
 }
 
+/// Where the result of a running job is reported, and the token that allows it.
+fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
+    let run = job.life.running().ok_or("it does not run")?;
+    Ok((format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id), format!("{:032x}", run.token.0)))
+}
+
+/// The message that carries `job` to a service.
+fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -> Result<Message, String> {
+    let data = job.data.inline().ok_or("its body was not read")?;
+    let (url, token) = callback(inner, job)?;
+    let mut attributes =
+        vec![("id", job.id.to_string()), ("type", job.spec.job_type.to_string()), ("attempt", job.life.attempt.to_string())];
+    attributes.extend(job.spec.correlation_key.clone().map(|key| ("correlation_key", key)));
+    Ok(Message {
+        to: target.service.clone(),
+        group: job.id.to_string(),
+        key: format!("{}.{}", job.id, job.life.attempt),
+        kind: job.spec.job_type.to_string(),
+        attributes,
+        body: json_body(job, data, &url, &token)?,
+        timeout,
+    })
+}
+
 /// The request that carries `job` to `target`.
 fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Timestamp, timeout: Duration) -> Result<Request, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
-    let run = job.life.running().ok_or("it does not run")?;
     let is_callback = job.spec.job_type.as_str() == CALLBACK_TYPE;
     let (url, body, content_type) = if is_callback {
         let url = job.spec.callback_url.as_ref().ok_or("it has no callback_url")?;
         (url.to_string(), data.bytes.clone(), "application/json")
     } else {
         let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
-        let callback = format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id);
-        let token = format!("{:032x}", run.token.0);
+        let (callback, token) = callback(inner, job)?;
         match target.encoding {
             PushEncoding::Json => (url, json_body(job, data, &callback, &token)?, "application/json"),
             PushEncoding::Msgpack => (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack"),
@@ -264,6 +303,8 @@ struct PushBody<'a> {
     attempts: u16,
     data: &'a RawValue,
     attributes: &'a Attributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_key: Option<&'a str>,
     callback: Callback<'a>,
 }
 
@@ -283,6 +324,7 @@ fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes,
         attempts: job.spec.attempts,
         data,
         attributes: &job.spec.attributes,
+        correlation_key: job.spec.correlation_key.as_deref(),
         callback: Callback { url, token },
     };
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())
@@ -299,6 +341,7 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
         (V::from(name.as_str()), value)
     });
     let callback = V::Map(vec![(V::from("url"), V::from(url)), (V::from("token"), V::from(token))]);
+    let correlation = job.spec.correlation_key.as_deref().map(|key| ("correlation_key", V::from(key)));
     let fields = [
         ("id", V::from(job.id.as_str())),
         ("type", V::from(job.spec.job_type.as_str())),
@@ -307,6 +350,7 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
         ("attributes", V::Map(attributes.collect())),
         ("callback", callback),
     ];
+    let fields: Vec<_> = fields.into_iter().chain(correlation).collect();
     let mut body = vec![0x80 | (fields.len() as u8 + 1)];
     let mut put = |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
     for (name, value) in &fields {

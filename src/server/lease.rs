@@ -78,7 +78,7 @@ impl Server {
         for name in &request.types {
             let missing = || Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") };
             let item = catalog.types.get(name).ok_or_else(missing)?;
-            if self.inner.engine.push_target(&item.config).is_some() {
+            if self.inner.engine.is_pushed(&item.config) {
                 return Err(Error::invalid("types", format!("{name} is pushed to its target, not pulled")));
             }
             if request.queue.as_ref().is_none_or(|queue| *queue == item.config.queue) {
@@ -99,7 +99,7 @@ impl Server {
 
     /// Whether pull workers take jobs of this type.
     fn is_pulled(&self, name: &TypeName, config: &TypeConfig) -> bool {
-        self.inner.engine.push_target(config).is_none() && !self.inner.handlers.contains_key(name)
+        !self.inner.engine.is_pushed(config) && !self.inner.handlers.contains_key(name)
     }
 
     /// The usual call: one queue, which settles the reports and leases in one commit.

@@ -333,7 +333,7 @@ impl Task {
                 let room = handler.concurrency.saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
                 asks.push(Ask { types: vec![name.clone()], room, worker: None, lease: None, hand: Hand::Claim });
                 places.push(Place::Lane(lane));
-            } else if inner.engine.push_target(&item.config).is_some() {
+            } else if inner.engine.is_pushed(&item.config) {
                 push.push(name.clone());
             } else {
                 pull.push(name.clone());
@@ -432,7 +432,7 @@ impl Task {
         tokio::spawn(async move {
             let report = match &lane {
                 // Much larger than a handler's call, which would otherwise take as much room.
-                Lane::Push => Box::pin(deliver::push(&inner, job, &catalog)).await,
+                Lane::Push => Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await,
                 Lane::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => {
                         let alive = Box::pin(keep_alive(&inner, &job, &catalog));

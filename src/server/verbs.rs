@@ -222,7 +222,7 @@ impl Server {
             if let Some(handler) = inner.handlers.get(&job.spec.job_type) {
                 return handler.concurrency > shown.handling.get(&job.spec.job_type).copied().unwrap_or(0);
             }
-            if config.is_some_and(|config| inner.engine.push_target(config).is_some()) {
+            if config.is_some_and(|config| inner.engine.is_pushed(config)) {
                 return shown.push_free.unwrap_or(1) > 0;
             }
             shown.wanted.get(&job.spec.job_type).is_some_and(|wanted| *wanted > 0)

@@ -84,6 +84,6 @@ impl Engine {
     }
 }
 
-fn work(job: &Job, decided_at: Timestamp) -> Work {
-    Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, decided_at }
+fn work(job: &Job, now: Timestamp) -> Work {
+    Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, run_at: now, granted_at: Some(now) }
 }

@@ -35,7 +35,11 @@ impl Engine {
         };
         let mut admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
         let mut search = Search { queue, round, catalog, limits, now, granted: None };
-        self.search(&mut search, &mut admission, &mut plan).await?;
+        if round.named.is_empty() {
+            self.search(&mut search, &mut admission, &mut plan).await?;
+        } else {
+            self.offer_named(&search, &mut admission, &mut plan).await?;
+        }
 
         let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
         let before = plan.before.len();

@@ -319,8 +319,8 @@ impl Engine {
         let mut work = std::mem::take(&mut plan.send);
         let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
         for grant in view.head.batches.iter().filter(|batch| !batch.sent).flat_map(|batch| view.live_of(batch)) {
-            let (job, version, decided_at) = (grant.job.clone(), grant.version, view.head.time);
-            work.push(Work { queue: queue.clone(), job, version, decided_at });
+            let (job, version, run_at) = (grant.job.clone(), grant.version, view.head.time);
+            work.push(Work { queue: queue.clone(), job, version, run_at, granted_at: Some(run_at) });
         }
         if work.is_empty() {
             return Ok(());

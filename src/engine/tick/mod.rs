@@ -75,6 +75,8 @@ pub struct Round {
     pub released: Vec<(JobId, Version)>,
     /// Who takes jobs.
     pub asks: Vec<Ask>,
+    /// On a queue without a head: only these jobs are offered, each at the version in its work, and no others are looked for.
+    pub named: Vec<Work>,
 }
 
 /// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.
@@ -228,21 +230,39 @@ impl Engine {
             }
         }
         // Reports must not be lost to a busy head: settle them without admitting anything.
+        let mut ticked = self.settle_apart(queue, round.reports, &mut known).await?;
+        ticked.again = true;
+        ticked.left.extend(round.released);
+        Ok(ticked)
+    }
+
+    /// Settles the reports of jobs of `queue` and admits nothing: for those who leave rounds to others. Its hints are
+    /// [`Ticked::left`]: until a round takes them, the slots are not free.
+    ///
+    /// # Errors
+    ///
+    /// The store's; repeating the reports is harmless.
+    pub async fn report(&self, queue: &QueueName, reports: Vec<Report>) -> Result<Ticked, Error> {
+        let attempts: Vec<(JobId, u16)> = reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled = self.recall_attempts(&attempts).await?;
+        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        self.settle_apart(queue, reports, &mut known).await
+    }
+
+    /// Settles `reports`, each on its own, whether or not the queue has a head. Nobody releases anything: what they free is left.
+    async fn settle_apart(&self, queue: &QueueName, reports: Vec<Report>, known: &mut Known) -> Result<Ticked, Error> {
         let running = |job: &Job| job.life.running().map(|_| job.life.version);
-        let before: Vec<Option<Version>> = round.reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
-        let rest = Round { reports: round.reports.clone(), ..Round::default() };
+        let before: Vec<Option<Version>> = reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
+        let round = Round { reports, ..Round::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
-        let mut ticked = self.tick_free(queue, &mut Memory::default(), &rest, &mut known, &catalog, &limits).await?.unwrap_or_default();
-        ticked.again = true;
-        // Nobody released anything: what was to be released, and what these reports free, is left to the next round.
+        let mut ticked = self.tick_free(queue, &mut Memory::default(), &round, known, &catalog, &limits).await?.unwrap_or_default();
         let settled = ticked.reports.iter().zip(before);
         ticked.left = settled
             .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
             .filter(|(job, version)| job.life.version > *version)
             .map(|(job, version)| (job.id.clone(), version))
             .collect();
-        ticked.left.extend(round.released);
         Box::pin(self.forget_after(&round.reports, &ticked)).await;
         Ok(ticked)
     }

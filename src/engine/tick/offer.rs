@@ -89,7 +89,7 @@ impl Engine {
             return;
         }
         let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-        let push = config.is_some_and(|config| self.push_target(config).is_some());
+        let push = config.is_some_and(|config| self.is_pushed(config));
         let lease = lease(config, push, asker, job);
         let event = Event::Claim {
             version: job.life.version,

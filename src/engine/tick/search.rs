@@ -92,6 +92,21 @@ impl Engine {
         self.tell_ended(search, admission, plan, &mut rooms).await
     }
 
+    /// Offers the jobs that the round names, those of them that are as they were when they were sent.
+    pub(super) async fn offer_named(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
+        let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+        let ids: Vec<JobId> = search.round.named.iter().map(|work| work.job.clone()).collect();
+        for (work, job) in search.round.named.iter().zip(self.ports.store.get(&ids).await?) {
+            let stands = |job: &Job| {
+                job.life.version == work.version && job.spec.queue == *search.queue && job.life.run_at().is_some_and(|at| at <= search.now)
+            };
+            if let Some(job) = job.filter(stands) {
+                self.offer(search, admission, plan, &mut rooms, &job);
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
     async fn scan_all(
         &self,

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use url::Url;
+
 use super::{
     DECADE, Fault, LEAST, YEAR, check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span,
-    check_url, check_windows, http::check_push,
+    check_text, check_url, check_windows, http::check_push,
 };
 use crate::{
     job::extract,
-    queue::config::{Delivery, OnNoAnswer, Start, TargetConfig, TypeConfig},
+    queue::config::{
+        AwsService, Delivery, EventBridgeTarget, LambdaTarget, OnNoAnswer, SnsTarget, SqsTarget, Start, TargetConfig, TypeConfig,
+    },
     time::Seconds,
 };
 
@@ -45,6 +49,12 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
         }
         Some(TargetConfig::Pull(_)) | None => {}
         Some(TargetConfig::Push(push)) => check_push(push).map_err(|fault| fault.within("target"))?,
+        Some(TargetConfig::Aws(target)) => {
+            check_service(&target.service).map_err(|fault| fault.within("target"))?;
+            if target.is_later() && config.start == Start::Plain {
+                return Err(Fault::new("start", "can be `plain` only with a target whose result is in its answer"));
+            }
+        }
     }
     // A plain job has no record of being under way: nothing could tell a second start, count it, or wait for its result.
     let unfit = [
@@ -55,6 +65,31 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(Fault::new("start", message)),
         None => Ok(()),
+    }
+}
+
+fn check_service(service: &AwsService) -> Result<(), Fault> {
+    match service {
+        AwsService::Sqs(SqsTarget { queue_url }) => {
+            let url = Url::parse(queue_url).map_err(|_| Fault::new("sqs.queue_url", "must be the URL of a queue"))?;
+            check_url("sqs.queue_url", &url)
+        }
+        AwsService::Sns(SnsTarget { topic_arn }) => {
+            check_text("sns.topic_arn", topic_arn, 2048)?;
+            let parts: Vec<&str> = topic_arn.splitn(6, ':').collect();
+            let good = matches!(parts[..], ["arn", partition, "sns", region, account, name]
+                if [partition, region, account, name].iter().all(|part| !part.is_empty()));
+            if good { Ok(()) } else { Err(Fault::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs")) }
+        }
+        AwsService::EventBridge(EventBridgeTarget { bus, source, detail_type }) => {
+            check_text("event_bridge.bus", bus, 1600)?;
+            check_text("event_bridge.source", source, 256)?;
+            if source.starts_with("aws.") {
+                return Err(Fault::new("event_bridge.source", "must not begin with `aws.`"));
+            }
+            detail_type.as_ref().map_or(Ok(()), |text| check_text("event_bridge.detail_type", text, 128))
+        }
+        AwsService::Lambda(LambdaTarget { function, .. }) => check_text("lambda.function", function, 256),
     }
 }
 

@@ -139,7 +139,7 @@ impl Place {
     /// Admits at most `room` jobs of type `work` to the work queue, and takes what is there.
     pub async fn send(&mut self, room: u32) -> Vec<Work> {
         self.tick(Round { asks: vec![ask(&["work"], room, Hand::Send)], ..Round::default() }).await;
-        self.work.take(usize::MAX)
+        self.work.take(usize::MAX, self.now())
     }
 
     /// Reports success, in one round.

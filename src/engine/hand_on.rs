@@ -1,0 +1,161 @@
+//! `hand_on`: the jobs of a queue without a head are sent to whoever claims them, each to arrive when it is due.
+//!
+//! The one thing to know: nothing is written. A job that is sent twice is claimed once, and one whose message is lost is sent
+//! again when it is late.
+
+use std::time::Duration;
+
+use super::{Catalog, Engine, Error, tick};
+use crate::{
+    job::{Job, QueueName, TypeName},
+    port::{Work, job_store::DueQuery},
+    queue::{
+        Limits,
+        config::{SCAN_BOUND, Start},
+        order::{Order, Position},
+    },
+    time::Timestamp,
+};
+
+/// How late a job is before its message is taken for lost.
+const LATE: Duration = Duration::from_mins(2);
+
+/// What was handed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOn {
+    /// How many jobs were sent.
+    pub sent: usize,
+    /// Whether there are more than were looked at.
+    pub more: bool,
+}
+
+impl Engine {
+    /// Whether `queue` has no head and needs none, so that its jobs start without a grant.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn is_headless(&self, queue: &QueueName) -> Result<bool, Error> {
+        let catalog = self.catalog().await?;
+        self.headless(queue, &catalog, &catalog.limits(queue)).await
+    }
+
+    pub(super) async fn headless(&self, queue: &QueueName, catalog: &Catalog, limits: &Limits) -> Result<bool, Error> {
+        if limits.any() {
+            return Ok(false);
+        }
+        if self.headless.lock().get(queue) == Some(&catalog.version) {
+            return Ok(true);
+        }
+        let headless = self.ports.store.head(queue).await?.is_none();
+        if headless {
+            self.headless.lock().insert(queue.clone(), catalog.version);
+        }
+        Ok(headless)
+    }
+
+    /// The work that `job` is, if it may be handed on without a grant: scheduled, pushed, waiting for nothing but its time.
+    pub fn free_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
+        let run_at = job.life.run_at().filter(|_| !job.life.awaits_verdict())?;
+        let pushed = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
+        pushed.then(|| Work {
+            queue: job.spec.queue.clone(),
+            job: job.id.clone(),
+            version: job.life.version,
+            run_at,
+            granted_at: None,
+        })
+    }
+
+    /// Hands on the jobs of `queue`, which has no head, that are due after `from`, and at `until` or before: at most `most` of them.
+    ///
+    /// # Errors
+    ///
+    /// The store's and the work queue's; a repeat is harmless.
+    pub async fn hand_on(&self, queue: &QueueName, from: Timestamp, until: Timestamp, most: usize) -> Result<HandedOn, Error> {
+        let catalog = self.catalog().await?;
+        self.send_due(queue, &catalog, Some(from), until, most, |_| true).await
+    }
+
+    /// Hands on again what is so late that its message must have been lost: at most `most` jobs.
+    ///
+    /// # Errors
+    ///
+    /// The store's and the work queue's; a repeat is harmless.
+    pub async fn hand_on_late(&self, queue: &QueueName, most: usize) -> Result<HandedOn, Error> {
+        let catalog = self.catalog().await?;
+        let now = self.now();
+        let until = Timestamp::from_millis(now.millis() - LATE.as_millis() as i64);
+        let late = |job: &Job| {
+            // One that is handed on without a claim stays as it is until its answer comes.
+            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            let plain = config.is_some_and(|config| config.start == Start::Plain);
+            let answer = if plain { tick::push_lease(&catalog, job) } else { Duration::ZERO };
+            job.life.run_at().is_some_and(|at| at + LATE + answer <= now)
+        };
+        self.send_due(queue, &catalog, None, until, most, late).await
+    }
+
+    /// Sends the free work of `queue` that is due after `from` and at `until` or before, and that `fits`.
+    async fn send_due(
+        &self,
+        queue: &QueueName,
+        catalog: &Catalog,
+        from: Option<Timestamp>,
+        until: Timestamp,
+        most: usize,
+        fits: impl Fn(&Job) -> bool,
+    ) -> Result<HandedOn, Error> {
+        let pushed = catalog.types_of(queue).filter(|(_, item)| self.is_pushed(&item.config));
+        let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
+        let mut done = HandedOn::default();
+        if types.is_empty() {
+            return Ok(done);
+        }
+        for critical in [true, false] {
+            // Before every job that is due at that instant, and after every earlier one.
+            let mut after = from.map(|from| Position {
+                partition: String::new(),
+                priority: i32::MAX,
+                run_at: from,
+                id: LAST_ID.parse().expect("a good id"),
+            });
+            let mut looked = 0;
+            loop {
+                let query = DueQuery {
+                    queue: queue.clone(),
+                    critical,
+                    types: types.clone(),
+                    partition: None,
+                    order: Order::Time { step_millis: 0 },
+                    until,
+                    after: after.take(),
+                    limit: SCAN_BOUND.min(most.saturating_sub(looked).max(1) as u32),
+                };
+                let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+                looked += page.jobs.len();
+                let work: Vec<Work> = page.jobs.iter().filter(|job| fits(job)).filter_map(|job| self.free_work(catalog, job)).collect();
+                if !work.is_empty() {
+                    self.ports.work.send(&work).await?;
+                    done.sent += work.len();
+                }
+                let last = page.jobs.last().filter(|_| page.more);
+                let Some(last) = last else { break };
+                if looked >= most {
+                    done.more = true;
+                    break;
+                }
+                after = Some(Position {
+                    partition: last.spec.partition.clone(),
+                    priority: last.spec.priority,
+                    run_at: last.life.run_at().unwrap_or(until),
+                    id: last.id.clone(),
+                });
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// The last id of all.
+const LAST_ID: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";
