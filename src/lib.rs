@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli, api ─▶ server ─▶ engine ─▶ port (traits) ─▶ job, queue (pure) ─▶ time
-//!                   adapter/{memory, sqlite, http, system}, plugin ─▶ port
+//! functions ─▶ cloud ─▶ api, server     adapter/{memory, sqlite, sqs, aws, http, system}, plugin ─▶ port
 //! ```
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
@@ -12,8 +12,10 @@ pub mod adapter;
 pub mod api;
 #[cfg(feature = "server")]
 pub mod auth;
-#[cfg(feature = "server")]
+#[cfg(feature = "embedded")]
 pub mod cli;
+#[cfg(feature = "aws")]
+pub mod cloud;
 #[cfg(feature = "server")]
 pub mod dashboard;
 pub mod engine;
@@ -27,7 +29,7 @@ pub mod server;
 #[cfg(feature = "server")]
 pub mod settings;
 pub mod signature;
-#[cfg(feature = "server")]
+#[cfg(feature = "embedded")]
 pub mod simulate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;

@@ -12,9 +12,11 @@ use url::Url;
 
 use crate::{adapter::http::Guard, queue::config::Push, signature::Secret, time::Seconds};
 
+#[cfg(feature = "embedded")]
 mod load;
 mod reference;
 
+#[cfg(feature = "embedded")]
 pub use load::{SettingsError, unknown_variables};
 pub use reference::{Reference, reference, reference_table};
 

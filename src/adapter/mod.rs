@@ -2,9 +2,13 @@
 //!
 //! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on.
 
+#[cfg(feature = "aws")]
+pub mod aws;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "aws")]
+pub mod sqs;
 pub mod system;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Engine, Error,
-    tick::{self, Ask, Hand, Known, Memory, Round},
+    tick::{self, Ask, Hand},
 };
 use crate::{
     job::{Event, Job, JobId, QueueName, Token},
@@ -82,7 +82,7 @@ impl Engine {
     /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
     async fn claim_free(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Job>, Error> {
         let mut claimed = HashMap::new();
-        let mut round = Round { named, ..Round::default() };
+        let mut named = named;
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
@@ -90,13 +90,11 @@ impl Engine {
                 break;
             }
             let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
-            let worker = worker.map(str::to_owned);
-            round.asks = vec![Ask { types, room: round.named.len() as u32, worker, lease: None, hand: Hand::Claim }];
-            let mut known = Known { jobs: HashMap::new() };
-            let ticked = self.tick_free(queue, &mut Memory::default(), &round, &mut known, &catalog, &limits).await?.unwrap_or_default();
+            let ask = Ask { types, room: named.len() as u32, worker: worker.map(str::to_owned), lease: None, hand: Hand::Claim };
+            let ticked = self.tick_named(queue, &named, ask, &catalog, &limits).await?;
             claimed.extend(ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed.job)));
-            round.named.retain(|work| !claimed.contains_key(&work.job));
-            if !ticked.again || round.named.is_empty() {
+            named.retain(|work| !claimed.contains_key(&work.job));
+            if !ticked.again || named.is_empty() {
                 break;
             }
         }

@@ -5,10 +5,15 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Catalog, Engine, Error, tick};
 use crate::{
     job::{Job, QueueName, TypeName},
-    port::{Work, job_store::DueQuery},
+    port::{
+        Committed, Work, Write,
+        job_store::{DueQuery, ItemKind},
+    },
     queue::{
         Limits,
         config::{SCAN_BOUND, Start},
@@ -19,6 +24,20 @@ use crate::{
 
 /// How late a job is before its message is taken for lost.
 const LATE: Duration = Duration::from_mins(2);
+
+/// How far ahead jobs are handed on: more than two of the rounds that do it, and within reach of a message's delay.
+const AHEAD: Duration = Duration::from_secs(150);
+/// The name of the one item of its kind.
+const HORIZON: &str = "free";
+
+/// How far ahead jobs were handed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Horizon {
+    /// Up to here all were.
+    done: Timestamp,
+    /// Up to here somebody is about to.
+    until: Timestamp,
+}
 
 /// What was handed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,13 +77,7 @@ impl Engine {
     pub fn free_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
         let run_at = job.life.run_at().filter(|_| !job.life.awaits_verdict())?;
         let pushed = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
-        pushed.then(|| Work {
-            queue: job.spec.queue.clone(),
-            job: job.id.clone(),
-            version: job.life.version,
-            run_at,
-            granted_at: None,
-        })
+        pushed.then(|| Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, run_at, granted_at: None })
     }
 
     /// Hands on the jobs of `queue`, which has no head, that are due after `from`, and at `until` or before: at most `most` of them.
@@ -85,7 +98,7 @@ impl Engine {
     pub async fn hand_on_late(&self, queue: &QueueName, most: usize) -> Result<HandedOn, Error> {
         let catalog = self.catalog().await?;
         let now = self.now();
-        let until = Timestamp::from_millis(now.millis() - LATE.as_millis() as i64);
+        let until = now - LATE;
         let late = |job: &Job| {
             // One that is handed on without a claim stays as it is until its answer comes.
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
@@ -94,6 +107,58 @@ impl Engine {
             job.life.run_at().is_some_and(|at| at + LATE + answer <= now)
         };
         self.send_due(queue, &catalog, None, until, most, late).await
+    }
+
+    /// Up to when jobs have been handed on, or are being: whoever changes a job that is due before then hands it on.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn horizon(&self) -> Result<Timestamp, Error> {
+        Ok(self.read_horizon().await?.1.until)
+    }
+
+    async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {
+        let item = self.ports.store.items(ItemKind::Horizon).await?.into_iter().find(|item| item.name == HORIZON);
+        let Some(item) = item else { return Ok((0, Horizon::default())) };
+        let horizon =
+            serde_json::from_slice(&item.bytes).map_err(|error| Error::Internal(format!("the horizon cannot be read: {error}")))?;
+        Ok((item.version, horizon))
+    }
+
+    /// Whether the horizon was moved: if not, somebody else did.
+    async fn move_horizon(&self, was: u64, horizon: Horizon) -> Result<bool, Error> {
+        let bytes = serde_json::to_vec(&horizon).map_err(|error| Error::Internal(error.to_string()))?;
+        let write = Write::SetItem { kind: ItemKind::Horizon, name: HORIZON.into(), was, version: was + 1, bytes: Some(bytes) };
+        Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
+    }
+
+    /// Hands on what will be due soon in `queues`, which have no heads: each stretch of time by one call, as far as each call lives to
+    /// its end; what another began and did not finish is done again.
+    ///
+    /// # Errors
+    ///
+    /// The store's and the work queue's; the next call does it.
+    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<HandedOn, Error> {
+        let mut done = HandedOn::default();
+        let now = self.now();
+        let (version, seen) = self.read_horizon().await?;
+        let until = now + AHEAD;
+        let from = if seen.done == Timestamp::EPOCH { now } else { seen.done };
+        if until <= seen.until && seen.done >= seen.until {
+            return Ok(done);
+        }
+        // First moved, then handed on: nobody puts a job into a stretch that was passed.
+        let until = until.max(seen.until);
+        if !self.move_horizon(version, Horizon { done: seen.done, until }).await? {
+            return Ok(done);
+        }
+        for queue in queues {
+            let handed = self.hand_on(queue, from, until, usize::MAX).await?;
+            done.sent += handed.sent;
+        }
+        self.move_horizon(version + 1, Horizon { done: until, until }).await?;
+        Ok(done)
     }
 
     /// Sends the free work of `queue` that is due after `from` and at `until` or before, and that `fits`.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Bytes of a component; one made from Python has 18 million.
+pub const COMPONENT_BYTES: usize = 32 << 20;
+
 /// The longest a call takes.
 pub const TIME: Duration = Duration::from_millis(250);
 /// Instructions, roughly: a loop in Rust uses about 500 million of them in 40 to 70 ms.

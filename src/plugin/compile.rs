@@ -56,7 +56,7 @@ pub enum Compiler {
     /// machines, and for functions that do nothing else.
     Here,
     /// In a process of its own that is ended when it takes too long or too much.
-    #[cfg(feature = "server")]
+    #[cfg(feature = "embedded")]
     Process(super::compile_process::Process),
 }
 
@@ -130,7 +130,7 @@ impl PluginHost {
                 let wasm = wasm.clone();
                 self.aside(move |_| code_of(&wasm)).await?
             }
-            #[cfg(feature = "server")]
+            #[cfg(feature = "embedded")]
             Compiler::Process(process) => process.code_of(&wasm).await?,
         };
         Ok(self.aside(move |inner| inner.artifact(wasm, code.into())).await?)

@@ -27,8 +27,8 @@ use tokio::{
 };
 
 use super::{
+    bounds::COMPONENT_BYTES,
     compile::{self, CompileError, Refused},
-    inspect::COMPONENT_BYTES,
 };
 
 /// Bytes of memory that compiling may take, if nothing else is said.

@@ -6,10 +6,8 @@
 
 use wasmparser::{Encoding, Parser, Payload};
 
-use super::compile::Refused;
+use super::{bounds::COMPONENT_BYTES, compile::Refused};
 
-/// Bytes of a component; one made from Python has 18 million.
-pub const COMPONENT_BYTES: usize = 32 << 20;
 /// Bytes of one function; the largest of Python's has 427 KB.
 const BODY_BYTES: usize = 512 << 10;
 /// Local variables of one function; Python's have up to 271.

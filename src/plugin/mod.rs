@@ -18,7 +18,7 @@ mod answer;
 pub mod bounds;
 #[cfg(feature = "compiler")]
 pub mod compile;
-#[cfg(feature = "server")]
+#[cfg(feature = "embedded")]
 pub mod compile_process;
 mod contract;
 mod fault;
@@ -32,8 +32,7 @@ mod machine;
 pub mod record;
 mod shelf;
 
+pub use bounds::COMPONENT_BYTES;
 pub use host::{PluginHost, Run};
-#[cfg(feature = "compiler")]
-pub use inspect::COMPONENT_BYTES;
 pub use machine::{ENGINE, TARGET};
 pub use shelf::{code_object, component_object};

@@ -138,6 +138,8 @@ pub enum ItemKind {
     Operation,
     /// [`crate::queue::plugin::PluginItem`].
     Plugin,
+    /// How far ahead jobs were handed on.
+    Horizon,
 }
 
 impl ItemKind {
@@ -149,6 +151,7 @@ impl ItemKind {
             Self::Token => "token",
             Self::Operation => "operation",
             Self::Plugin => "plugin",
+            Self::Horizon => "horizon",
         }
     }
 

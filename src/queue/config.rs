@@ -276,12 +276,8 @@ impl TryFrom<TargetFields> for TargetConfig {
     type Error = &'static str;
     fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
         let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding, sqs, sns, event_bridge, lambda, complete } = fields;
-        let services = [
-            sqs.map(AwsService::Sqs),
-            sns.map(AwsService::Sns),
-            event_bridge.map(AwsService::EventBridge),
-            lambda.map(AwsService::Lambda),
-        ];
+        let services =
+            [sqs.map(AwsService::Sqs), sns.map(AwsService::Sns), event_bridge.map(AwsService::EventBridge), lambda.map(AwsService::Lambda)];
         let mut services = services.into_iter().flatten();
         let (service, second) = (services.next(), services.next());
         let bare = (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
@@ -294,8 +290,10 @@ impl TryFrom<TargetFields> for TargetConfig {
             (None, None, Some(service), None, complete) if bare => {
                 Ok(Self::Aws(Box::new(AwsTarget { service, complete: complete.unwrap_or_default() })))
             }
-            _ => Err("a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
-                      with `complete` or without"),
+            _ => Err(
+                "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
+                      with `complete` or without",
+            ),
         }
     }
 }

@@ -81,27 +81,65 @@ impl Server {
     }
 
     fn spawn_bulk(&self, mut stored: Stored) {
+        if let Some(away) = &self.inner.away {
+            away.notes.operation(&stored.operation.id);
+            return;
+        }
         let server = self.clone();
         tokio::spawn(async move {
             let mut stopping = server.inner.stopping.subscribe();
             let done = tokio::select! {
-                done = server.run_bulk(&mut stored) => done,
+                done = server.run_bulk(&mut stored, Timestamp::MAX) => done,
                 // What is left goes on at the next start.
                 _ = stopping.changed() => return,
             };
-            stored.operation.ended_at = Some(server.now());
-            stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
-            stored.operation.error = done.err().map(|error| error.to_string());
-            if let Err(error) = server.save(&stored).await {
-                tracing::warn!(operation = stored.operation.id, %error, "the end of an operation was not recorded");
-            }
-            if let Err(error) = server.prune_operations().await {
-                tracing::warn!(%error, "old operations were not removed");
+            if let Err(error) = server.end_bulk(stored, done).await {
+                tracing::warn!(%error, "the end of an operation was not recorded");
             }
         });
     }
 
-    async fn run_bulk(&self, stored: &mut Stored) -> Result<(), Error> {
+    /// Records how an operation ended.
+    async fn end_bulk(&self, mut stored: Stored, done: Result<bool, Error>) -> Result<(), Error> {
+        stored.operation.ended_at = Some(self.now());
+        stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
+        stored.operation.error = done.err().map(|error| error.to_string());
+        self.save(&stored).await?;
+        self.prune_operations().await
+    }
+
+    /// Goes on with an operation until it is over or `until` has come, and notes that somebody must go on then. Whether it is over.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat goes on.
+    pub async fn operate(&self, id: &str, until: Timestamp) -> Result<bool, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let found = items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        let Some(mut stored) = found.filter(|stored| stored.operation.ended_at.is_none()) else { return Ok(true) };
+        match self.run_bulk(&mut stored, until).await {
+            Ok(false) => {
+                self.spawn_bulk(stored);
+                Ok(false)
+            }
+            Err(error @ Error::Unavailable { .. }) => Err(error),
+            done => self.end_bulk(stored, done).await.map(|()| true),
+        }
+    }
+
+    /// The operations that are not over.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(super) async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let stored = items.iter().filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        Ok(stored.filter(|stored| stored.operation.ended_at.is_none()).map(|stored| stored.operation.id).collect())
+    }
+
+    /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
+    async fn run_bulk(&self, stored: &mut Stored, until: Timestamp) -> Result<bool, Error> {
         loop {
             let query = ListQuery {
                 job_type: stored.job_type.clone(),
@@ -124,9 +162,12 @@ impl Server {
             }
             stored.cursor = page.next_cursor;
             if stored.cursor.is_none() {
-                return Ok(());
+                return Ok(true);
             }
             self.save(stored).await?;
+            if self.now() >= until {
+                return Ok(false);
+            }
         }
     }
 

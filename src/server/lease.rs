@@ -34,6 +34,9 @@ pub const MAX_LEASES: u32 = 1000;
 /// The longest wait of one call.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
 
+/// A queue to lease from, and which types of it: all that are pulled if none are named.
+pub(super) type Lane = (QueueName, Option<Vec<TypeName>>);
+
 impl Server {
     /// Leases jobs, waiting for the first if there is none; answers reports.
     ///
@@ -59,7 +62,10 @@ impl Server {
         if let Some(worker) = &request.worker {
             self.inner.workers.seen(worker, self.now());
         }
-        let mut lanes: Vec<(QueueName, Option<Vec<TypeName>>)> = lanes.into_iter().collect();
+        let mut lanes: Vec<Lane> = lanes.into_iter().collect();
+        if self.inner.away.is_some() {
+            return Box::pin(self.lease_away(lanes, request, until)).await;
+        }
         if let [(queue, types)] = &mut lanes[..] {
             return self.lease_one(queue.clone(), types.take(), request, until).await;
         }

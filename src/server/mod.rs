@@ -11,12 +11,14 @@
 //! The one thing to know: a queue's rounds are taken one after the other by its task, and everything
 //! that arrived while one was being committed goes into the next, so that batches grow with load.
 
+mod away;
 mod bulk;
 mod deliver;
 mod handler;
 mod host;
 mod lease;
 pub mod metrics;
+#[cfg(feature = "embedded")]
 mod open;
 mod plugins;
 mod queue_task;
@@ -34,8 +36,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+pub use away::{Minute, NEAR};
 pub use handler::{Call, Handled, Handler, Work};
 pub use host::{CannotPush, PluginUser};
+#[cfg(feature = "embedded")]
 pub use open::CannotOpen;
 pub use plugins::{Comparison, Difference, Said};
 
@@ -80,6 +84,8 @@ struct Inner {
     workers: workers::Workers,
     plugins: plugins::Plugins,
     hosted: Option<host::Hosted>,
+    /// What it has instead of tasks, if it starts none.
+    away: Option<away::Away>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
@@ -111,6 +117,7 @@ pub struct Builder {
     target: Arc<dyn Target>,
     handlers: HashMap<TypeName, Handler>,
     hosted: Option<host::Hosted>,
+    away: bool,
 }
 
 impl Builder {
@@ -142,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Starts the server: what was under way when it stopped goes on.
+    /// Starts the server: what was under way when it stopped goes on. One that is [`away`](Builder::away) has nothing to start.
     ///
     /// # Errors
     ///
@@ -160,6 +167,7 @@ impl Builder {
             workers: workers::Workers::default(),
             plugins,
             hosted: self.hosted,
+            away: self.away.then(away::Away::default),
             pending: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
@@ -167,6 +175,9 @@ impl Builder {
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
+        if server.inner.away.is_some() {
+            return Ok(server);
+        }
         host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
@@ -179,7 +190,7 @@ impl Builder {
 impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None }
+        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None, away: false }
     }
 
     /// The engine it runs on.
@@ -256,12 +267,26 @@ impl Inner {
 
     /// Asks for a round of `queue`.
     fn wake(self: &Arc<Self>, queue: &QueueName) {
-        self.queue(queue).send(Message::Wake);
+        match &self.away {
+            Some(away) => away.notes.look(queue),
+            None => self.queue(queue).send(Message::Wake),
+        }
+    }
+
+    /// Says that a job waits which was not there before.
+    fn accepted(self: &Arc<Self>, job: &crate::job::Job) {
+        match &self.away {
+            Some(away) => away.notes.changed(job, None),
+            None => self.wake(&job.spec.queue),
+        }
     }
 
     /// Says that a job left the version it may have been granted at, and that it may have ended.
     fn left(self: &Arc<Self>, queue: &QueueName, job: &crate::job::Job, version: Version) {
-        self.queue(queue).send(Message::Left(job.id.clone(), version));
+        match &self.away {
+            Some(away) => away.notes.changed(job, Some(version)),
+            None => self.queue(queue).send(Message::Left(job.id.clone(), version)),
+        }
         if job.life.ended().is_some() {
             self.ended(job);
         }

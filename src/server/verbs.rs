@@ -38,9 +38,13 @@ impl Server {
     pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         let answers = self.inner.engine.enqueue(jobs).await;
         metrics::enqueued(answers.iter().flatten());
+        let new = answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job);
+        if self.inner.away.is_some() {
+            new.for_each(|job| self.inner.accepted(job));
+            return answers;
+        }
         let mut woken: Vec<&QueueName> = Vec::new();
-        for enqueued in answers.iter().flatten().filter(|enqueued| enqueued.new) {
-            let queue = &enqueued.job.spec.queue;
+        for queue in new.map(|job| &job.spec.queue) {
             if !woken.contains(&queue) {
                 woken.push(queue);
                 self.inner.wake(queue);
@@ -124,6 +128,12 @@ impl Server {
         }
         let mut pending = Vec::with_capacity(batches.len());
         for (queue, (places, batch)) in batches {
+            if self.inner.away.is_some() {
+                for (place, answer) in places.into_iter().zip(self.settle_away(&queue, batch).await) {
+                    answers[place] = Some(answer);
+                }
+                continue;
+            }
             let (reply, answer) = oneshot::channel();
             self.inner.queue(&queue).send(Message::Reports(batch, reply));
             pending.push((places, answer));
@@ -171,7 +181,7 @@ impl Server {
         idempotency_key: Option<String>,
     ) -> Result<Job, Error> {
         let enqueued = self.inner.engine.replay(id, job_type, with, idempotency_key).await?;
-        self.inner.wake(&enqueued.job.spec.queue);
+        self.inner.accepted(&enqueued.job);
         Ok(enqueued.job)
     }
 
@@ -217,6 +227,10 @@ impl Server {
         let catalog = engine.catalog().await?;
         let inner = Arc::clone(&self.inner);
         let asked = move |job: &Job| {
+            // Who asks elsewhere is not known here: whoever wants jobs of the type is taken to be there.
+            if inner.away.is_some() {
+                return true;
+            }
             let shown = inner.queue(&job.spec.queue).shown.lock().clone();
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
             if let Some(handler) = inner.handlers.get(&job.spec.job_type) {
@@ -333,7 +347,10 @@ impl Server {
         let order = Order::Time { step_millis: 0 };
         let query = DueQuery { queue: name.clone(), critical: false, types, partition: None, order, until: now, after: None, limit: 1 };
         let oldest = engine.ports().store.due(&[query]).await?.pop().and_then(|page| page.jobs.first().and_then(|job| job.life.run_at()));
-        let shown = self.inner.queue(name).shown.lock().clone();
+        let shown = match &self.inner.away {
+            Some(_) => super::away::shown(engine, name).await?,
+            None => self.inner.queue(name).shown.lock().clone(),
+        };
         let waiting = depth.get("scheduled").copied().unwrap_or(0);
         let running = depth.get("running").copied().unwrap_or(0);
         let backlog = if oldest.is_some() { waiting } else { 0 };
@@ -427,7 +444,12 @@ impl Server {
         *self.inner.tokens.lock() = Some(Arc::new(tell));
     }
 
-    async fn tell_tokens(&self) -> Result<(), Error> {
+    /// Reads the tokens anew, for whoever [watches](Self::watch_tokens) them: another process may have changed one.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn tell_tokens(&self) -> Result<(), Error> {
         let tell = self.inner.tokens.lock().clone();
         if let Some(tell) = tell {
             tell(self.tokens().await?);

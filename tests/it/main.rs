@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 mod architecture;
+mod away;
 mod backup;
 mod bench;
 mod cases;
@@ -18,3 +19,4 @@ mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;
+mod work_queue;

@@ -2,14 +2,14 @@
 //!
 //! A claim goes through only while the queue is configured as it was seen: the first limit put on a queue makes a head.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim, search::Search, standing_job, ticked};
+use super::{Ask, Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim, search::Search, standing_job, ticked};
 use crate::{
     engine::{Catalog, Engine, Error, report::Settled, request::Report},
     job::{Job, QueueName},
     port::{
-        Committed, Txn, Write,
+        Committed, Txn, Work, Write,
         job_store::{ItemKind, Standing},
     },
     queue::{Admission, Limits},
@@ -26,6 +26,35 @@ impl Engine {
         catalog: &Catalog,
         limits: &Limits,
     ) -> Result<Option<Ticked>, Error> {
+        self.free_round(queue, memory, round, &[], known, catalog, limits).await
+    }
+
+    /// A round of a queue without a head that offers the jobs in `named` alone, each if it is as it was when it was sent.
+    pub(in crate::engine) async fn tick_named(
+        &self,
+        queue: &QueueName,
+        named: &[Work],
+        ask: Ask,
+        catalog: &Catalog,
+        limits: &Limits,
+    ) -> Result<Ticked, Error> {
+        let round = Round { asks: vec![ask], ..Round::default() };
+        let mut known = Known { jobs: HashMap::new() };
+        let ticked = self.free_round(queue, &mut Memory::default(), &round, named, &mut known, catalog, limits).await?;
+        Ok(ticked.unwrap_or_default())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a round is made of many parts")]
+    async fn free_round(
+        &self,
+        queue: &QueueName,
+        memory: &mut Memory,
+        round: &Round,
+        named: &[Work],
+        known: &mut Known,
+        catalog: &Catalog,
+        limits: &Limits,
+    ) -> Result<Option<Ticked>, Error> {
         let now = self.now();
         let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
         let mut answers = self.settle_all(round, known, catalog, &mut plan, now);
@@ -35,10 +64,10 @@ impl Engine {
         };
         let mut admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
         let mut search = Search { queue, round, catalog, limits, now, granted: None };
-        if round.named.is_empty() {
+        if named.is_empty() {
             self.search(&mut search, &mut admission, &mut plan).await?;
         } else {
-            self.offer_named(&search, &mut admission, &mut plan).await?;
+            self.offer_named(&search, named, &mut admission, &mut plan).await?;
         }
 
         let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };

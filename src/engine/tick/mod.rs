@@ -75,8 +75,6 @@ pub struct Round {
     pub released: Vec<(JobId, Version)>,
     /// Who takes jobs.
     pub asks: Vec<Ask>,
-    /// On a queue without a head: only these jobs are offered, each at the version in its work, and no others are looked for.
-    pub named: Vec<Work>,
 }
 
 /// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.

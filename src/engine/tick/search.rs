@@ -10,7 +10,7 @@ use super::{Ask, Plan, Round, throttle::PAGE};
 use crate::{
     engine::{Catalog, Engine, Error, View},
     job::{Job, JobId, QueueName, TypeName, Version},
-    port::job_store::DueQuery,
+    port::{Work, job_store::DueQuery},
     queue::{
         Admission, Limits, Rule,
         config::SCAN_BOUND,
@@ -92,11 +92,17 @@ impl Engine {
         self.tell_ended(search, admission, plan, &mut rooms).await
     }
 
-    /// Offers the jobs that the round names, those of them that are as they were when they were sent.
-    pub(super) async fn offer_named(&self, search: &Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
+    /// Offers the jobs in `named`, those of them that are as they were when they were sent.
+    pub(super) async fn offer_named(
+        &self,
+        search: &Search<'_>,
+        named: &[Work],
+        admission: &mut Admission<'_>,
+        plan: &mut Plan,
+    ) -> Result<(), Error> {
         let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
-        let ids: Vec<JobId> = search.round.named.iter().map(|work| work.job.clone()).collect();
-        for (work, job) in search.round.named.iter().zip(self.ports.store.get(&ids).await?) {
+        let ids: Vec<JobId> = named.iter().map(|work| work.job.clone()).collect();
+        for (work, job) in named.iter().zip(self.ports.store.get(&ids).await?) {
             let stands = |job: &Job| {
                 job.life.version == work.version && job.spec.queue == *search.queue && job.life.run_at().is_some_and(|at| at <= search.now)
             };

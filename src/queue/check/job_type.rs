@@ -79,7 +79,11 @@ fn check_service(service: &AwsService) -> Result<(), Fault> {
             let parts: Vec<&str> = topic_arn.splitn(6, ':').collect();
             let good = matches!(parts[..], ["arn", partition, "sns", region, account, name]
                 if [partition, region, account, name].iter().all(|part| !part.is_empty()));
-            if good { Ok(()) } else { Err(Fault::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs")) }
+            if good {
+                Ok(())
+            } else {
+                Err(Fault::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs"))
+            }
         }
         AwsService::EventBridge(EventBridgeTarget { bus, source, detail_type }) => {
             check_text("event_bridge.bus", bus, 1600)?;

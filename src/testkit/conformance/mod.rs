@@ -11,11 +11,13 @@ mod due;
 mod jobs;
 mod lists;
 mod records;
+mod work_queue;
 
 pub use due::*;
 pub use jobs::*;
 pub use lists::*;
 pub use records::*;
+pub use work_queue::*;
 
 use crate::{
     job::{Event, Job, Token},

@@ -135,7 +135,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         Write::SetItem { kind, name: "mail".into(), was, version, bytes }
     };
     let require = |kind, version| Write::RequireItem { kind, name: "mail".into(), version };
-    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation, ItemKind::Plugin];
+    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation, ItemKind::Plugin, ItemKind::Horizon];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
         assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, Standing::Nothing)));

@@ -23,7 +23,7 @@ use tidegate::{
         retry::{Backoff, Jitter, Retry},
     },
     port::{
-        Work, WorkQueue,
+        Hint, News, Wake, Work, WorkQueue,
         job_store::{SharedStore, StoreError},
     },
     queue::{
@@ -143,6 +143,20 @@ impl WorkQueue for Messages {
                 world.mail.lock().work.push((at, piece.clone()));
             }
         }
+        Ok(())
+    }
+
+    async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
+        let Some(world) = self.0.upgrade() else { return Ok(()) };
+        let left =
+            hints.iter().filter_map(|hint| if let News::Left(job, version) = &hint.news { Some((job.clone(), *version)) } else { None });
+        let now = world.scheduler.now();
+        world.mail.lock().hints.extend(left.map(|left| (now, left)));
+        Ok(())
+    }
+
+    /// Its ticks look at everything now and then.
+    async fn wake(&self, _: &[Wake]) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -1,0 +1,16 @@
+//! The real binary, called with messages as Lambda's poller hands them over, through a runtime API.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+
+use std::path::Path;
+
+use serde_json::json;
+use tidegate::testkit::lambda::{Function, messages};
+
+#[tokio::test]
+async fn what_was_given_up_is_dealt_with_whatever_it_is() {
+    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-dead-letter")), &[]).await;
+    let work = r#"{"work": {"queue": "q", "jobs": [{"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}]}}"#;
+    let bodies = [work, r#"{"hint": {"queue": "q", "look": true}}"#, r#"{"wake": {"queue": "q", "at": 0}}"#, "what nobody can read"];
+    assert_eq!(function.call(messages(bodies)).await, Ok(json!({"batchItemFailures": []})));
+}

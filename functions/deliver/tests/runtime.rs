@@ -1,0 +1,17 @@
+//! The real binary, called with messages as Lambda's poller hands them over, through a runtime API.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+
+use std::path::Path;
+
+use serde_json::json;
+use tidegate::testkit::lambda::{Function, messages};
+
+#[tokio::test]
+async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again() {
+    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")), &[]).await;
+    let work = r#"{"work": {"queue": "q", "jobs": [{"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}, {"id": "free", "version": 1, "run_at": 0}]}}"#;
+    let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
+    assert_eq!(function.call(messages([work, "{}"])).await, Ok(failed));
+    assert_eq!(function.call(messages([work])).await, Ok(json!({"batchItemFailures": []})));
+}

@@ -1,0 +1,11 @@
+//! `enqueue`: the whole HTTP API behind a function URL.
+
+use tidegate::cloud::{self, CloudSettings};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_http::Error> {
+    let settings = CloudSettings::from_vars(std::env::vars())?;
+    cloud::log(&settings);
+    let server = cloud::open(&settings).await?.start().await?;
+    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token).await?).await
+}

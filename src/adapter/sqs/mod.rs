@@ -1,0 +1,11 @@
+//! The work queue on Amazon SQS: work and wake-ups through standard queues with delays, hints through a FIFO queue.
+//!
+//! The one thing to know: a call that has no answer is repeated. A message that is there twice is recognised by whoever gets it.
+//!
+//! Read in this order: [`message`] (what stands in a message), [`queue`] (how it is sent).
+
+pub mod message;
+pub mod queue;
+
+pub use message::{Malformed, Message};
+pub use queue::{SqsQueues, SqsWorkQueue};

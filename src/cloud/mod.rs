@@ -1,0 +1,25 @@
+//! The serverless home: what each function does with what it is called with. The functions themselves, in `functions/`, only wire.
+//!
+//! ```text
+//!   enqueue: HTTP ─▶ [`http`] ─▶ Server (away) ─▶ notes ─▶ SQS
+//!   tick: hints, wake-ups, the minute ─▶ [`tick`] ─▶ rounds ─▶ work ─▶ SQS
+//!   deliver: work ─▶ [`deliver`] ─▶ claims ─▶ targets ─▶ results ─▶ hints ─▶ SQS
+//!   dead-letter: what SQS gave up on ─▶ [`give_up`] ─▶ failed attempts
+//! ```
+//!
+//! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
+//! which messages are to come again.
+//!
+//! `docs/decisions/0012-serverless-home.md` says what must be deployed around it.
+
+pub mod event;
+pub mod http;
+mod messages;
+pub mod open;
+pub mod settings;
+
+pub use event::{Event, Failures};
+pub use http::router;
+pub use messages::{deliver, give_up, tick};
+pub use open::{CannotOpen, log, open, until};
+pub use settings::CloudSettings;

@@ -1,0 +1,98 @@
+//! A server on a deployment: the table, the bucket, the queues, the machine's clock and chance.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing_subscriber::EnvFilter;
+
+use object_store::{ObjectStore, aws::AmazonS3Builder, memory::InMemory, prefix::PrefixStore};
+
+use super::settings::CloudSettings;
+use crate::{
+    adapter::{
+        aws::{self, AwsTarget},
+        http::{Guard, HttpTarget},
+        memory::MemoryStore,
+        sqs::SqsWorkQueue,
+        system::{SystemClock, SystemEntropy},
+    },
+    engine::Ports,
+    plugin::{PluginHost, Run},
+    port::{
+        job_store::SharedStore,
+        policy::{Fault, NoPolicy},
+    },
+    server::{Builder, Options, Server},
+    time::Timestamp,
+};
+
+/// The word for a table or a bucket of this process alone.
+const MEMORY: &str = "memory:";
+/// How long a call of a service may go unanswered: less than any function may run.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a call keeps of its time for writing down and telling what became of everything.
+const MARGIN: Duration = Duration::from_secs(3);
+
+/// Why a deployment cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotOpen {
+    /// The table cannot be used.
+    #[error("the table {0} cannot be used: {1}")]
+    Table(String, String),
+    /// The bucket cannot be used.
+    #[error("the bucket cannot be used: {0}")]
+    Bucket(#[from] object_store::Error),
+    /// Plugins cannot be run.
+    #[error(transparent)]
+    Plugins(#[from] Fault),
+    /// Outgoing connections cannot be made secure.
+    #[error("push delivery cannot be set up: {0}")]
+    Target(String),
+}
+
+/// An away server as `settings` say.
+///
+/// # Errors
+///
+/// [`CannotOpen`].
+pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
+    let config = aws::config(PATIENCE).await;
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let objects = objects(settings)?;
+    let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&config), settings.queues.clone(), clock.clone(), entropy.clone());
+    let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
+    let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
+    let ports = Ports { store: store(settings)?, objects, work: Arc::new(queue), clock, entropy, policy: Arc::new(NoPolicy) };
+    let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
+    let target = AwsTarget::new(&config, Arc::new(http));
+    Ok(Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away())
+}
+
+/// Starts logging: a JSON object a line, the time left to whoever collects them.
+pub fn log(settings: &CloudSettings) {
+    let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level));
+    // A second call in one process, as tests make, leaves the first one's.
+    let _ = tracing_subscriber::fmt().json().without_time().with_env_filter(filter).try_init();
+}
+
+/// What is left of a call that Lambda ends at `deadline`, in milliseconds since the epoch: until then nothing new is begun, and
+/// what runs is given up.
+pub fn until(deadline: u64) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64))
+}
+
+fn store(settings: &CloudSettings) -> Result<SharedStore, CannotOpen> {
+    if settings.table == MEMORY {
+        return Ok(Arc::new(MemoryStore::new()));
+    }
+    Err(CannotOpen::Table(settings.table.clone(), "this program was built without DynamoDB".into()))
+}
+
+fn objects(settings: &CloudSettings) -> Result<Arc<dyn ObjectStore>, CannotOpen> {
+    if settings.bucket == MEMORY {
+        return Ok(Arc::new(InMemory::new()));
+    }
+    // Endpoint, region and credentials come from the environment, as for every other service; a local stack speaks plain HTTP.
+    let bucket = AmazonS3Builder::from_env().with_bucket_name(&settings.bucket).with_allow_http(true).build()?;
+    Ok(Arc::new(PrefixStore::new(bucket, settings.prefix.as_str())))
+}

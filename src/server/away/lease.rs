@@ -1,0 +1,128 @@
+//! Leases without a queue's task: the call takes the round itself, and looks again while it waits.
+//!
+//! The head's version keeps the limit, whoever ticks. A call that loses the race looks anew.
+
+use std::time::Duration;
+
+use super::super::{Server, deliver, lease::Lane};
+use crate::{
+    engine::{
+        Ask, Error, Hand, Round,
+        request::{LeaseRequest, Leased, Report},
+    },
+    job::{
+        Job, JobId, QueueName, TypeName, Version,
+        life::{Failure, Reason},
+    },
+    time::Timestamp,
+};
+
+/// The wait before a call looks again; it grows to the other.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+impl Server {
+    /// Settles reports of jobs of one queue, and notes what must follow.
+    pub(in crate::server) async fn settle_away(&self, queue: &QueueName, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
+        let Some(away) = &self.inner.away else { return Vec::new() };
+        let count = reports.len();
+        let ticked = match self.engine().report(queue, reports).await {
+            Ok(ticked) => ticked,
+            Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
+        };
+        super::super::metrics::round(queue, &ticked, self.now(), Duration::ZERO);
+        for job in ticked.reports.iter().flatten() {
+            let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else { continue };
+            away.notes.changed(job, Some(*version));
+            if job.life.ended().is_some() {
+                self.inner.ended(job);
+            }
+        }
+        ticked.reports
+    }
+
+    /// Leases from `lanes` in turn, until there is something or `until` has come; the reports are settled first, and what they
+    /// freed goes into the round that leases.
+    pub(in crate::server) async fn lease_away(&self, lanes: Vec<Lane>, request: LeaseRequest, until: Timestamp) -> Result<Leased, Error> {
+        let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
+        let reports = Box::pin(self.report(request.reports.clone())).await;
+        let settled = reports.iter().flatten();
+        let mut freed: Vec<(QueueName, (JobId, Version))> = settled
+            .filter_map(|job| Some((job, before.iter().find(|(id, version)| *id == job.id && job.life.version > *version)?)))
+            .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
+            .collect();
+        let mut jobs = Vec::new();
+        let mut wait = FIRST_LOOK;
+        let draining = || self.inner.workers.is_draining(request.worker.as_deref());
+        while request.max > 0 {
+            for (queue, types) in &lanes {
+                let room = request.max - jobs.len() as u32;
+                if room == 0 || draining() {
+                    break;
+                }
+                let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
+                jobs.extend(self.lease_round(queue, types.as_deref(), room, &request, here).await?);
+            }
+            let now = self.now();
+            if !jobs.is_empty() || now >= until {
+                break;
+            }
+            self.engine().ports().clock.sleep_until(until.min(now + wait)).await;
+            wait = (wait * 3 / 2).min(LONGEST_LOOK);
+        }
+        Ok(Leased { jobs: self.loaded(jobs).await, reports })
+    }
+
+    /// The versions at which the jobs of `reports` run.
+    async fn versions(&self, reports: &[Report]) -> Result<Vec<(JobId, Version)>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
+        let jobs = self.engine().recall(&ids).await?;
+        Ok(jobs.into_iter().flatten().filter(|job| job.life.running().is_some()).map(|job| (job.id, job.life.version)).collect())
+    }
+
+    /// One round that gives pull jobs to the caller.
+    async fn lease_round(
+        &self,
+        queue: &QueueName,
+        types: Option<&[TypeName]>,
+        room: u32,
+        request: &LeaseRequest,
+        released: Vec<(JobId, Version)>,
+    ) -> Result<Vec<Job>, Error> {
+        let Some(away) = &self.inner.away else { return Ok(Vec::new()) };
+        let engine = self.engine();
+        let catalog = engine.catalog().await?;
+        let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
+        let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
+        let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };
+        let (began, mut memory) = (self.now(), away.memory(queue));
+        let round = Round { released, asks: vec![ask], ..Round::default() };
+        let ticked = engine.tick(queue, &mut memory, round).await;
+        away.keep(queue, memory);
+        let mut ticked = ticked?;
+        self.follow(queue, &mut ticked, began).await?;
+        Ok(ticked.claimed.into_iter().map(|claimed| claimed.job).collect())
+    }
+
+    /// The jobs with their bodies. One whose body cannot be read ends its attempt at once.
+    async fn loaded(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut whole = Vec::with_capacity(jobs.len());
+        let mut failed = Vec::new();
+        for (job, loaded) in jobs.iter().zip(self.engine().load_each(jobs.clone()).await) {
+            match loaded {
+                Ok(job) => whole.push(job),
+                Err(error) => {
+                    let failure = Failure::new(Reason::NotDelivered, error.to_string());
+                    failed.push(deliver::failed(job, failure, true, Duration::ZERO));
+                }
+            }
+        }
+        if !failed.is_empty() {
+            Box::pin(self.report(failed)).await;
+        }
+        whole
+    }
+}

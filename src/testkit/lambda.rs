@@ -1,0 +1,205 @@
+//! The Lambda runtime API, and enough of SQS to see what a function sends, for a real binary to run against.
+//!
+//! The one thing to know: the function under test is a process of its own, as it is in Lambda. It is given one event after the
+//! other, so that what it remembers between calls is tested too.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{self, State},
+    http::{HeaderMap, StatusCode},
+    response::IntoResponse,
+    routing::{get, post},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{adapter::system::SystemClock, port::Clock};
+
+/// How long an answer may take: a cold start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a function answers: a value, or the error that it reported.
+pub type Answered = Result<Value, Value>;
+
+/// A function's process, and what it is called through.
+pub struct Function {
+    process: Child,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    events: mpsc::UnboundedSender<Value>,
+    waiting: tokio::sync::Mutex<mpsc::UnboundedReceiver<Value>>,
+    answers: Mutex<HashMap<String, oneshot::Sender<Answered>>>,
+    next: Mutex<u64>,
+    sent: Mutex<Vec<(String, Value)>>,
+}
+
+impl Function {
+    /// Starts the binary at `path` with these variables beside those of Lambda.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub async fn start(path: &Path, vars: &[(&str, &str)]) -> Self {
+        let (events, waiting) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            events,
+            waiting: tokio::sync::Mutex::new(waiting),
+            answers: Mutex::default(),
+            next: Mutex::default(),
+            sent: Mutex::default(),
+        });
+        let address = serve(Arc::clone(&shared)).await;
+        let queue = |name: &str| format!("http://{address}/000000000000/{name}");
+        let mut command = Command::new(path);
+        command.env_clear().envs([
+            ("AWS_LAMBDA_RUNTIME_API", address.to_string()),
+            ("AWS_LAMBDA_FUNCTION_NAME", "function".into()),
+            ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512".into()),
+            ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST".into()),
+            ("AWS_LAMBDA_LOG_GROUP_NAME", "group".into()),
+            ("AWS_LAMBDA_LOG_STREAM_NAME", "stream".into()),
+            ("AWS_REGION", "us-east-1".into()),
+            ("AWS_ACCESS_KEY_ID", "test".into()),
+            ("AWS_SECRET_ACCESS_KEY", "test".into()),
+            ("AWS_ENDPOINT_URL", format!("http://{address}")),
+            ("TIDEGATE_TABLE", "memory:".into()),
+            ("TIDEGATE_BUCKET", "memory:".into()),
+            ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
+            ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
+            ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),
+            ("TIDEGATE_PUBLIC_URL", "https://api.example".into()),
+        ]);
+        let process = command.envs(vars.iter().copied()).spawn().expect("the function can be started");
+        Self { process, shared }
+    }
+
+    /// Calls it with `event`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no answer within a minute.
+    pub async fn call(&self, event: Value) -> Answered {
+        let (answer, answered) = oneshot::channel();
+        let id = {
+            let mut next = self.shared.next.lock();
+            *next += 1;
+            format!("request-{next}")
+        };
+        self.shared.answers.lock().insert(id.clone(), answer);
+        self.shared.events.send(json!({"id": id, "event": event})).expect("the server runs");
+        tokio::time::timeout(PATIENCE, answered).await.expect("it answers in time").expect("the server runs")
+    }
+
+    /// The messages that it has sent since the last call: each the last word of its queue's URL, and the message as it was sent.
+    pub fn sent(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.shared.sent.lock())
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+async fn serve(shared: Arc<Shared>) -> SocketAddr {
+    let runtime = "/2018-06-01/runtime/invocation";
+    let app = Router::new()
+        .route(&format!("{runtime}/next"), get(next))
+        .route(&format!("{runtime}/{{id}}/response"), post(response))
+        .route(&format!("{runtime}/{{id}}/error"), post(error))
+        .route("/", post(sqs))
+        .with_state(shared);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+async fn next(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    let event = shared.waiting.lock().await.recv().await.unwrap_or_default();
+    let deadline = SystemClock.now() + Duration::from_secs(30);
+    let headers = [
+        ("lambda-runtime-aws-request-id", event["id"].as_str().unwrap_or_default().to_owned()),
+        ("lambda-runtime-deadline-ms", deadline.millis().to_string()),
+        ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:000000000000:function:function".to_owned()),
+    ];
+    (headers, event["event"].to_string())
+}
+
+fn answer(shared: &Shared, id: &str, answer: Answered) -> StatusCode {
+    if let Some(waiting) = shared.answers.lock().remove(id) {
+        let _ = waiting.send(answer);
+    }
+    StatusCode::ACCEPTED
+}
+
+async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, body: bytes::Bytes) -> StatusCode {
+    answer(&shared, &id, Ok(serde_json::from_slice(&body).unwrap_or(Value::Null)))
+}
+
+async fn error(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, body: bytes::Bytes) -> StatusCode {
+    answer(&shared, &id, Err(serde_json::from_slice(&body).unwrap_or(Value::Null)))
+}
+
+/// `SendMessageBatch`, which takes everything.
+async fn sqs(State(shared): State<Arc<Shared>>, headers: HeaderMap, asked: bytes::Bytes) -> Result<impl IntoResponse, StatusCode> {
+    let asked: Value = serde_json::from_slice(&asked).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let action = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if action != "AmazonSQS.SendMessageBatch" {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    let queue = asked["QueueUrl"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default().to_owned();
+    let entries = asked["Entries"].as_array().cloned().unwrap_or_default();
+    let taken: Vec<Value> =
+        entries.iter().map(|entry| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""})).collect();
+    shared.sent.lock().extend(entries.into_iter().map(|entry| (queue.clone(), entry)));
+    Ok(([("content-type", "application/x-amz-json-1.0")], json!({"Successful": taken, "Failed": []}).to_string()))
+}
+
+/// Messages as Lambda's poller hands them to a function.
+pub fn messages<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Value {
+    let record = |(index, body): (usize, &str)| {
+        json!({
+            "messageId": format!("message-{index}"), "receiptHandle": "handle", "body": body,
+            "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1545082649183", "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+                           "ApproximateFirstReceiveTimestamp": "1545082649185"},
+            "messageAttributes": {}, "md5OfBody": "e4e68fb7bd0e697a0ae8f1bb342846b3", "eventSource": "aws:sqs",
+            "eventSourceARN": "arn:aws:sqs:us-east-2:123456789012:queue", "awsRegion": "us-east-2",
+        })
+    };
+    json!({"Records": bodies.into_iter().enumerate().map(record).collect::<Vec<_>>()})
+}
+
+/// A request as a function URL makes it (payload version 2.0).
+pub fn request(method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Value {
+    let mut headers = json!({
+        "host": "abc.lambda-url.us-east-1.on.aws", "accept": "application/json", "content-type": "application/json",
+        "x-forwarded-proto": "https", "x-forwarded-port": "443", "x-forwarded-for": "127.0.0.1",
+    });
+    if let Some(token) = token {
+        headers["authorization"] = json!(format!("Bearer {token}"));
+    }
+    json!({
+        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": headers,
+        "requestContext": {
+            "accountId": "anonymous", "apiId": "abc", "domainName": "abc.lambda-url.us-east-1.on.aws", "domainPrefix": "abc",
+            "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1", "userAgent": "test"},
+            "requestId": "id", "routeKey": "$default", "stage": "$default", "time": "12/Mar/2020:19:03:58 +0000", "timeEpoch": 1_583_348_638_390_u64,
+        },
+        "body": body.map(Value::to_string), "isBase64Encoded": false,
+    })
+}

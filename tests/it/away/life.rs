@@ -1,0 +1,228 @@
+//! Jobs from enqueue to end through functions: limits that are kept, slots that are used at once, messages that are lost.
+
+use std::time::Duration;
+
+use tidegate::{
+    engine::request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
+    job::{
+        Job, Outcome,
+        life::word,
+        retry::{Backoff, Jitter, Retry},
+    },
+    port::{Clock, job_store::ListQuery},
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Push, Start, TargetConfig},
+    },
+    testkit::builders::name,
+    time::Seconds,
+};
+
+use super::model::{Cloud, Mishaps, job};
+
+fn push(queue: &str, path: &str) -> TypeConfig {
+    let target = TargetConfig::Push(Box::new(Push::to(format!("http://worker.example/{path}"))));
+    let backoff = Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(5), jitter: Jitter::None };
+    TypeConfig { queue: name(queue), target: Some(target), attempts: Some(20), retry: Retry::Exponential(backoff), ..TypeConfig::default() }
+}
+
+fn cloud(seed: u64, limit: Option<u32>) -> Cloud {
+    let cloud = Cloud::new(seed);
+    let limits = QueueConfig { concurrency: limit, ..QueueConfig::default() };
+    cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
+    cloud.now(cloud.server.put_type(&name("t"), push("q", "limited"), None)).unwrap();
+    cloud
+}
+
+fn jobs(cloud: &Cloud) -> Vec<Job> {
+    cloud.now(cloud.server.list(&ListQuery { limit: 1000, ..ListQuery::default() })).unwrap().jobs
+}
+
+fn all_succeeded(cloud: &Cloud, count: usize) {
+    let jobs = jobs(cloud);
+    assert_eq!(jobs.len(), count);
+    for job in jobs {
+        assert_eq!(job.life.ended(), Some(Outcome::Succeeded), "{} is {}", job.id, word(&job.life.state));
+    }
+}
+
+#[test]
+fn a_limit_is_kept_and_a_freed_slot_is_used_at_once() {
+    let cloud = cloud(1, Some(3));
+    let start = cloud.time.now() + Duration::from_secs(1);
+    (0..60).for_each(|number| cloud.enqueue_at(start, job("t", number)));
+    // Twenty rounds of three, each an answer, a hint and a message away from the next: seconds, not minutes.
+    cloud.time.run(start + Duration::from_secs(20));
+    all_succeeded(&cloud, 60);
+    assert_eq!(cloud.most.lock().1, 3);
+}
+
+#[test]
+fn a_job_that_fails_is_tried_again_with_and_without_a_limit() {
+    for (seed, limit) in [(2, None), (3, Some(4))] {
+        let cloud = cloud(seed, limit);
+        cloud.set_mishaps(Mishaps { fails: 0.5, ..Mishaps::default() });
+        let start = cloud.time.now() + Duration::from_secs(1);
+        (0..40).for_each(|number| cloud.enqueue_at(start, job("t", number)));
+        cloud.time.run(start + Duration::from_mins(3));
+        all_succeeded(&cloud, 40);
+        let attempts: usize = jobs(&cloud).iter().map(|job| usize::from(job.life.attempt)).sum();
+        assert_eq!(attempts, cloud.calls.lock().len());
+        assert!(attempts > 60, "{attempts}");
+    }
+}
+
+#[test]
+fn messages_that_are_lost_or_doubled_lose_no_job_and_break_no_limit() {
+    for (seed, limit) in [(4, None), (5, Some(3)), (6, Some(1))] {
+        let cloud = cloud(seed, limit);
+        cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1 });
+        let start = cloud.time.now() + Duration::from_secs(1);
+        (0..30).for_each(|number| cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number)));
+        cloud.time.run(start + Duration::from_mins(90));
+        all_succeeded(&cloud, 30);
+        assert!(limit.is_none_or(|limit| cloud.most.lock().1 <= limit as usize));
+        // Each call is an attempt that was claimed, however often its message came.
+        let attempts: usize = jobs(&cloud).iter().map(|job| usize::from(job.life.attempt)).sum();
+        assert_eq!(attempts, cloud.calls.lock().len());
+    }
+}
+
+#[test]
+fn the_first_limit_holds_for_work_that_is_on_its_way_without_a_grant() {
+    let cloud = cloud(7, None);
+    let start = cloud.time.now() + Duration::from_secs(1);
+    (0..40).for_each(|number| cloud.enqueue_at(start, job("t", number)));
+    // Sent, and not yet received by anybody.
+    cloud.time.run(start + Duration::from_millis(48));
+    assert!(cloud.calls.lock().is_empty());
+    let limits = QueueConfig { concurrency: Some(2), ..QueueConfig::default() };
+    cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
+    cloud.now(cloud.server.flush()).unwrap();
+    cloud.time.run(start + Duration::from_mins(3));
+    all_succeeded(&cloud, 40);
+    assert!(cloud.most.lock().1 <= 2, "{:?}", cloud.most);
+}
+
+#[test]
+fn plain_jobs_are_written_once_and_a_lost_message_is_made_up_for() {
+    let cloud = cloud(8, None);
+    let plain = TypeConfig { start: Start::Plain, ..push("q", "work") };
+    cloud.now(cloud.server.put_type(&name("p"), plain, None)).unwrap();
+    cloud.set_mishaps(Mishaps { lost: 0.5, ..Mishaps::default() });
+    let start = cloud.time.now() + Duration::from_secs(1);
+    (0..20).for_each(|number| cloud.enqueue_at(start, job("p", number)));
+    cloud.time.run(start + Duration::from_mins(60));
+    all_succeeded(&cloud, 20);
+    assert!(jobs(&cloud).iter().all(|job| job.life.revision.0 == 2), "accepted, and ended");
+}
+
+#[test]
+fn a_worker_leases_what_a_limit_lets_through_and_its_report_makes_room() {
+    let cloud = Cloud::new(9);
+    let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+    cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
+    let pull = TypeConfig { queue: name("q"), ..TypeConfig::default() };
+    cloud.now(cloud.server.put_type(&name("pull"), pull, None)).unwrap();
+    for number in 0..2 {
+        cloud.now(cloud.server.enqueue(job("pull", number))).unwrap();
+    }
+    let ask = |reports| LeaseRequest {
+        queue: Some(name("q")),
+        types: Vec::new(),
+        max: 5,
+        wait: Duration::ZERO,
+        worker: Some("w".into()),
+        lease_seconds: None,
+        reports,
+    };
+    let first = cloud.now(cloud.server.lease(ask(Vec::new()))).unwrap().jobs;
+    assert_eq!(first.len(), 1);
+    assert!(cloud.now(cloud.server.lease(ask(Vec::new()))).unwrap().jobs.is_empty());
+    let token = first[0].life.running().map(|run| run.token);
+    let report =
+        |id: &Job, token| Report { id: id.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+    let second = cloud.now(cloud.server.lease(ask(vec![report(&first[0], token)]))).unwrap();
+    assert!(second.reports[0].is_ok());
+    assert_eq!(second.jobs.len(), 1);
+    assert_ne!(second.jobs[0].id, first[0].id);
+}
+
+#[test]
+fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
+    let cloud = Cloud::new(10);
+    cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
+    let start = cloud.time.now() + Duration::from_secs(1);
+    let leased = std::sync::Arc::new(parking_lot::Mutex::new(None));
+    let (server, time, told) = (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
+    cloud.time.spawn(async move {
+        let ask = LeaseRequest {
+            queue: None,
+            types: vec![name("pull")],
+            max: 1,
+            wait: Duration::from_secs(20),
+            worker: None,
+            lease_seconds: None,
+            reports: Vec::new(),
+        };
+        let jobs = server.lease(ask).await.unwrap().jobs;
+        *told.lock() = Some((jobs.len(), time.now()));
+    });
+    cloud.enqueue_at(start + Duration::from_secs(5), job("pull", 0));
+    cloud.time.run(start + Duration::from_mins(1));
+    let (count, at) = leased.lock().expect("the call is over");
+    assert_eq!(count, 1);
+    assert!(at.since(start + Duration::from_secs(5)) < Duration::from_millis(1500), "{at}");
+}
+
+#[test]
+fn an_end_is_told_to_its_callback_url() {
+    let cloud = cloud(11, Some(1));
+    let told = NewJob { callback_url: Some("http://client.example/told".parse().unwrap()), ..job("t", 0) };
+    let start = cloud.time.now() + Duration::from_secs(1);
+    cloud.enqueue_at(start, told);
+    cloud.time.run(start + Duration::from_secs(5));
+    let calls: Vec<String> = cloud.calls.lock().iter().map(|(id, _)| id.to_string()).collect();
+    assert_eq!(calls, ["t-0", "t-0"], "the worker, and then the client, whose body has the job's id");
+}
+
+#[test]
+fn a_bulk_operation_goes_on_from_call_to_call() {
+    let cloud = cloud(12, Some(0));
+    for number in 0..500 {
+        cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
+    }
+    let filter = JobFilter { queue: Some(name("q")), ..JobFilter::default() };
+    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter)).unwrap();
+    assert_eq!(asked.state, "running");
+    // No time at all is left to the first call: it takes one page.
+    let now = cloud.time.now();
+    assert!(!cloud.now(cloud.server.operate(&asked.id, now)).unwrap());
+    assert_eq!(cloud.now(cloud.server.operation(&asked.id)).unwrap().done, 200);
+    cloud.now(cloud.server.flush()).unwrap();
+    cloud.time.run(now + Duration::from_secs(5));
+    let done = cloud.now(cloud.server.operation(&asked.id)).unwrap();
+    assert_eq!((done.state.as_str(), done.matched, done.done), ("done", 500, 500));
+}
+
+#[test]
+fn what_a_queue_gave_up_on_is_a_failed_attempt() {
+    let cloud = cloud(13, Some(1));
+    cloud.now(cloud.server.put_type(&name("once"), TypeConfig { attempts: Some(1), ..push("q", "work") }, None)).unwrap();
+    cloud.set_mishaps(Mishaps { lost: 1.0, ..Mishaps::default() });
+    let start = cloud.time.now() + Duration::from_secs(1);
+    cloud.enqueue_at(start, job("once", 0));
+    cloud.time.run(start + Duration::from_secs(1));
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![tidegate::port::News::Look], start + Duration::from_secs(30))).unwrap();
+    let work = tidegate::port::Work {
+        queue: name("q"),
+        job: name("once-0"),
+        version: tidegate::job::Version(1),
+        run_at: start,
+        granted_at: Some(cloud.time.now()),
+    };
+    assert_eq!(cloud.now(cloud.server.give_up(vec![work.clone(), work])), [true, true]);
+    let job = cloud.now(cloud.server.job(&name("once-0"), None)).unwrap();
+    assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Failed), 1));
+    assert_eq!(job.life.error.unwrap().reason.as_str(), "not_delivered");
+}

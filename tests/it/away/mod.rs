@@ -1,0 +1,6 @@
+//! The serverless home without AWS: functions as futures, queues with their delays and latencies, and time that is virtual.
+
+mod lateness;
+mod life;
+mod model;
+mod time;

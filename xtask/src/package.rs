@@ -1,0 +1,132 @@
+//! `package`: each function as a zip with its `bootstrap`, for both processors of Lambda, in `target/functions/ARCH/NAME.zip`.
+//!
+//! They are linked by zig against the C library of Amazon Linux 2023, so that any machine makes the same; zig and its cargo
+//! command come from PyPI and crates.io into `target/tools`, pinned.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The functions, by their folders' names.
+const FUNCTIONS: [&str; 4] = ["enqueue", "tick", "deliver", "dead-letter"];
+/// Most bytes of a stripped binary: what is larger starts late.
+const MOST_BYTES: u64 = 12 << 20;
+/// The C library of Amazon Linux 2023.
+const GLIBC: &str = "2.34";
+const ZIGBUILD: &str = "0.24.1";
+const ZIG: &str = "0.17.0";
+
+/// A processor that functions run on, and the target that rustc calls it.
+const ARCHS: [(&str, &str); 2] = [("arm64", "aarch64-unknown-linux-gnu"), ("x86_64", "x86_64-unknown-linux-gnu")];
+
+/// What was asked for.
+struct Asked {
+    archs: Vec<(&'static str, &'static str)>,
+    profile: String,
+}
+
+/// Makes the zips and prints what each weighs.
+///
+/// # Errors
+///
+/// A tool that fails, and a binary that is too large.
+pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
+    let asked = asked(args)?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no folder above it")?;
+    let tools = root.join("target/tools");
+    let zig = zig(&tools)?;
+    let mut heavy = Vec::new();
+    println!("{:<8} {:<12} {:>10} {:>10}", "arch", "function", "bytes", "zipped");
+    for (arch, target) in asked.archs {
+        cargo(root, &tools, &zig, target, &asked.profile)?;
+        let built = root.join("target").join(target).join(folder(&asked.profile));
+        let out = root.join("target/functions").join(arch);
+        fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+        for function in FUNCTIONS {
+            let bytes = weigh(&built.join(format!("tidegate-{function}")))?;
+            let zipped = zip(&built, &out, function)?;
+            println!("{arch:<8} {function:<12} {bytes:>10} {zipped:>10}");
+            if bytes > MOST_BYTES {
+                heavy.push(format!("{function} for {arch} has {bytes} bytes"));
+            }
+        }
+    }
+    if heavy.is_empty() { Ok(()) } else { Err(format!("over the limit of {MOST_BYTES} bytes: {}", heavy.join("; "))) }
+}
+
+fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked { archs: ARCHS.to_vec(), profile: "lambda".into() };
+    while let Some(flag) = args.next() {
+        let value = args.next().ok_or(format!("{flag} needs a value"))?;
+        match flag.as_str() {
+            "--arch" => {
+                asked.archs.retain(|(arch, _)| *arch == value);
+                if asked.archs.is_empty() {
+                    return Err(format!("--arch must be arm64 or x86_64, not {value}"));
+                }
+            }
+            "--profile" => asked.profile = value,
+            _ => return Err(format!("there is no flag {flag}")),
+        }
+    }
+    Ok(asked)
+}
+
+/// Where cargo puts what it builds with `profile`.
+fn folder(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
+}
+
+/// A Python with zig in it.
+fn zig(tools: &Path) -> Result<PathBuf, String> {
+    let env = tools.join("zig");
+    let python = env.join("bin/python");
+    if !python.exists() {
+        call(Command::new("python3").args(["-m", "venv"]).arg(&env))?;
+        call(Command::new(&python).args(["-m", "pip", "install", "--quiet", &format!("ziglang=={ZIG}")]))?;
+    }
+    Ok(python)
+}
+
+/// Builds every function for `target`.
+fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> Result<(), String> {
+    if !tools.join("bin/cargo-zigbuild").exists() {
+        let install = ["install", "cargo-zigbuild", "--version", ZIGBUILD, "--locked", "--debug", "--root"];
+        call(Command::new("cargo").args(install).arg(tools))?;
+    }
+    call(Command::new("rustup").args(["target", "add", target]))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let with = std::iter::once(tools.join("bin")).chain(zig.parent().map(Path::to_path_buf)).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(with).map_err(|error| error.to_string())?;
+    let mut build = Command::new("cargo");
+    build.current_dir(root).env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
+    build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]);
+    for function in FUNCTIONS {
+        build.args(["--package", &format!("tidegate-{function}")]);
+    }
+    call(&mut build)
+}
+
+fn weigh(binary: &Path) -> Result<u64, String> {
+    Ok(fs::metadata(binary).map_err(|error| format!("{}: {error}", binary.display()))?.len())
+}
+
+/// Packs `function` as `bootstrap`, which is what Lambda starts; how many bytes the zip has.
+fn zip(built: &Path, out: &Path, function: &str) -> Result<u64, String> {
+    let bootstrap = out.join("bootstrap");
+    let packed = out.join(format!("{function}.zip"));
+    let copied = fs::copy(built.join(format!("tidegate-{function}")), &bootstrap);
+    copied.map_err(|error| format!("{}: {error}", bootstrap.display()))?;
+    // It keeps the file's mode, without which Lambda could not start it.
+    call(Command::new("python3").current_dir(out).args(["-m", "zipfile", "--create"]).arg(&packed).arg("bootstrap"))?;
+    fs::remove_file(&bootstrap).map_err(|error| error.to_string())?;
+    weigh(&packed)
+}
+
+/// Runs `command` to its end.
+fn call(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    if status.success() { Ok(()) } else { Err(format!("{} {:?}: {status}", command.get_program().display(), command.get_args())) }
+}
