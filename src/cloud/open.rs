@@ -65,7 +65,11 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let ports = Ports { store: store(settings)?, objects, work: Arc::new(queue), clock, entropy, policy: Arc::new(NoPolicy) };
     let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
     let target = AwsTarget::new(&config, Arc::new(http));
-    Ok(Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away())
+    let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
+    // Only the function that does nothing else is built with it.
+    #[cfg(feature = "compiler")]
+    let builder = builder.compiler(crate::plugin::compile::Compiler::Here);
+    Ok(builder)
 }
 
 /// Starts logging: a JSON object a line, the time left to whoever collects them.

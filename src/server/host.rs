@@ -101,6 +101,15 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
 }
 
 impl Server {
+    /// Makes code for this release of the versions that are asked, as a server does when it starts tasks.
+    ///
+    /// # Errors
+    ///
+    /// The store's. What cannot be compiled is logged.
+    pub async fn recompile(&self) -> Result<(), Error> {
+        recompile(self).await
+    }
+
     /// Makes sure that there is code for this release and machine of the version that `which` names.
     pub(super) async fn prepare(&self, name: &PluginName, which: impl FnOnce(&PluginItem) -> Option<u32>) -> Result<(), Error> {
         let item = self.plugin(name).await?;

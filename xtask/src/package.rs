@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The functions, by their folders' names.
-const FUNCTIONS: [&str; 4] = ["enqueue", "tick", "deliver", "dead-letter"];
+const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "dead-letter", "plugins"];
 /// Most bytes of a stripped binary: what is larger starts late.
 const MOST_BYTES: u64 = 12 << 20;
 /// The C library of Amazon Linux 2023.
@@ -100,13 +100,14 @@ fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> 
     let path = std::env::var_os("PATH").unwrap_or_default();
     let with = std::iter::once(tools.join("bin")).chain(zig.parent().map(Path::to_path_buf)).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(with).map_err(|error| error.to_string())?;
-    let mut build = Command::new("cargo");
-    build.current_dir(root).env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
-    build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]);
+    // One after the other: built together, all would have what one of them needs, the compiler among it.
     for function in FUNCTIONS {
-        build.args(["--package", &format!("tidegate-{function}")]);
+        let mut build = Command::new("cargo");
+        build.current_dir(root).env("PATH", &path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
+        build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]);
+        call(build.args(["--package", &format!("tidegate-{function}")]))?;
     }
-    call(&mut build)
+    Ok(())
 }
 
 fn weigh(binary: &Path) -> Result<u64, String> {

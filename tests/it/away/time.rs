@@ -67,6 +67,7 @@ impl Virtual {
             }
         }
         *self.now.lock() = end;
+        self.spawned.lock().extend(processes);
     }
 }
 

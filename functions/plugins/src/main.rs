@@ -1,0 +1,14 @@
+//! `plugins`: the HTTP API with a compiler, for those who push plugins, and apart from `enqueue` since a bad component may keep it busy.
+//!
+//! When it starts it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
+
+use tidegate::cloud::{self, CloudSettings};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_http::Error> {
+    let settings = CloudSettings::from_vars(std::env::vars())?;
+    cloud::log(&settings);
+    let server = cloud::open(&settings).await?.start().await?;
+    server.recompile().await?;
+    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token).await?).await
+}
