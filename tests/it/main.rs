@@ -4,6 +4,8 @@
 
 mod architecture;
 mod away;
+#[cfg(feature = "aws")]
+mod aws;
 mod backup;
 mod bench;
 mod cases;

@@ -30,6 +30,7 @@ async fn a_job_is_accepted_handed_on_and_shown_by_one_call_after_the_other() {
     let function = start().await;
     let of_type = json!({"target": {"url": "https://worker.example/work"}});
     assert_eq!(call(&function, "PUT", "/v1/job-types/mail", Some(TOKEN), Some(of_type)).await.0, 201);
+    function.sent();
     let (status, job) = call(&function, "POST", "/v1/jobs", Some(TOKEN), Some(json!({"type": "mail", "data": {"to": "a"}}))).await;
     assert_eq!((status, &job["state"]), (201, &json!("scheduled")), "{job}");
     let sent = function.sent();

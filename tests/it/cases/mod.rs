@@ -6,6 +6,7 @@
 mod explain;
 mod fairness;
 mod faults;
+mod hand_on;
 mod keys;
 mod life;
 mod limits;

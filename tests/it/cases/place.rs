@@ -142,6 +142,11 @@ impl Place {
         self.work.take(usize::MAX, self.now())
     }
 
+    /// What was handed on and is due, taken.
+    pub fn work(&self) -> Vec<Work> {
+        self.work.take(usize::MAX, self.now())
+    }
+
     /// Reports success, in one round.
     pub async fn succeed(&mut self, jobs: &[Job]) -> Vec<Job> {
         let reports = jobs.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();

@@ -1,0 +1,206 @@
+//! Jobs of a queue without a head are handed on without a grant, and claimed by whoever gets them.
+
+use std::time::Duration;
+
+use tidegate::{
+    engine::{
+        HandedOn,
+        request::{JobPatch, NewJob, Report, Verdict},
+    },
+    job::{Event, Outcome, Payload, Version},
+    port::Work,
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Push, Start, TargetConfig},
+    },
+    testkit::builders::name,
+    time::{Seconds, Timestamp},
+};
+
+use super::place::{Place, everywhere, queue};
+
+fn push() -> TypeConfig {
+    TypeConfig { target: Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/")))), ..TypeConfig::default() }
+}
+
+async fn place(place: &Place) {
+    place.set_type("work", push()).await;
+    place.set_type("pull", TypeConfig::default()).await;
+}
+
+fn after(place: &Place, seconds: u64) -> NewJob {
+    NewJob { run_at: Some(place.now() + Duration::from_secs(seconds)), ..NewJob::new(name("work"), Payload::null()) }
+}
+
+async fn work_of(place: &Place, job: &tidegate::job::Job) -> Work {
+    place.engine.free_work(&place.engine.catalog().await.unwrap(), job).unwrap()
+}
+
+#[tokio::test]
+async fn work_is_claimed_when_it_is_due_and_once() {
+    for p in everywhere() {
+        place(&p).await;
+        let job = p.enqueue(after(&p, 10)).await;
+        let work = work_of(&p, &job).await;
+        assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None], "before its time");
+        p.wait(10);
+        let claimed = p.engine.claim(&[work.clone(), work.clone()], Some("w")).await.unwrap();
+        let [Some(running), None] = &claimed[..] else { panic!("{claimed:?}") };
+        assert_eq!((running.life.attempt, running.life.running().unwrap().granted), (1, false));
+        assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None], "it runs");
+    }
+}
+
+#[tokio::test]
+async fn what_changed_since_it_was_sent_is_not_claimed() {
+    for p in everywhere() {
+        place(&p).await;
+        let patched = p.enqueue(after(&p, 0)).await;
+        let cancelled = p.enqueue(after(&p, 0)).await;
+        let expiring = p.enqueue(NewJob { expires_at: Some(p.now() + Duration::from_secs(5)), ..after(&p, 0) }).await;
+        let shut = serde_json::from_value(serde_json::json!({"from": "00:00", "to": "00:01"})).unwrap();
+        let windowed = p.enqueue(NewJob { windows: Some(vec![shut]), ..after(&p, 0) }).await;
+        let mut work = Vec::new();
+        for job in [&patched, &cancelled, &expiring, &windowed] {
+            work.push(work_of(&p, job).await);
+        }
+        p.engine.patch(&patched.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        p.engine.cancel(&cancelled.id, None, false).await.unwrap();
+        p.wait(90);
+        assert_eq!(p.engine.claim(&work, None).await.unwrap(), [None, None, None, None]);
+        assert_eq!(p.job(&expiring.id).await.life.ended(), Some(Outcome::Expired));
+        let opening = p.job(&windowed.id).await.life.run_at().unwrap();
+        assert_eq!(opening.to_string(), "2026-01-02T00:00:00.000Z", "its window has closed");
+        let anew = work_of(&p, &p.job(&patched.id).await).await;
+        assert!(p.engine.claim(&[anew], None).await.unwrap()[0].is_some());
+    }
+}
+
+#[tokio::test]
+async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
+    for mut p in everywhere() {
+        place(&p).await;
+        let job = p.enqueue(after(&p, 0)).await;
+        let work = work_of(&p, &job).await;
+        p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
+        assert!(!p.engine.is_headless(&queue()).await.unwrap());
+        // Nor after the limit is gone: a queue that ever had a head keeps it.
+        p.tick(tidegate::engine::Round::default()).await;
+        p.set_queue(QueueConfig::default()).await;
+        assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None]);
+        let granted = p.send(1).await;
+        assert!(granted[0].granted_at.is_some());
+        assert!(p.engine.claim(&granted, None).await.unwrap()[0].is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
+    for p in everywhere() {
+        place(&p).await;
+        let start = p.now();
+        let mut ids = Vec::new();
+        for seconds in [10, 20, 20, 30] {
+            ids.push(p.enqueue(after(&p, seconds)).await.id);
+        }
+        p.enqueue(NewJob { critical: true, ..after(&p, 15) }).await;
+        p.enqueue(NewJob { job_type: name("pull"), ..after(&p, 15) }).await;
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let done = p.engine.hand_on(&queue(), at(10), at(20), 1000).await.unwrap();
+        assert_eq!(done, HandedOn { sent: 3, more: false });
+        p.wait(60);
+        let mut sent: Vec<Timestamp> = p.work().iter().map(|work| work.run_at).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, [at(15), at(20), at(20)]);
+        assert_eq!(p.engine.hand_on(&queue(), start, at(60), 2).await.unwrap(), HandedOn { sent: 3, more: true });
+    }
+}
+
+#[tokio::test]
+async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
+    for p in everywhere() {
+        place(&p).await;
+        let start = p.now();
+        for seconds in [60, 140, 200] {
+            p.enqueue(after(&p, seconds)).await;
+        }
+        assert_eq!(p.engine.horizon().await.unwrap(), Timestamp::EPOCH);
+        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 2);
+        assert_eq!(p.engine.horizon().await.unwrap(), start + Duration::from_secs(150));
+        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 0, "it was just looked at");
+        p.wait(60);
+        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
+        // Somebody moves the horizon and dies before handing anything on.
+        p.enqueue(after(&p, 180)).await;
+        p.wait(60);
+        let item = p.store.items(tidegate::port::job_store::ItemKind::Horizon).await.unwrap().pop().unwrap();
+        let done: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
+        let until = p.now() + Duration::from_secs(150);
+        let bytes = serde_json::to_vec(&serde_json::json!({"done": done["done"], "until": until})).unwrap();
+        let (kind, was) = (tidegate::port::job_store::ItemKind::Horizon, item.version);
+        let write = tidegate::port::Write::SetItem { kind, name: item.name, was, version: was + 1, bytes: Some(bytes) };
+        p.store.commit(vec![vec![write]]).await.unwrap();
+        assert_eq!(p.engine.horizon().await.unwrap(), until, "whoever enqueues goes by what was begun");
+        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
+    }
+}
+
+#[tokio::test]
+async fn what_is_late_is_handed_on_again_and_a_plain_job_only_when_its_answer_is_late_too() {
+    for p in everywhere() {
+        place(&p).await;
+        let plain = TypeConfig { start: Start::Plain, response_timeout_seconds: Seconds::new(100), ..push() };
+        p.set_type("plain", plain).await;
+        let lost = p.enqueue(after(&p, 0)).await;
+        let asked = p.enqueue(NewJob { job_type: name("plain"), ..after(&p, 0) }).await;
+        p.wait(119);
+        assert_eq!(p.engine.hand_on_late(&queue(), 1000).await.unwrap().sent, 0);
+        p.wait(2);
+        assert_eq!(p.engine.hand_on_late(&queue(), 1000).await.unwrap().sent, 1);
+        assert_eq!(p.work()[0].job, lost.id);
+        p.wait(110);
+        p.engine.hand_on_late(&queue(), 1000).await.unwrap();
+        assert!(p.work().iter().any(|work| work.job == asked.id));
+    }
+}
+
+#[tokio::test]
+async fn a_plain_job_is_written_when_its_result_comes() {
+    for p in everywhere() {
+        p.set_type("work", TypeConfig { start: Start::Plain, ..push() }).await;
+        let job = p.enqueue(after(&p, 0)).await;
+        let work = work_of(&p, &job).await;
+        let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap();
+        assert!(p.job(&job.id).await.life.running().is_none());
+        let token = claimed.life.running().map(|run| run.token);
+        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+        let ticked = p.engine.report(&queue(), vec![report]).await.unwrap();
+        assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports);
+        assert_eq!(p.job(&job.id).await.life.ended(), Some(Outcome::Succeeded));
+    }
+}
+
+#[tokio::test]
+async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_the_slot() {
+    for mut p in everywhere() {
+        p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        place(&p).await;
+        p.enqueue(after(&p, 0)).await;
+        p.enqueue(after(&p, 0)).await;
+        let work = p.send(5).await;
+        let job = p.engine.claim(&work, None).await.unwrap().pop().flatten().unwrap();
+        let token = job.life.running().map(|run| run.token);
+        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+        let ticked = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
+        assert_eq!(ticked.left, [(job.id.clone(), Version(1))]);
+        assert_eq!(p.granted().await, 1, "nobody but a round releases");
+        let again = p.engine.report(&queue(), vec![report]).await.unwrap();
+        assert!(again.reports[0].is_ok() && again.left.is_empty(), "a repeat leaves nothing");
+        let round = tidegate::engine::Round { released: ticked.left, ..Default::default() };
+        p.tick(round).await;
+        assert_eq!(p.granted().await, 0);
+        assert_eq!(p.send(5).await.len(), 1);
+        assert!(job.apply(Event::Succeed { attempt: 1, result: None }, p.now()).is_ok());
+    }
+}
