@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long an answer may take: a cold start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// When every call must be over, in milliseconds since the epoch: in the year 2100, since nobody here ends a call.
 const DEADLINE: &str = "4102444800000";
@@ -87,6 +87,10 @@ impl Function {
     }
 
     /// Calls it with `event`.
+    ///
+    /// # Errors
+    ///
+    /// What it reported as its error.
     ///
     /// # Panics
     ///

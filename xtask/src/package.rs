@@ -1,7 +1,7 @@
 //! `package`: each function as a zip with its `bootstrap`, for both processors of Lambda, in `target/functions/ARCH/NAME.zip`.
 //!
 //! They are linked by zig against the C library of Amazon Linux 2023, so that any machine makes the same; zig and its cargo
-//! command come from PyPI and crates.io into `target/tools`, pinned.
+//! command come from `PyPI` and crates.io into `target/tools`, pinned.
 
 use std::{
     fs,

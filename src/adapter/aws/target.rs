@@ -176,6 +176,7 @@ fn unsendable(error: &dyn Error) -> TargetError {
 }
 
 /// Whether a queue's URL or a topic's ARN is that of a FIFO one.
+#[allow(clippy::case_sensitive_file_extension_comparisons, reason = "it is no file's name, and AWS has it in lower case")]
 fn is_fifo(name: &str) -> bool {
     name.ends_with(".fifo")
 }

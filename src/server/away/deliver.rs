@@ -41,12 +41,12 @@ impl Server {
         let mut steps: FuturesUnordered<BoxFuture<'_, Step>> = FuturesUnordered::new();
         for (at, pieces) in by_time(&work, now) {
             if at + LEAST > until {
-                pieces.iter().for_each(|index| done[*index] = false);
+                again(&mut done, &pieces);
             } else if at > now + SOON {
                 let early: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
                 if let Err(error) = self.engine().ports().work.send(&early).await {
                     tracing::warn!(%error, "work that came too early was not sent back");
-                    pieces.iter().for_each(|index| done[*index] = false);
+                    again(&mut done, &pieces);
                 }
             } else {
                 let these: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
@@ -67,7 +67,7 @@ impl Server {
                     }
                     Step::Claimed(pieces, Err(error)) => {
                         tracing::warn!(%error, pieces = pieces.len(), "work was not claimed");
-                        pieces.iter().for_each(|index| done[*index] = false);
+                        again(&mut done, &pieces);
                     }
                     Step::Over(report) => reports.extend(report),
                     Step::Settled => {}
@@ -161,4 +161,11 @@ fn by_time(work: &[Work], now: Timestamp) -> Vec<(Timestamp, Vec<usize>)> {
         tenth = Some(of);
     }
     groups
+}
+
+/// These pieces are to arrive again.
+fn again(done: &mut [bool], pieces: &[usize]) {
+    for index in pieces {
+        done[*index] = false;
+    }
 }

@@ -54,7 +54,7 @@ impl Server {
         let mut jobs = Vec::new();
         let mut wait = FIRST_LOOK;
         let draining = || self.inner.workers.is_draining(request.worker.as_deref());
-        while request.max > 0 {
+        loop {
             for (queue, types) in &lanes {
                 let room = request.max - jobs.len() as u32;
                 if room == 0 || draining() {
@@ -64,7 +64,7 @@ impl Server {
                 jobs.extend(self.lease_round(queue, types.as_deref(), room, &request, here).await?);
             }
             let now = self.now();
-            if !jobs.is_empty() || now >= until {
+            if !jobs.is_empty() || now >= until || request.max == 0 {
                 break;
             }
             self.engine().ports().clock.sleep_until(until.min(now + wait)).await;

@@ -64,7 +64,7 @@ macro_rules! work_queue_conformance {
 }
 
 fn piece(queue: &str, number: usize, run_at: Timestamp) -> Work {
-    let granted_at = (number % 2 == 0).then_some(run_at);
+    let granted_at = number.is_multiple_of(2).then_some(run_at);
     Work { queue: name(queue), job: name(&format!("{queue}-{number}")), version: Version(number as u64 + 1), run_at, granted_at }
 }
 
