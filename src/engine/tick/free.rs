@@ -4,7 +4,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim, search::Search, standing_job, ticked};
+use super::{
+    Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim,
+    search::{Rooms, Search},
+    standing_job, ticked,
+};
 use crate::{
     engine::{Catalog, Engine, Error, report::Settled, request::Report},
     job::{Job, QueueName},
@@ -33,9 +37,9 @@ impl Engine {
             queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
             ..Limits::default()
         };
-        let mut admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
-        let mut search = Search { queue, round, catalog, limits, now, granted: None };
-        self.search(&mut search, &mut admission, &mut plan).await?;
+        let admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
+        let rooms = Rooms::of(&round.asks);
+        Search { engine: self, queue, catalog, limits, now, granted: None, admission, rooms, plan: &mut plan }.run().await?;
 
         let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
         let before = plan.before.len();

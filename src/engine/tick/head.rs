@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Change, Known, Memory, Plan, Round, Throttling, Ticked, grant, search::Search, standing_job, ticked};
+use super::{
+    Change, Known, Memory, Plan, Round, Throttling, Ticked, grant,
+    search::{Rooms, Search},
+    standing_job, ticked,
+};
 use crate::{
     engine::{
         Catalog, Engine, Error, View,
@@ -120,12 +124,14 @@ impl Engine {
         for grant in &plan.delta.granted {
             usage.add(limits, grant);
         }
-        let mut admission = Admission::new(limits, usage, head.buckets.clone(), now);
-        if head.settling_until.is_none() {
+        let admission = Admission::new(limits, usage, head.buckets.clone(), now);
+        plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
-            let mut search = Search { queue, round, catalog, limits, now, granted: Some((view, gone)) };
-            self.search(&mut search, &mut admission, &mut plan).await?;
-        }
+            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(&round.asks));
+            Search { engine: self, queue, catalog, limits, now, granted, admission, rooms, plan: &mut plan }.run().await?
+        } else {
+            admission.finish().1
+        };
         plan.delta.policy = match &plan.throttling {
             Some(throttling) => throttling.new_state(view),
             None => None,
@@ -135,7 +141,6 @@ impl Engine {
         memory.trouble = plan.trouble.take();
         memory.faults.append(&mut plan.faults);
         memory.faults.truncate(FAULTS);
-        plan.buckets = admission.finish().1;
         self.finish_head(queue, memory, head, plan, known, limits, answers, now).await
     }
 

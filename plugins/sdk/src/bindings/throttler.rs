@@ -416,7 +416,8 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// What a plugin says about itself in one role. What it does not declare it is not given.
+            /// What a plugin says about itself in one role. What it does not declare it is not given: a call that asks for it all
+            /// the same fails (`invalid_answer`).
             #[derive(Clone, PartialEq)]
             pub struct Description {
                 /// A sentence for operators.
@@ -1027,7 +1028,7 @@ pub mod exports {
                     /// Start it now.
                     Run,
                     /// Leave it where it is. It is offered again in the queue's next round: when something happens, and at the
-                    /// latest at the time given.
+                    /// latest at the time given, which is after now (else the answer is nonsense).
                     Hold(Option<Timestamp>),
                     /// Make this its due time: after now, and within 366 days.
                     Reschedule(Timestamp),
