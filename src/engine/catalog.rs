@@ -1,6 +1,9 @@
 //! The configuration as an engine sees it: a snapshot, read anew when the store says it changed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{Engine, Error, change};
 use crate::{
@@ -56,15 +59,17 @@ impl Catalog {
         let callback = TypeItem { config: change::callback_type(), version: 0, leaving: false };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
         let missing = QueueItem::default();
+        let mut limited: HashMap<&QueueName, BTreeMap<TypeName, u32>> = HashMap::new();
+        for (name, item) in &types {
+            if let Some(most) = item.config.concurrency {
+                limited.entry(&item.config.queue).or_default().insert(name.clone(), most);
+            }
+        }
         let implicit = types.values().map(|item| (&item.config.queue, &missing));
         let limits = implicit
             .chain(&queues)
             .map(|(name, item)| {
-                let types = types
-                    .iter()
-                    .filter(|(_, item)| item.config.queue == *name)
-                    .filter_map(|(name, item)| Some((name.clone(), item.config.concurrency?)))
-                    .collect();
+                let types = limited.get(name).cloned().unwrap_or_default();
                 let throttler = item.config.throttler.as_ref();
                 let throttler = throttler.and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
                 let throttler = throttler.map(|plugin| plugin.version);

@@ -44,9 +44,11 @@ struct Entry {
     job: Job,
     /// The version of its type that it was resolved under.
     type_version: u64,
-    /// Its keys, and what they must point at.
-    keys: Vec<(Key, Expect<JobId>)>,
+    keys: Keys,
 }
+
+/// The keys of a job, and what they must point at.
+type Keys = Vec<(Key, Expect<JobId>)>;
 
 impl Entry {
     /// What adds the job: its type as it was, then its keys, then itself.
@@ -74,9 +76,9 @@ impl Engine {
         let now = self.now();
         let mut entries = Vec::with_capacity(jobs.len());
         for (index, job) in jobs.into_iter().enumerate() {
-            match self.entry(index, job, &mut catalog, now).await {
-                Ok(entry) => entries.push(entry),
-                Err(error) => answers[index] = Some(Err(error)),
+            match self.entry(&job, &mut catalog, now).await {
+                Ok((made, type_version, keys)) => entries.push(Entry { index, asked: job, job: made, type_version, keys }),
+                Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
         }
         for _ in 0..KEY_TRIES {
@@ -203,9 +205,9 @@ impl Engine {
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
     /// What is rare is boxed, so that it takes no room in the future of every enqueue.
-    async fn entry(&self, index: usize, new: NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<Entry, Error> {
+    async fn entry(&self, new: &NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<(Job, u64, Keys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
-        let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
+        let digest = if new.is_repeatable() { digest(new) } else { [0; 16] };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
             keys.push((Key::Idempotency(key.clone()), Expect::Absent));
@@ -219,11 +221,26 @@ impl Engine {
         if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
             Box::pin(self.check_retry(catalog, retry)).await?;
         }
-        let mut job = self.resolve(&new, catalog, &job_type, digest, now)?;
+        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
-        Ok(Entry { index, asked: new, job, type_version: job_type.version, keys })
+        Ok((job, job_type.version, keys))
+    }
+
+    /// The answer to a request that is refused now: the job that it made before, if it was sent and accepted before.
+    async fn unless_repeated(&self, new: &NewJob, error: Error) -> Result<Enqueued, Error> {
+        if !new.is_repeatable() {
+            return Err(error);
+        }
+        let digest = digest(new);
+        let mut ids: Vec<JobId> = new.id.iter().cloned().collect();
+        if let Some(key) = &new.idempotency_key {
+            ids.extend(self.ports.store.keys(&[Key::Idempotency(key.clone())]).await?.into_iter().flatten());
+        }
+        let found = self.ports.store.get(&ids).await?.into_iter().flatten();
+        let same = found.into_iter().find(|job| job.spec.request_digest == digest);
+        same.map(|job| Enqueued { job, new: false }).ok_or(error)
     }
 
     /// The same entry under its type as it stands now.
@@ -330,13 +347,31 @@ impl Engine {
     }
 }
 
+/// Takes the attributes of a job anew from its new data. What its type's pointers found in the old data and do not find in the new
+/// is gone.
+///
+/// # Errors
+///
+/// 400 if what is found is out of bounds.
+pub(super) fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -> Result<(), Error> {
+    let Some(item) = catalog.types.get(&spec.job_type) else { return Ok(()) };
+    let pointers = &item.config.attributes;
+    let given = spec.attributes.iter().filter(|(name, _)| !pointers.contains_key(*name));
+    let given = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let found = attributes(pointers, data, given)?;
+    check::check_attributes(&found).map_err(fault)?;
+    spec.partition = partition(&catalog.limits(&spec.queue), &found);
+    spec.attributes = found;
+    Ok(())
+}
+
 /// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
-pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
+fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
     limits.queue.partition_by.as_ref().and_then(|name| attributes.get(name)).map(crate::job::Value::text).unwrap_or_default()
 }
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
-pub(super) fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
+fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
     given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
@@ -360,6 +395,9 @@ fn digest(new: &NewJob) -> [u8; 16] {
     hash.update(serde_json::to_vec(&sent).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == crate::job::Encoding::Json)]);
     hash.update(&new.data.bytes);
+    if let Some(of) = &new.replay_of {
+        hash.update(format!("replay of {of}"));
+    }
     let mut short = [0; 16];
     short.copy_from_slice(&hash.finalize()[..16]);
     short

@@ -17,6 +17,7 @@ mod heartbeat;
 mod ids;
 mod jobs;
 mod objects;
+mod plain;
 pub mod plugins;
 mod report;
 pub mod request;
@@ -44,7 +45,7 @@ pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
 pub use view::View;
 
 use crate::{
-    job::{Job, JobId, Revision, retry::Retry},
+    job::{Job, JobId, retry::Retry},
     port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
     queue::config::{Push, TargetConfig, TypeConfig},
 };
@@ -97,8 +98,7 @@ pub struct Engine {
     ids: Mutex<ids::Ids>,
     /// Running jobs as this engine saw them last: saves a read per report.
     running: Mutex<HashMap<JobId, Job>>,
-    /// Jobs handed on without a claim, with the revision that stands in the store.
-    plain: Mutex<HashMap<JobId, Revision>>,
+    plain: plain::Plain,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
 }
@@ -112,7 +112,7 @@ impl Engine {
             catalog: ArcSwap::default(),
             ids: Mutex::default(),
             running: Mutex::default(),
-            plain: Mutex::default(),
+            plain: plain::Plain::default(),
             good_retry: Mutex::default(),
         }
     }
@@ -156,7 +156,7 @@ impl Engine {
     fn remember(&self, job: &Job) {
         let runs = job.life.running().is_some();
         if !runs {
-            self.plain.lock().remove(&job.id);
+            self.plain.forget(&job.id);
         }
         let mut running = self.running.lock();
         if !runs {

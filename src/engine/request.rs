@@ -104,6 +104,11 @@ impl NewJob {
             replay_of: None,
         }
     }
+
+    /// Whether a second sending can be told from a second job: it has an id or an idempotency key.
+    pub fn is_repeatable(&self) -> bool {
+        self.id.is_some() || self.idempotency_key.is_some()
+    }
 }
 
 /// A job that is in the store.

@@ -9,11 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::{
-    Engine, Error, OBJECT_BYTES,
-    catalog::Catalog,
-    enqueue::{attributes, partition},
-};
+use super::{Engine, Error, OBJECT_BYTES, catalog::Catalog, enqueue::extract_anew};
 use crate::{
     job::{
         Body, Encoding, Event, Job, Payload, Spec, Version,
@@ -25,7 +21,7 @@ use crate::{
         Committed, Txn,
         policy::{Fault, FaultKind, Plugin, RetryAnswer, RetryCall},
     },
-    queue::{check, plugin::Role},
+    queue::plugin::Role,
     time::Timestamp,
 };
 
@@ -77,7 +73,15 @@ impl Engine {
         let mut verdicts = Verdicts::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
         for (before, made) in waiting.iter().zip(made) {
-            let Some(made) = made? else { continue };
+            let made = match made {
+                Ok(Some(made)) => made,
+                Ok(None) => continue,
+                // It waits as before, and the next sweep finds it. Others are not to wait with it.
+                Err(error) => {
+                    tracing::warn!(job = %before.id, %error, "the verdict on a failed attempt cannot be had now");
+                    continue;
+                }
+            };
             verdicts.faults.extend(made.fault);
             txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
@@ -154,8 +158,8 @@ impl Engine {
                 Err(fault) => return Ok(Err(fault)),
             };
             let mut spec = (*job.spec).clone();
-            if let Err(fault) = extract_anew(catalog, &mut spec, &payload) {
-                return Ok(Err(fault));
+            if let Err(error) = extract_anew(catalog, &mut spec, &payload) {
+                return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
             changed.data = if payload.bytes.len() > OBJECT_BYTES { self.put_object(payload).await? } else { Body::Inline(payload) };
@@ -202,16 +206,6 @@ impl Engine {
 fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
     let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
     Some(Made { job, all, fault })
-}
-
-/// Takes the attributes of a job from its new data, as a PATCH does.
-fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -> Result<(), Fault> {
-    let Some(item) = catalog.types.get(&spec.job_type) else { return Ok(()) };
-    let found = attributes(&item.config.attributes, data, spec.attributes.clone()).map_err(|error| nonsense(error.to_string()))?;
-    check::check_attributes(&found).map_err(|fault| nonsense(format!("the attributes of its data: {fault}")))?;
-    spec.partition = partition(&catalog.limits(&spec.queue), &found);
-    spec.attributes = found;
-    Ok(())
 }
 
 fn nonsense(message: impl Into<String>) -> Fault {

@@ -333,6 +333,8 @@ pub enum Event {
         /// Whether it must not be started twice.
         at_most_once: bool,
     },
+    /// It was started before, and its type says now that nothing may start twice.
+    MustNotRunTwice,
     /// A grant was not claimed in time: void it, and let the job ask again.
     Revoke {
         /// The version it was granted at.
@@ -498,6 +500,10 @@ impl Life {
             }
             (S::Scheduled { .. }, E::Deadline) if spec.deadline_at.is_some_and(|at| at <= now) => {
                 life.error = Some(Failure::new(Reason::Deadline, "its deadline came while it waited"));
+                life.end(now, Outcome::Failed);
+            }
+            (S::Scheduled { .. }, E::MustNotRunTwice) if self.attempt > 0 => {
+                life.error = Some(Failure::new(Reason::Unknown, "it was started before its type became one whose jobs start once at most"));
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),

@@ -72,6 +72,7 @@ enum Outcome {
 /// Calls the target until something other than "not delivered" comes back, or the time is over.
 async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &Push, catalog: &Catalog, deadline: Timestamp) -> Outcome {
     let once = config.delivery == Delivery::AtMostOnce;
+    let told = job.spec.job_type.as_str() == CALLBACK_TYPE;
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -80,7 +81,7 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
             Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
         };
         let (message, after, status) = match inner.target.call(request).await {
-            Ok(response) => match judge(&response, once, inner.engine.now()) {
+            Ok(response) => match judge(&response, once, told, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
             },
@@ -89,11 +90,14 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
                 return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
             }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
-                return match (once, config.on_no_answer, &error) {
-                    (true, ..) => fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO),
-                    (false, OnNoAnswer::Wait, _) => Outcome::Later,
-                    (false, OnNoAnswer::Fail, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
-                    (false, OnNoAnswer::Fail, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
+                return match (config.on_no_answer, once, &error) {
+                    // To wait starts nothing twice.
+                    (OnNoAnswer::Wait, ..) => Outcome::Later,
+                    (OnNoAnswer::Fail, true, _) => {
+                        fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO)
+                    }
+                    (OnNoAnswer::Fail, false, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
+                    (OnNoAnswer::Fail, false, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
                 };
             }
         };
@@ -121,11 +125,12 @@ enum Judged {
     },
 }
 
-fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {
+/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send.
+fn judge(response: &Response, once: bool, told: bool, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
-        202 => done(Outcome::Later),
+        202 if !told => done(Outcome::Later),
         200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));

@@ -197,7 +197,7 @@ impl Server {
         &self.inner.options
     }
 
-    /// Wakes the task of every queue that has live jobs or a head.
+    /// Wakes the task of every queue that is configured or has live jobs.
     async fn wake_all(&self) -> Result<(), Error> {
         let catalog = self.inner.engine.catalog().await?;
         let live = self.inner.engine.ports().store.depth().await?;

@@ -563,12 +563,19 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
 
 /// A report of work done here, its result within the server's bound and put where large ones go.
 async fn bounded(inner: &Inner, report: Report) -> Report {
-    match inner.engine.prepare_report(report.clone()).await {
-        Ok(report) => report,
-        Err(error) => {
-            let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
-            let verdict = Verdict::Failed { failure, retryable: true, least_wait: Duration::ZERO };
-            Report { verdict, ..report }
+    loop {
+        match inner.engine.prepare_report(report.clone()).await {
+            Ok(report) => return report,
+            // The work is done, and must not be done again for want of a place for its result. When its lease is over, that is
+            // found by whoever looks.
+            Err(Error::Unavailable { retry_after, .. }) if *inner.stopping.borrow() < Stage::Stopped => {
+                inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
+            }
+            Err(error) => {
+                let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
+                let verdict = Verdict::Failed { failure, retryable: false, least_wait: Duration::ZERO };
+                return Report { verdict, ..report };
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::task::JoinHandle;
+
 use super::{Inner, Stage, metrics, plugins::Plugins};
 use crate::{job::Job, time::Timestamp};
 
@@ -18,6 +20,8 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
         let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
+        // Plugins take their time; what else is due does not wait for them.
+        let mut asking: Option<JoinHandle<()>> = None;
         loop {
             let Some(inner) = home.upgrade() else { return };
             let clock = Arc::clone(&inner.engine.ports().clock);
@@ -33,8 +37,8 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
                     for (job, version) in &swept.changed {
                         inner.left(&job.spec.queue, job, *version);
                     }
-                    if !swept.pending.is_empty() {
-                        verdicts(&inner, swept.pending).await;
+                    if !swept.pending.is_empty() && asking.as_ref().is_none_or(JoinHandle::is_finished) {
+                        asking = Some(tokio::spawn(verdicts(Arc::clone(&inner), swept.pending)));
                     }
                     swept.next_at
                 }
@@ -54,10 +58,13 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     });
 }
 
-/// Has the retry strategies of jobs asked that wait for it.
-async fn verdicts(inner: &Arc<Inner>, jobs: Vec<Job>) {
+/// Has the retry strategies of jobs asked that wait for it. If that got on, another sweep follows at once.
+async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
     match inner.engine.verdicts(jobs).await {
         Ok(verdicts) => {
+            if !verdicts.changed.is_empty() {
+                inner.pending.notify_one();
+            }
             for fault in verdicts.faults {
                 Plugins::retry_failed(&fault);
             }

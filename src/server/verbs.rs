@@ -67,11 +67,11 @@ impl Server {
         self.inner.engine.load(jobs).await
     }
 
-    /// A page of jobs, newest first.
+    /// A page of jobs, newest first; an empty one for a cursor that is none.
     ///
     /// # Errors
     ///
-    /// 400 for a cursor that is none.
+    /// The store's.
     pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
         Ok(self.inner.engine.ports().store.list(query).await?)
     }
@@ -158,7 +158,7 @@ impl Server {
         self.inner.engine.heartbeat(beat).await
     }
 
-    /// A new job that does the same again, now.
+    /// A new job that does the same again, now; or the one that the same request made before.
     ///
     /// # Errors
     ///
@@ -169,10 +169,10 @@ impl Server {
         job_type: Option<&TypeName>,
         with: ReplayWith,
         idempotency_key: Option<String>,
-    ) -> Result<Job, Error> {
+    ) -> Result<Enqueued, Error> {
         let enqueued = self.inner.engine.replay(id, job_type, with, idempotency_key).await?;
         self.inner.wake(&enqueued.job.spec.queue);
-        Ok(enqueued.job)
+        Ok(enqueued)
     }
 
     /// The result of a job, waiting for its end for at most `wait` (0 to 60 s): `Some(None)` if it has

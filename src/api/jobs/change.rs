@@ -141,8 +141,9 @@ pub struct ReplayBody<'a> {
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
+        (status = 200, description = "The job that this request made before", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`still_scheduled`: it will run anyway"),
+        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,
@@ -165,9 +166,10 @@ pub async fn replay(
     if api.server.job(&path.id, Some(&path.job_type)).await?.spec.critical {
         caller.critical()?;
     }
-    let job = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
-    let job = api.whole(job).await?;
+    let replayed = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
+    let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
+    let job = api.whole(replayed.job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
     let view = JobView::new(&job, accept.0, Bodies::Whole);
-    Ok(accept.reply(StatusCode::CREATED, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
+    Ok(accept.reply(status, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
 }

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::{Change, Plan, delivery};
+use super::{Change, Plan, lease_over};
 use crate::{
     engine::{Catalog, Engine, Error, View, view::AUDIT},
     job::{Event, Job, JobId, State},
     port::Work,
-    queue::{Grant, config::Delivery},
+    queue::Grant,
     time::Timestamp,
 };
 
@@ -46,9 +46,7 @@ impl Engine {
                     continue;
                 };
                 let event = match &job.life.state {
-                    State::Running(run) if run.lease_until <= now => {
-                        Event::LeaseOver { next: self.next(&job), at_most_once: delivery(catalog, &job) == Delivery::AtMostOnce }
-                    }
+                    State::Running(run) if run.lease_until <= now => lease_over(self, catalog, &job),
                     State::Running(run) => {
                         next = next.min(run.lease_until);
                         continue;

@@ -214,7 +214,7 @@ impl Engine {
                     // from here on. Their grants are taken back when their time to be claimed is over.
                     let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
                     plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-                    self.plain.lock().retain(|id, _| !lost.contains(id));
+                    lost.iter().for_each(|id| self.plain.forget(id));
                     memory.view = None;
                     plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
                     plan.again = true;
@@ -232,7 +232,7 @@ impl Engine {
             self.remember(&change.job);
         }
         for claim in &plan.claims {
-            self.plain.lock().remove(&claim.job.id);
+            self.plain.forget(&claim.job.id);
         }
         view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
@@ -254,7 +254,7 @@ impl Engine {
     fn refused(&self, write: &Write, standing: Standing, known: &mut Known, memory: &mut Memory, prepared: Option<&Prepared>) {
         match write {
             Write::SetJob { job, .. } => {
-                self.plain.lock().remove(&job.id);
+                self.plain.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 known.jobs.insert(job.id.clone(), standing_job(standing));
             }
@@ -302,14 +302,14 @@ impl Engine {
     ///
     /// They were handed on before the queue had a head. No other engine knows of them.
     fn take_plain(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) {
-        let plain = self.plain.lock();
+        let plain = self.plain.handed();
         if plain.is_empty() {
             return;
         }
         let running = self.running.lock();
         let taken: HashSet<JobId> =
             plan.before.iter().map(|change| &change.job.id).chain(plan.delta.granted.iter().map(|grant| &grant.job)).cloned().collect();
-        let fresh = plain.iter().filter(|(id, _)| !taken.contains(*id) && view.granted(id).is_none());
+        let fresh = plain.iter().filter(|(id, _)| !taken.contains(id) && view.granted(id).is_none());
         let fresh = fresh.filter_map(|(id, was)| Some((running.get(id).filter(|job| job.spec.queue == *queue)?, *was)));
         for (job, was) in fresh {
             plan.delta.granted.push(grant(job, now));

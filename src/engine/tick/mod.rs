@@ -261,7 +261,7 @@ impl Engine {
                 match self.settle(&job, report, delivery(catalog, &job), now)? {
                     Settled::Repeated => Ok(job),
                     Settled::Changed(after) => {
-                        let was = self.plain.lock().get(&report.id).copied().unwrap_or(job.life.revision);
+                        let was = self.plain.revision(&report.id).unwrap_or(job.life.revision);
                         let mut after = *after;
                         after.life.revision = Revision(was.0 + 1);
                         plan.before.push(Change { job: after.clone(), was });
@@ -275,9 +275,8 @@ impl Engine {
 
     /// Forgets what was remembered of reported jobs, but of those that nobody else knows to run.
     fn forget(&self, round: &Round) {
-        let plain = self.plain.lock();
         let mut running = self.running.lock();
-        for report in round.reports.iter().filter(|report| !plain.contains_key(&report.id)) {
+        for report in round.reports.iter().filter(|report| !self.plain.is_handed(&report.id)) {
             running.remove(&report.id);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Ask, Change, Claimed, Hand, Plan, check::CLAIM_BY, grant, overdue, search::Search};
+use super::{Ask, Change, Claimed, Hand, Plan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
 use crate::{
     engine::{Catalog, view::AUDIT},
     job::{
@@ -37,7 +37,7 @@ impl Search<'_> {
 
     /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
     pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
-        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.plain.lock().contains_key(&job.id) {
+        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.plain.is_handed(&job.id) {
             return None;
         }
         if let Some((view, _)) = &self.granted
@@ -56,6 +56,12 @@ impl Search<'_> {
         }
         let ask = self.rooms.find(&job.spec.job_type)?;
         if let Some(ended) = overdue(job, self.now) {
+            self.plan.end(job, ended);
+            return None;
+        }
+        if delivery(self.catalog, job) == Delivery::AtMostOnce
+            && let Ok(ended) = job.apply(Event::MustNotRunTwice, self.now)
+        {
             self.plan.end(job, ended);
             return None;
         }
