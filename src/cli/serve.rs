@@ -174,6 +174,9 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
             tracing::error!(%error, "the listener ended");
         }
     });
+    // Most of the program is run once, to start it.
+    #[cfg(target_os = "linux")]
+    crate::adapter::system::unload_code();
     Ok(Serving { address, server, closing, listener })
 }
 

@@ -122,7 +122,9 @@ impl Engine {
             Ok(stale) => stale.clone(),
             Err(_) => plan.plain.iter().map(|change| change.job.id.clone()).collect(),
         };
-        forget.iter().for_each(|id| self.plain.forget(id));
+        for id in &forget {
+            self.plain.forget(id);
+        }
         lost.extend(stale?);
         plan.again |= !lost.is_empty();
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));

@@ -214,7 +214,9 @@ impl Engine {
                     // from here on. Their grants are taken back when their time to be claimed is over.
                     let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
                     plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-                    lost.iter().for_each(|id| self.plain.forget(id));
+                    for id in &lost {
+                        self.plain.forget(id);
+                    }
                     memory.view = None;
                     plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
                     plan.again = true;

@@ -12,6 +12,7 @@ mod limits;
 mod moves;
 mod objects;
 mod place;
+mod plain;
 mod plugins;
 mod races;
 mod retries;
