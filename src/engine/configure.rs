@@ -97,7 +97,14 @@ impl Engine {
     /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
     async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
         let seen = if was == 0 { self.ports.store.head(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
-        Ok(seen + 1)
+        Ok(seen.max(self.version_before(was).await?) + 1)
+    }
+
+    /// The version that an item's next one follows: what is made anew under a name that was given up goes on after every version
+    /// that its forerunner had, so that nobody takes the one for the other.
+    async fn version_before(&self, was: u64) -> Result<u64, Error> {
+        // This number is raised by every change of an item, so none has a higher version.
+        if was == 0 { Ok(self.ports.store.items_version().await?) } else { Ok(was) }
     }
 
     /// A queue's configuration; that of the default queue even if nobody set it.
@@ -164,7 +171,7 @@ impl Engine {
                 let Some(marked) = self.mark_leaving(name, item).await? else { continue };
                 was = marked;
             }
-            let item = TypeItem { config: config.clone(), version: was + 1, leaving: false };
+            let item = TypeItem { config: config.clone(), version: self.version_before(was).await? + 1, leaving: false };
             if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item)).await? {
                 return Ok((item, standing.is_none()));
             }
@@ -342,8 +349,9 @@ fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Er
 }
 
 fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Write, Error> {
+    let version = item.map_or(was + 1, |item| item.version);
     let bytes = item.map(bytes).transpose()?;
-    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version: was + 1, bytes })
+    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version, bytes })
 }
 
 pub(super) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {

@@ -41,7 +41,7 @@ pub(super) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Du
         }
     }
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-    for job in ticked.reports.iter().flatten() {
+    for job in ticked.settled() {
         let Some(entry) = job.life.history.last() else { continue };
         let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;

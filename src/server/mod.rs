@@ -263,13 +263,13 @@ impl Inner {
     fn left(self: &Arc<Self>, queue: &QueueName, job: &crate::job::Job, version: Version) {
         self.queue(queue).send(Message::Left(job.id.clone(), version));
         if job.life.ended().is_some() {
+            metrics::ended(job);
             self.ended(job);
         }
     }
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
     fn ended(self: &Arc<Self>, job: &crate::job::Job) {
-        metrics::ended(job);
         self.waiters.tell(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
             self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));

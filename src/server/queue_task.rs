@@ -370,6 +370,7 @@ impl Task {
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);
+        ticked.settled().chain(&ticked.ended).filter(|job| job.life.ended().is_some()).for_each(metrics::ended);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
@@ -417,7 +418,7 @@ impl Task {
     fn count(&self, ticked: &Ticked) {
         let mut shown = self.shown.lock();
         shown.held = ticked.held.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
-        for job in ticked.reports.iter().flatten() {
+        for job in ticked.settled() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
                 let known = shown.mean_run_seconds;

@@ -201,7 +201,7 @@ fn read_counts(db: &Connection) -> Result<Counts, StoreError> {
 fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, StoreError> {
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(row::job(row)?);
+        jobs.extend(row::readable(row)?);
     }
     Ok(jobs)
 }

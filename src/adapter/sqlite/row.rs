@@ -185,6 +185,17 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, StoreError> {
     Ok(Job { id, spec: Arc::new(spec), data, life })
 }
 
+/// The same, for a page of many; none for a row that cannot be read, which is logged: it keeps nobody else's job waiting.
+pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, StoreError> {
+    match job(row) {
+        Err(StoreError::Corrupt(problem)) => {
+            tracing::error!(problem, "a job is damaged and left out; `tidegate doctor` and a backup may help");
+            Ok(None)
+        }
+        job => job.map(Some),
+    }
+}
+
 /// The text in column `index`, not copied.
 pub(super) fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<&'a str, StoreError> {
     row.get_ref(index)?.as_str().map_err(|error| StoreError::Corrupt(format!("column {index} is no {}: {error}", Type::Text)))

@@ -115,6 +115,8 @@ pub struct Claimed {
 pub struct Ticked {
     /// One answer per report, in order: the job as it stands now.
     pub reports: Vec<Result<Job, Error>>,
+    /// Which of the reports said what was known already.
+    pub repeated: HashSet<usize>,
     /// The jobs that were claimed.
     pub claimed: Vec<Claimed>,
     /// How many jobs were handed to the work queue.
@@ -159,6 +161,8 @@ struct Plan {
     sent: usize,
     delta: Delta,
     ended: Vec<JobId>,
+    /// Reports that said what was known already.
+    repeated: HashSet<usize>,
     held: BTreeMap<Rule, u64>,
     /// Whether somebody took jobs, so that what was held is known.
     searched: bool,
@@ -186,6 +190,13 @@ impl Plan {
 /// The jobs of a round as they are known, with what this round makes of them.
 struct Known {
     jobs: HashMap<JobId, Option<Job>>,
+}
+
+impl Ticked {
+    /// The jobs whose reports told something new.
+    pub fn settled(&self) -> impl Iterator<Item = &Job> {
+        self.reports.iter().enumerate().filter(|(index, _)| !self.repeated.contains(index)).filter_map(|(_, report)| report.as_ref().ok())
+    }
 }
 
 impl Engine {
@@ -253,13 +264,17 @@ impl Engine {
         round
             .reports
             .iter()
-            .map(|report| {
+            .enumerate()
+            .map(|(index, report)| {
                 let job = match settled.get(&report.id) {
                     Some(job) => job.clone(),
                     None => known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?,
                 };
                 match self.settle(&job, report, delivery(catalog, &job), now)? {
-                    Settled::Repeated => Ok(job),
+                    Settled::Repeated => {
+                        plan.repeated.insert(index);
+                        Ok(job)
+                    }
                     Settled::Changed(after) => {
                         let was = self.plain.revision(&report.id).unwrap_or(job.life.revision);
                         let mut after = *after;
@@ -290,8 +305,8 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    let Plan { claimed, sent, held, next_at, again, asked, .. } = plan;
-    Ticked { reports, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new(), left: Vec::new() }
+    let Plan { claimed, sent, held, next_at, again, asked, repeated, .. } = plan;
+    Ticked { reports, repeated, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new(), left: Vec::new() }
 }
 
 /// The grant of a job, decided at `granted_at`.

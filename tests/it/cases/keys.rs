@@ -76,3 +76,16 @@ async fn one_key_does_not_stand_for_replays_of_two_jobs() {
         assert!(matches!(&refused, Err(Error::Conflict { code: "idempotency_key_reused", .. })), "{refused:?}");
     }
 }
+
+#[tokio::test]
+async fn what_is_made_anew_is_not_taken_for_what_it_replaces() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        let (first, _) = place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+        place.engine.delete_type(&name("other"), None).await.unwrap();
+        let (second, new) = place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+        assert!(new && second.version > first.version);
+        let refused = place.engine.put_type(&name("other"), TypeConfig::default(), Some(first.version)).await;
+        assert!(matches!(&refused, Err(Error::Stale { .. })), "{refused:?}");
+    }
+}

@@ -50,8 +50,10 @@ impl Tour<'_> {
         }
 
         let queues = "/v1/queues/{queue}";
-        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await["concurrency"], 4);
-        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"], 2);
+        let made = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await;
+        assert_eq!(made["concurrency"], 4);
+        let version = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"].clone();
+        assert_eq!(version.as_u64(), Some(made["version"].as_u64().unwrap() + 1));
         assert_eq!(self.ask(M::PATCH, queues, &[queue], json!({"order": "priority"}), 200).await["concurrency"], 5);
         assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/pause", &[queue], none.clone(), 200).await["paused"], true);
         assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/resume", &[queue], none.clone(), 200).await["paused"], false);
