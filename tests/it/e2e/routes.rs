@@ -62,7 +62,7 @@ impl Tour<'_> {
         assert!(listed["queues"].as_array().unwrap().iter().any(|listed| listed["name"] == queue));
 
         let types = "/v1/job-types/{type}";
-        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["version"], 1);
+        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"], queue);
         assert_eq!(self.ask(M::PUT, types, &[idle], json!({}), 201).await["queue"], "default");
         assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"attempts": 7}), 200).await["queue"], queue);
         assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["attempts"], 7);
