@@ -357,7 +357,7 @@ async fn a_worker_needs_its_server_at_the_start_and_its_permission() {
 
     let url = client::base_url("127.0.0.1:1").unwrap();
     let mut ctx = context(&refusing);
-    ctx.global.url = url;
+    ctx.global.url = Some(url);
     let (_stop, stops) = mpsc::channel(1);
     let err = Worker::new(plan("true"), &ctx).unwrap().run(stops).await.unwrap_err();
     assert_eq!(ExitCode::of(&err), ExitCode::Unreachable);
