@@ -66,8 +66,8 @@ pub struct NewJob {
     pub callback_url: Option<Url>,
     /// Passed on to the worker.
     pub headers: BTreeMap<String, String>,
-    /// Headers of the trace that the request belongs to, passed on where `headers` has none of the name. A repeat may come
-    /// in another trace and is the same request all the same.
+    /// Headers of the trace that the request belongs to, passed on unless `headers` names another. A repeat may come in
+    /// another trace and is the same request all the same.
     #[serde(skip)]
     pub trace: BTreeMap<String, String>,
     /// The job it runs again.
@@ -145,6 +145,8 @@ pub struct ReplayWith {
     pub windows: Option<Vec<Window>>,
     /// Another end of its chance; `Some(None)` means never.
     pub expires_at: Option<Option<Timestamp>>,
+    /// Headers of the trace that the request belongs to.
+    pub trace: BTreeMap<String, String>,
 }
 
 /// What became of an attempt.

@@ -206,6 +206,8 @@ struct Answers {
     sources: Vec<Source>,
     callers: Callers,
     own: Vec<Unsettled>,
+    /// When the round began and when it was committed.
+    took: (Timestamp, Timestamp),
 }
 
 impl Task {
@@ -300,7 +302,7 @@ impl Task {
         }
         inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own });
+        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
@@ -366,11 +368,14 @@ impl Task {
         ticked: Ticked,
         catalog: &Arc<Catalog>,
         places: &[Place],
-        Answers { sources, mut callers, own }: Answers,
+        Answers { sources, mut callers, own, took: (from, to) }: Answers,
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
+            if let (Some(traces), Ok(job)) = (&inner.traces, &answer) {
+                traces.reported(job, !matches!(source, Source::Own), from, to);
+            }
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
             {
@@ -390,11 +395,16 @@ impl Task {
         for (reply, answers) in callers {
             let _ = reply.send(answers);
         }
+        ticked.lapsed.iter().for_each(|job| inner.over(job));
         for job in &ticked.ended {
+            inner.over(job);
             inner.ended(job);
         }
         let mut leased: HashMap<usize, Vec<Job>> = HashMap::new();
-        for claimed in ticked.claimed {
+        for mut claimed in ticked.claimed {
+            if let Some(traces) = &inner.traces {
+                traces.claimed(&mut claimed.job, claimed.run_at);
+            }
             match &places[claimed.ask] {
                 Place::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
                 Place::Lane(lane) => {
