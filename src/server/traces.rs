@@ -266,7 +266,8 @@ fn id(what: &str, enqueue: TraceContext, job: &Job, attempt: u16) -> u64 {
 /// Whether a trace that begins here is among the `ratio` that are recorded: by its id, as other programs decide too.
 fn is_chosen(trace: u128, ratio: f64) -> bool {
     let low = trace as u64 >> 1;
-    (low as f64) < ratio * (1u64 << 63) as f64
+    // The highest ids become a double that is no less than all of them.
+    ratio >= 1.0 || (low as f64) < ratio * (1u64 << 63) as f64
 }
 
 /// What every span of a job says, by the conventions for messaging where they have a name for it.

@@ -17,14 +17,14 @@ pub struct Reference {
 
 /// Settings that are tables of settings, each documented.
 const TABLES: [(&str, &[(&str, &str)]); 3] = [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
-/// Settings that are tables whose fields are documented elsewhere.
+/// Settings that are tables whose fields are documented elsewhere; each of those is a variable of its own.
 const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
 
 /// Every setting, in the order of [`Settings`].
 pub fn reference() -> Vec<Reference> {
     let defaults = serde_json::to_value(Settings::default()).expect("settings are plain data");
     let one = |name: String, meaning: &'static str, default: &serde_json::Value| Reference {
-        variable: variable(&name),
+        variable: variable(&name) + if OPEN_TABLES.contains(&name.as_str()) { "__…" } else { "" },
         name,
         default: if default.is_null() { String::new() } else { default.to_string() },
         meaning: meaning.trim(),
@@ -35,10 +35,6 @@ pub fn reference() -> Vec<Reference> {
         all.extend(fields.iter().map(|(field, meaning)| one(format!("{name}.{field}"), meaning, &defaults[name][field])));
         if fields.is_empty() {
             all.push(one((*name).into(), meaning, &defaults[name]));
-        }
-        // A table whose fields are somebody else's words: each is a variable of its own.
-        if let Some(last) = all.last_mut().filter(|last| OPEN_TABLES.contains(&last.name.as_str())) {
-            last.variable += "__…";
         }
     }
     all

@@ -134,7 +134,8 @@ async fn a_trace_that_is_not_well_said_is_none() {
         let body = json!({"type": "invoice", "data": 1, "headers": own}).to_string();
         let (answer, body) = ask(&router, "POST", "/v1/jobs", &headers, body).await;
         assert_eq!(answer.status(), 201);
-        serde_json::from_slice::<Value>(&body).unwrap()["headers"].clone()
+        // None at all are not shown.
+        serde_json::from_slice::<Value>(&body).unwrap().get("headers").cloned().unwrap_or(json!({}))
     };
     let state = ("tracestate", "a=1,b=2");
     assert_eq!(kept(&[("traceparent", GOOD), state], json!({})).await, json!({"traceparent": GOOD, "tracestate": "a=1,b=2"}));

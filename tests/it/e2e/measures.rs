@@ -42,7 +42,8 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
     assert!(!shown.contains("tidegate_lateness") && !shown.contains("tidegate_http"), "{shown}");
     let out = tide.out();
     assert_eq!(fs::read_to_string(&out).unwrap(), "", "an hour is not over");
-    tide.stop().await;
+    // What follows a stop keeps the directory.
+    let _stopped = tide.stop().await;
 
     let text = fs::read_to_string(out).unwrap();
     let lines = lines(&text);
