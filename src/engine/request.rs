@@ -348,6 +348,28 @@ pub struct QueueStatus {
     pub held: BTreeMap<String, u64>,
     /// How many workers would drain the backlog in a minute, within what the limits admit.
     pub desired_workers: u64,
+    /// How long after their due time attempts start, a moving mean since the server started.
+    pub lateness_seconds: f64,
+    /// What runs under each constraint's concurrency, the heaviest first, at most 100 values.
+    pub constraints: Vec<ConstraintUse>,
+}
+
+/// What runs under a constraint, or under one value of its attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+pub struct ConstraintUse {
+    /// The constraint's name.
+    pub name: String,
+    /// The attribute each value of which has the limit to itself, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The weight that runs.
+    pub running_weight: u64,
+    /// The most that may.
+    pub limit: u32,
 }
 
 /// A worker that was heard of lately.

@@ -128,6 +128,8 @@ pub(super) struct Shown {
     pub(super) handling: HashMap<TypeName, u32>,
     /// How long an attempt takes, a moving mean.
     pub(super) mean_run_seconds: f64,
+    /// How long after their due time attempts start, a moving mean.
+    pub(super) mean_lateness_seconds: f64,
 }
 
 impl QueueHandle {
@@ -430,9 +432,12 @@ impl Task {
         for job in ticked.reports.iter().flatten() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
-                let known = shown.mean_run_seconds;
-                shown.mean_run_seconds = if known == 0.0 { took } else { known + (took - known) / 16.0 };
+                shown.mean_run_seconds = moved(shown.mean_run_seconds, took);
             }
+        }
+        for claimed in &ticked.claimed {
+            let late = claimed.job.life.started_at.map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
+            shown.mean_lateness_seconds = moved(shown.mean_lateness_seconds, late);
         }
     }
 
@@ -518,6 +523,11 @@ impl Task {
         shown.running_weight = self.memory.view().map_or(0, View::weight);
         metrics::queue(&self.queue, shown.running_weight, &shown.held);
     }
+}
+
+/// A moving mean with one more value; the first value is the mean.
+fn moved(mean: f64, value: f64) -> f64 {
+    if mean == 0.0 { value } else { mean + (value - mean) / 16.0 }
 }
 
 /// Where an ask's jobs go.

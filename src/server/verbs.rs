@@ -179,12 +179,12 @@ impl Server {
         mut with: ReplayWith,
         idempotency_key: Option<String>,
     ) -> Result<Job, Error> {
-        let engine = &self.inner.engine;
-        let traced = self.inner.traces.as_ref().map(|traces| {
-            (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, &*engine.ports().entropy), self.now())
-        });
+        let (engine, from) = (&self.inner.engine, self.now());
+        let entropy = &*engine.ports().entropy;
+        let traces = self.inner.traces.as_ref();
+        let traced = traces.map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
         let answer = engine.replay(id, job_type, with, idempotency_key).await;
-        if let Some((traces, begun, from)) = traced {
+        if let Some((traces, begun)) = traced {
             let to = self.now();
             let replayed = engine.job(id, job_type).await.ok().and_then(|job| TraceContext::of(&job.spec.headers));
             traces.enqueued(&begun, &answer, replayed, from, to);
@@ -359,7 +359,15 @@ impl Server {
         let drain = DRAIN_TARGET.as_secs_f64();
         let wanted = (backlog as f64 * shown.mean_run_seconds / drain).ceil() as u64 + running.min(u64::from(backlog > 0));
         let desired_workers = item.config.concurrency.map_or(wanted, |most| wanted.min(most.into()));
-        Ok(QueueStatus { depth, running_weight: shown.running_weight, oldest_due_at: oldest, held: shown.held, desired_workers })
+        Ok(QueueStatus {
+            depth,
+            running_weight: shown.running_weight,
+            oldest_due_at: oldest,
+            held: shown.held,
+            desired_workers,
+            lateness_seconds: shown.mean_lateness_seconds,
+            constraints: engine.constraints_in_use(name).await?,
+        })
     }
 
     /// Removes a queue's configuration.

@@ -56,7 +56,8 @@ pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(mut ask: i
 /// The program, without what the environment of the tests may say to it.
 pub fn program<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_") || name.to_string_lossy().starts_with("OTEL_")) {
+    let said = |name: &OsStr| ["TIDEGATE_", "OTEL_"].iter().any(|start| name.to_string_lossy().starts_with(start));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| said(name)) {
         command.env_remove(name);
     }
     command.args(args).stdin(Stdio::null());

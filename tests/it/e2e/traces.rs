@@ -3,11 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use axum::{http::StatusCode, response::IntoResponse};
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
-    common::v1::any_value::Value as Any,
-    trace::v1::Span,
-};
+use opentelemetry_proto::tonic::{collector::trace::v1::ExportTraceServiceRequest, common::v1::any_value::Value as Any, trace::v1::Span};
 use prost::Message as _;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -108,7 +104,10 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     let (first, second) = (worker.call(1).await, worker.call(2).await);
     let callback = second.json()["callback"].clone();
     let path = callback["url"].as_str().unwrap().strip_prefix(&tide.base).unwrap().to_owned();
-    tide.with_token(callback["token"].as_str().unwrap()).post(&path, json!({"attempt": 2, "status": "succeeded", "result": 3})).await.is(200);
+    tide.with_token(callback["token"].as_str().unwrap())
+        .post(&path, json!({"attempt": 2, "status": "succeeded", "result": 3}))
+        .await
+        .is(200);
     let id = job["id"].as_str().unwrap();
     tide.job_in(id, "succeeded").await;
     // What was recorded is sent before it ends.
@@ -139,9 +138,12 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     let report = named(&spans, "report default")[0];
     assert_eq!((&report.parent_span_id, report.kind), (&attempts[1].span_id, 2));
 
-    for (span, operation, kind) in
-        [(enqueue, "enqueue", Some("send")), (waits[0], "wait", None), (attempts[0], "deliver", Some("process")), (report, "report", Some("settle"))]
-    {
+    for (span, operation, kind) in [
+        (enqueue, "enqueue", Some("send")),
+        (waits[0], "wait", None),
+        (attempts[0], "deliver", Some("process")),
+        (report, "report", Some("settle")),
+    ] {
         let said = |name| attribute(span, name);
         assert_eq!(said("messaging.system").as_deref(), Some("tidegate"));
         assert_eq!(said("messaging.destination.name").as_deref(), Some("default"));
