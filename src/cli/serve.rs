@@ -61,6 +61,9 @@ struct Flags<'a> {
     public_url: Option<&'a url::Url>,
 }
 
+/// The longest that a stop waits for the collector of spans.
+const SPANS: Duration = Duration::from_secs(5);
+
 /// Variables of the command line's own, which are no settings.
 const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
 
@@ -118,7 +121,7 @@ impl Serving {
             () = clock.sleep_until(deadline) => tracing::warn!("some answers were still under way at the stop"),
         }
         if let Some(exporter) = self.exporter {
-            exporter.stop(wait.max(Duration::from_secs(1))).await;
+            exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
         }
     }
 }

@@ -99,7 +99,8 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     })
     .await;
     tide.job_type("t", json!({"target": {"url": worker.url}, "retry": at_once()})).await;
-    let ask = json!({"type": "t", "data": 1, "correlation_key": "order:1"});
+    let told = Target::start(|_| async { StatusCode::OK }).await;
+    let ask = json!({"type": "t", "data": 1, "correlation_key": "order:1", "callback_url": told.url});
     let job = enqueue(&tide, &[("traceparent", CALLER), ("tracestate", "team=blue")], ask).await;
     let (first, second) = (worker.call(1).await, worker.call(2).await);
     let callback = second.json()["callback"].clone();
@@ -110,6 +111,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
         .is(200);
     let id = job["id"].as_str().unwrap();
     tide.job_in(id, "succeeded").await;
+    let told = told.call(1).await;
     // What was recorded is sent before it ends.
     tide.stop().await;
 
@@ -117,7 +119,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
     let count = |name: &str| names.iter().filter(|have| **have == name).count();
     let counts = ["enqueue default", "wait default", "deliver default", "report default"].map(count);
-    assert_eq!((counts, names.len()), ([1, 2, 2, 1], 6), "{names:?}");
+    assert_eq!((counts, names.len()), ([1, 2, 2, 1], 8), "{names:?}");
     assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE && span.start_time_unix_nano <= span.end_time_unix_nano));
     assert_connected(&spans, 1);
 
@@ -129,6 +131,9 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
         assert_eq!((attempt.kind, &attempt.parent_span_id), (3, &enqueue.span_id));
         assert_eq!((call.header("traceparent"), call.header("tracestate")), (parent(attempt).as_str(), "team=blue"));
     }
+    // Whoever is told of the end is told in the same trace.
+    let callback = named(&spans, "deliver tidegate.callbacks")[0];
+    assert_eq!((told.header("traceparent"), &callback.parent_span_id), (parent(callback).as_str(), &enqueue.span_id));
     let status = |span: &Span| span.status.as_ref().map_or((0, String::new()), |status| (status.code, status.message.clone()));
     assert_eq!((status(attempts[0]), status(attempts[1])), ((2, "HTTP 500: boom".into()), (0, String::new())));
     assert!(attempts[0].end_time_unix_nano <= attempts[1].start_time_unix_nano);
