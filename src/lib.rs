@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli, api ─▶ server ─▶ engine ─▶ port (traits) ─▶ job, queue (pure) ─▶ time
-//!                   adapter/{memory, sqlite, http, system}, plugin ─▶ port
+//!                   adapter/{memory, sqlite, http, otlp, system}, plugin ─▶ port
 //! ```
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.

@@ -10,7 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use crate::{adapter::http::Guard, queue::config::Push, signature::Secret, time::Seconds};
+use crate::{
+    adapter::http::Guard,
+    queue::{check::check_headers, config::Push},
+    signature::Secret,
+    time::Seconds,
+};
 
 mod load;
 mod reference;
@@ -66,10 +71,44 @@ documented! {
         pub log_format: LogFormat,
         /// Whether every request and answer is logged, secrets blanked.
         pub log_traffic: bool,
-        /// Names of metrics that are not shown; one that ends in `*` stands for all that begin so. In the environment, commas between them.
+        /// Names of metrics that are shown nowhere, neither for Prometheus nor for CloudWatch; one that ends in `*` stands for all that begin so. In the environment, commas between them.
         pub metrics_exclude: Vec<String>,
+        /// Metrics for CloudWatch.
+        pub emf: Emf,
+        /// Traces for OpenTelemetry.
+        pub tracing: Tracing,
         /// Tokens that an identity provider signs (JWT, by its published keys) are taken beside the server's own.
         pub jwt: Jwt,
+    }
+}
+
+documented! {
+    /// Metrics as lines of JSON that CloudWatch takes out of a log (embedded metric format).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Emf {
+        /// Where metrics for CloudWatch are written: `stdout`, or the path of a file that lines are added to. By default nowhere.
+        pub output: Option<String>,
+        /// The namespace they have in CloudWatch: 1 to 255 of `A-Z a-z 0-9 . - _ / # :`, not beginning with `AWS/`.
+        pub namespace: String,
+        /// How often they are written, in seconds, 1 to 3600; and once more at the stop.
+        pub interval_seconds: Seconds,
+    }
+}
+
+documented! {
+    /// Where spans go, and of which traces.
+    #[derive(Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Tracing {
+        /// The collector that spans are sent to by OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added unless it ends so. By default nothing is traced, and a job's `traceparent` goes on to its worker as it came. `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` say the same.
+        pub otlp_endpoint: Option<Url>,
+        /// Headers of every request to the collector, such as its key. Never shown. `OTEL_EXPORTER_OTLP_HEADERS` says the same.
+        pub otlp_headers: BTreeMap<String, String>,
+        /// What this server is called in traces. `OTEL_SERVICE_NAME` says the same.
+        pub service_name: String,
+        /// How many of the traces that begin here are recorded, 0 to 1; one that a caller began is recorded if the caller's is. `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` say the same.
+        pub sample_ratio: f64,
     }
 }
 
@@ -146,8 +185,22 @@ impl Default for Settings {
             log_format: LogFormat::Text,
             log_traffic: false,
             metrics_exclude: Vec::new(),
+            emf: Emf::default(),
+            tracing: Tracing::default(),
             jwt: Jwt::default(),
         }
+    }
+}
+
+impl Default for Emf {
+    fn default() -> Self {
+        Self { output: None, namespace: "tidegate".into(), interval_seconds: Seconds::new(60) }
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self { otlp_endpoint: None, otlp_headers: BTreeMap::new(), service_name: "tidegate".into(), sample_ratio: 1.0 }
     }
 }
 
@@ -207,6 +260,8 @@ impl Settings {
             return fault("dashboard_title", "must have at most 100 characters");
         }
         web("dashboard_page_url", self.dashboard_page_url.as_ref())?;
+        self.emf.validate()?;
+        self.tracing.validate()?;
         self.jwt.validate()
     }
 
@@ -251,6 +306,10 @@ impl Settings {
     /// All settings as JSON, each secret replaced by `***`.
     fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
+        shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
+        if let Some(endpoint) = shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some()) {
+            endpoint.set_query(Some("***"));
+        }
         if let Some(target) = &mut shown.default_target {
             let blank = || "***".to_owned();
             target.headers.values_mut().for_each(|value| *value = blank());
@@ -265,6 +324,38 @@ impl Settings {
             }
         }
         serde_json::to_value(shown).expect("settings are plain data")
+    }
+}
+
+impl Emf {
+    fn validate(&self) -> Result<(), Fault> {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_/#:".contains(letter);
+        if !(1..=255).contains(&self.namespace.len()) || !self.namespace.chars().all(letters) {
+            return fault("emf.namespace", "must be 1 to 255 of A-Z a-z 0-9 . - _ / # :");
+        }
+        if self.namespace.starts_with("AWS/") {
+            return fault("emf.namespace", "must not begin with AWS/, which is CloudWatch's own");
+        }
+        if self.output.as_ref().is_some_and(String::is_empty) {
+            return fault("emf.output", "must be `stdout` or the path of a file");
+        }
+        within("emf.interval_seconds", self.interval_seconds.millis().div_ceil(1000), &(1..=3600))
+    }
+}
+
+impl Tracing {
+    fn validate(&self) -> Result<(), Fault> {
+        web("tracing.otlp_endpoint", self.otlp_endpoint.as_ref())?;
+        if let Err(wrong) = check_headers(&self.otlp_headers) {
+            return fault("tracing.otlp_headers", wrong.message);
+        }
+        if self.service_name.is_empty() || self.service_name.len() > 255 {
+            return fault("tracing.service_name", "must have 1 to 255 bytes");
+        }
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            return fault("tracing.sample_ratio", "must be 0 to 1");
+        }
+        Ok(())
     }
 }
 

@@ -2,9 +2,12 @@
 //!
 //! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on.
 
+pub mod emf;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod memory;
+#[cfg(feature = "http")]
+pub mod otlp;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod system;

@@ -131,7 +131,7 @@ fn webhooks() -> Value {
         signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
         signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),
         signature("webhook-signature", "`v1,` and the signature; one per secret, with spaces between them"),
-        signature("traceparent", "The trace that the job was enqueued in"),
+        signature("traceparent", "The trace that the job was enqueued in; the span is the attempt's if the server writes spans"),
     ]);
     let body = |schema: &str| {
         let mut content = Map::new();

@@ -3,6 +3,7 @@
 // that nothing a job carries is ever read as HTML.
 
 const $ = (id) => document.getElementById(id);
+const USES = 12; // Values of constraints per chart: the heaviest.
 const KEEP = 180; // Samples per chart: six minutes at one every two seconds.
 const EVERY = 2000;
 
@@ -95,7 +96,10 @@ const all = async (path, name) => {
 const sample = (queue) => {
   const seen = samples.get(queue.name) || [];
   const depth = (queue.status.depth || {}).scheduled || 0;
-  seen.push({ depth, admitted: queue.status.running_weight, limit: queue.concurrency });
+  seen.push({
+    depth, admitted: queue.status.running_weight, limit: queue.concurrency,
+    late: queue.status.lateness_seconds || 0, uses: queue.status.constraints || [],
+  });
   if (seen.length > KEEP) seen.shift();
   samples.set(queue.name, seen);
 };
@@ -115,14 +119,22 @@ const line = (values, top, kind) => {
   return svg('polyline', { class: kind, points: points.join(' ') });
 };
 
+// What runs of a constraint, or of one value of its attribute, against what may.
+const use = ({ name, per, value, running_weight: weight, limit }) => node('div', { class: 'use' },
+  node('span', {}, per ? `${per}=${value}` : name),
+  node('meter', { min: 0, max: Math.max(limit, weight, 1), value: weight, title: name, 'aria-label': `admitted of ${name}` }),
+  node('span', {}, `${weight} of ${limit}`));
+
 const chart = (name) => {
   const seen = samples.get(name);
   const last = seen[seen.length - 1];
-  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth and admitted weight of ${name}` });
+  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth, lateness and admitted weight of ${name}` });
   const deepest = Math.max(1, ...seen.map((one) => one.depth));
+  const latest = Math.max(0.1, ...seen.map((one) => one.late));
   const most = Math.max(1, ...seen.map((one) => Math.max(one.admitted, one.limit || 0)));
   drawing.append(
     line(seen.map((one) => one.depth), deepest, 'depth'),
+    line(seen.map((one) => one.late), latest, 'late'),
     line(seen.map((one) => one.limit), most, 'limit'),
     line(seen.map((one) => one.admitted), most, 'admitted'),
   );
@@ -132,8 +144,10 @@ const chart = (name) => {
     drawing,
     node('div', { class: 'key' },
       node('span', { class: 'depth-key' }, `waiting (to ${deepest})`), ' · ',
+      node('span', { class: 'late-key' }, `late by ${last.late.toFixed(2)} s (to ${latest.toFixed(1)})`), ' · ',
       node('span', { class: 'admitted-key' }, `admitted weight (to ${most})`), ' · ',
-      node('span', { class: 'limit-key' }, 'limit')));
+      node('span', { class: 'limit-key' }, 'limit')),
+    ...last.uses.slice(0, USES).map(use));
 };
 
 const queueRow = (queue) => {

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     job::{
         Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName, extract::extract, life::Waiting, name::ROUTE_WORDS,
-        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile,
+        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile, trace,
     },
     port::{
         Committed, Txn, Write,
@@ -314,8 +314,9 @@ impl Engine {
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers.clone());
-        for (name, value) in &new.trace {
-            headers.entry(name.clone()).or_insert_with(|| value.clone());
+        // A job that names its own trace does not belong to the request's, and a trace makes no good request a bad one.
+        if trace::named(&headers, trace::PARENT).is_none() && headers.len() + new.trace.len() <= check::MAX_HEADERS {
+            headers.extend(new.trace.clone());
         }
         let spec = Spec {
             job_type: new.job_type.clone(),
@@ -390,7 +391,7 @@ pub(crate) fn fault(fault: check::Fault) -> Error {
 fn digest(new: &NewJob) -> [u8; 16] {
     let mut sent = new.clone();
     // A repeat comes with a trace of its own.
-    sent.headers.retain(|name, _| name != "traceparent" && name != "tracestate");
+    sent.headers.retain(|name, _| !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE));
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&sent).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == crate::job::Encoding::Json)]);

@@ -193,6 +193,7 @@ impl Engine {
             expires_at: with.expires_at.unwrap_or(spec.expires_at),
             windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
             attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+            trace: with.trace,
             replay_of: Some(job.id.clone()),
             ..NewJob::new(spec.job_type.clone(), data)
         };

@@ -15,6 +15,7 @@ pub mod error;
 mod explain;
 mod heartbeat;
 mod ids;
+mod in_use;
 mod jobs;
 mod objects;
 mod plain;

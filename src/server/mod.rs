@@ -21,6 +21,7 @@ mod open;
 mod plugins;
 mod queue_task;
 mod sweeper;
+mod traces;
 mod verbs;
 mod waiters;
 mod workers;
@@ -42,7 +43,7 @@ pub use plugins::{Comparison, Difference, Said};
 use crate::{
     engine::{Engine, Error, Ports, Rules},
     job::{QueueName, TypeName, Version},
-    port::{Policy, Target},
+    port::{Policy, Spans, Target},
     time::Timestamp,
 };
 use queue_task::{Message, QueueHandle};
@@ -78,6 +79,8 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    /// None: nobody looks at traces, and nothing is done for them.
+    traces: Option<traces::Traces>,
     plugins: plugins::Plugins,
     hosted: Option<host::Hosted>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
@@ -110,6 +113,7 @@ pub struct Builder {
     options: Options,
     target: Arc<dyn Target>,
     handlers: HashMap<TypeName, Handler>,
+    traces: Option<traces::Traces>,
     hosted: Option<host::Hosted>,
 }
 
@@ -142,6 +146,14 @@ impl Builder {
         self
     }
 
+    /// Gives `spans` the spans of each job's way. Of the traces that begin here `ratio`, 0 to 1, are recorded; of the others,
+    /// those that their callers record.
+    #[must_use]
+    pub fn traces(mut self, spans: Arc<dyn Spans>, ratio: f64) -> Self {
+        self.traces = Some(traces::Traces::new(spans, ratio));
+        self
+    }
+
     /// Starts the server: what was under way when it stopped goes on.
     ///
     /// # Errors
@@ -158,6 +170,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            traces: self.traces,
             plugins,
             hosted: self.hosted,
             pending: Arc::default(),
@@ -179,7 +192,8 @@ impl Builder {
 impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None }
+        let (rules, options) = (Rules::default(), Options::default());
+        Builder { ports, rules, options, target, handlers: HashMap::new(), traces: None, hosted: None }
     }
 
     /// The engine it runs on.
@@ -264,7 +278,15 @@ impl Inner {
         self.queue(queue).send(Message::Left(job.id.clone(), version));
         if job.life.ended().is_some() {
             metrics::ended(job);
+            self.over(job);
             self.ended(job);
+        }
+    }
+
+    /// An attempt or a wait of the job came to an end, and nobody reported it.
+    fn over(&self, job: &crate::job::Job) {
+        if let Some(traces) = &self.traces {
+            traces.over(job);
         }
     }
 

@@ -128,6 +128,8 @@ pub(super) struct Shown {
     pub(super) handling: HashMap<TypeName, u32>,
     /// How long an attempt takes, a moving mean.
     pub(super) mean_run_seconds: f64,
+    /// How long after their due time attempts start, a moving mean.
+    pub(super) mean_lateness_seconds: f64,
 }
 
 impl QueueHandle {
@@ -206,6 +208,8 @@ struct Answers {
     sources: Vec<Source>,
     callers: Callers,
     own: Vec<Unsettled>,
+    /// When the round began and when it was committed.
+    took: (Timestamp, Timestamp),
 }
 
 impl Task {
@@ -300,7 +304,7 @@ impl Task {
         }
         inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own });
+        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
@@ -366,12 +370,15 @@ impl Task {
         ticked: Ticked,
         catalog: &Arc<Catalog>,
         places: &[Place],
-        Answers { sources, mut callers, own }: Answers,
+        Answers { sources, mut callers, own, took: (from, to) }: Answers,
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);
         ticked.settled().chain(&ticked.ended).filter(|job| job.life.ended().is_some()).for_each(metrics::ended);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
+            if let (Some(traces), Ok(job)) = (&inner.traces, &answer) {
+                traces.reported(job, !matches!(source, Source::Own), from, to);
+            }
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
             {
@@ -391,11 +398,16 @@ impl Task {
         for (reply, answers) in callers {
             let _ = reply.send(answers);
         }
+        ticked.lapsed.iter().for_each(|job| inner.over(job));
         for job in &ticked.ended {
+            inner.over(job);
             inner.ended(job);
         }
         let mut leased: HashMap<usize, Vec<Job>> = HashMap::new();
-        for claimed in ticked.claimed {
+        for mut claimed in ticked.claimed {
+            if let Some(traces) = &inner.traces {
+                traces.claimed(&mut claimed.job, claimed.run_at);
+            }
             match &places[claimed.ask] {
                 Place::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
                 Place::Lane(lane) => {
@@ -421,9 +433,12 @@ impl Task {
         for job in ticked.settled() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
-                let known = shown.mean_run_seconds;
-                shown.mean_run_seconds = if known == 0.0 { took } else { known + (took - known) / 16.0 };
+                shown.mean_run_seconds = moved(shown.mean_run_seconds, took);
             }
+        }
+        for claimed in &ticked.claimed {
+            let late = claimed.job.life.started_at.map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
+            shown.mean_lateness_seconds = moved(shown.mean_lateness_seconds, late);
         }
     }
 
@@ -509,6 +524,11 @@ impl Task {
         shown.running_weight = self.memory.view().map_or(0, View::weight);
         metrics::queue(&self.queue, shown.running_weight, &shown.held);
     }
+}
+
+/// A moving mean with one more value; the first value is the mean.
+fn moved(mean: f64, value: f64) -> f64 {
+    if mean == 0.0 { value } else { mean + (value - mean) / 16.0 }
 }
 
 /// Where an ask's jobs go.

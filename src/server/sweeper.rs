@@ -35,6 +35,10 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
             let next_at = match inner.engine.sweep().await {
                 Ok(swept) => {
                     for (job, version) in &swept.changed {
+                        // Only the end of a lease leaves a job that goes on.
+                        if job.life.ended().is_none() {
+                            inner.over(job);
+                        }
                         inner.left(&job.spec.queue, job, *version);
                     }
                     if !swept.pending.is_empty() && asking.as_ref().is_none_or(JoinHandle::is_finished) {

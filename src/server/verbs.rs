@@ -10,7 +10,7 @@ use crate::{
         Error, fault,
         request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
     },
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
     queue::{
         Order, QueueConfig, TypeConfig,
@@ -35,8 +35,17 @@ impl Server {
     /// Accepts jobs: one answer each, in order.
     ///
     /// Each may be refused: 400 for a bad value, 404 for an unknown type, 409 for a clash, 413 for too much data.
-    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+    pub async fn enqueue_many(&self, mut jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let traced = self.inner.traces.as_ref().map(|traces| {
+            let entropy = &*self.inner.engine.ports().entropy;
+            let begun: Vec<_> = jobs.iter_mut().map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy)).collect();
+            (traces, begun, self.now())
+        });
         let answers = self.inner.engine.enqueue(jobs).await;
+        if let Some((traces, begun, from)) = traced {
+            let to = self.now();
+            begun.iter().zip(&answers).for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
+        }
         metrics::enqueued(answers.iter().flatten());
         let mut woken: Vec<&QueueName> = Vec::new();
         for enqueued in answers.iter().flatten().filter(|enqueued| enqueued.new) {
@@ -167,10 +176,20 @@ impl Server {
         &self,
         id: &JobId,
         job_type: Option<&TypeName>,
-        with: ReplayWith,
+        mut with: ReplayWith,
         idempotency_key: Option<String>,
     ) -> Result<Enqueued, Error> {
-        let enqueued = self.inner.engine.replay(id, job_type, with, idempotency_key).await?;
+        let (engine, from) = (&self.inner.engine, self.now());
+        let entropy = &*engine.ports().entropy;
+        let traces = self.inner.traces.as_ref();
+        let traced = traces.map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
+        let answer = engine.replay(id, job_type, with, idempotency_key).await;
+        if let Some((traces, begun)) = traced {
+            let to = self.now();
+            let replayed = engine.job(id, job_type).await.ok().and_then(|job| TraceContext::of(&job.spec.headers));
+            traces.enqueued(&begun, &answer, replayed, from, to);
+        }
+        let enqueued = answer?;
         self.inner.wake(&enqueued.job.spec.queue);
         Ok(enqueued)
     }
@@ -340,7 +359,15 @@ impl Server {
         let drain = DRAIN_TARGET.as_secs_f64();
         let wanted = (backlog as f64 * shown.mean_run_seconds / drain).ceil() as u64 + running.min(u64::from(backlog > 0));
         let desired_workers = item.config.concurrency.map_or(wanted, |most| wanted.min(most.into()));
-        Ok(QueueStatus { depth, running_weight: shown.running_weight, oldest_due_at: oldest, held: shown.held, desired_workers })
+        Ok(QueueStatus {
+            depth,
+            running_weight: shown.running_weight,
+            oldest_due_at: oldest,
+            held: shown.held,
+            desired_workers,
+            lateness_seconds: shown.mean_lateness_seconds,
+            constraints: engine.constraints_in_use(name).await?,
+        })
     }
 
     /// Removes a queue's configuration.

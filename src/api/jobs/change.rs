@@ -4,7 +4,7 @@
 
 use axum::{
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use super::{
         params::{IdempotencyKey, IfMatch, JobPath, Params},
         schema::{AnyValue, AttributeValue},
     },
+    enqueue::trace_of,
     view::{Bodies, JobView},
 };
 use crate::{
@@ -151,6 +152,7 @@ pub async fn replay(
     caller: May<Enqueue>,
     path: JobPath,
     IdempotencyKey(key): IdempotencyKey,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
     let ask: ReplayBody<'_> = body.read_or_default()?;
@@ -162,6 +164,7 @@ pub async fn replay(
         attributes: ask.attributes,
         windows: ask.windows,
         expires_at: ask.expires_at,
+        trace: trace_of(&headers),
     };
     if api.server.job(&path.id, Some(&path.job_type)).await?.spec.critical {
         caller.critical()?;

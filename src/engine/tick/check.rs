@@ -60,11 +60,13 @@ impl Engine {
                     State::Scheduled { .. } => Event::Revoke { version: grant.version },
                     State::Ended { .. } => continue,
                 };
-                let was = job.life.revision;
+                let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseOver { .. }));
                 if let Ok(job) = job.apply(event, now) {
                     plan.delta.released.push(release);
                     if job.life.ended().is_some() {
                         plan.ended.push(job.id.clone());
+                    } else if lapsed {
+                        plan.lapsed.push(job.clone());
                     }
                     plan.before.push(Change { job, was });
                 }

@@ -123,6 +123,8 @@ pub struct Ticked {
     pub sent: usize,
     /// Jobs that ended in this round without a report.
     pub ended: Vec<Job>,
+    /// Jobs whose lease was over and that are tried again.
+    pub lapsed: Vec<Job>,
     /// How many candidates each rule held.
     pub held: BTreeMap<Rule, u64>,
     /// When the queue is to be looked at next even if nothing happens.
@@ -163,6 +165,7 @@ struct Plan {
     ended: Vec<JobId>,
     /// Reports that said what was known already.
     repeated: HashSet<usize>,
+    lapsed: Vec<Job>,
     held: BTreeMap<Rule, u64>,
     /// Whether somebody took jobs, so that what was held is known.
     searched: bool,
@@ -305,8 +308,9 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    let Plan { claimed, sent, held, next_at, again, asked, repeated, .. } = plan;
-    Ticked { reports, repeated, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new(), left: Vec::new() }
+    let Plan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
+    let (faults, left) = (Vec::new(), Vec::new());
+    Ticked { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, pending, asked, faults, left }
 }
 
 /// The grant of a job, decided at `granted_at`.
