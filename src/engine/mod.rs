@@ -17,9 +17,11 @@ mod heartbeat;
 mod ids;
 mod jobs;
 mod objects;
+pub mod occur;
 pub mod plugins;
 mod report;
 pub mod request;
+mod schedules;
 mod sweep;
 pub mod tick;
 pub mod verdicts;
@@ -39,6 +41,7 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 #[cfg(feature = "server")]
 pub(crate) use enqueue::fault;
 pub use error::Error;
+pub use occur::Occurred;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
 pub use view::View;
@@ -101,6 +104,8 @@ pub struct Engine {
     plain: Mutex<HashMap<JobId, Revision>>,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
+    /// The schedules and when each occurs next.
+    agenda: Mutex<occur::Agenda>,
 }
 
 impl Engine {
@@ -114,6 +119,7 @@ impl Engine {
             running: Mutex::default(),
             plain: Mutex::default(),
             good_retry: Mutex::default(),
+            agenda: Mutex::default(),
         }
     }
 

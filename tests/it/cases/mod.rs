@@ -15,4 +15,5 @@ mod place;
 mod plugins;
 mod races;
 mod retries;
+mod schedules;
 mod throttle;
