@@ -111,7 +111,7 @@ async fn shown(api: &Api, accept: Accept, status: StatusCode, name: &ScheduleNam
 }
 
 /// What a request says of a schedule: the settings, and `data` if it is there.
-fn read(body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
+fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
     #[derive(Deserialize)]
     struct Data<'a> {
         #[serde(borrow, default, deserialize_with = "body::present")]
@@ -120,7 +120,8 @@ fn read(body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
     let mut settings: Patch = body.read()?;
     settings.remove("data");
     let Data { data } = body.read()?;
-    Ok((settings, data.map(|raw| body.value(raw, "data", SCHEDULE_DATA_BYTES)).transpose()?))
+    let most = api.options.max_data_bytes.min(SCHEDULE_DATA_BYTES);
+    Ok((settings, data.map(|raw| body.value(raw, "data", most)).transpose()?))
 }
 
 /// Make a schedule, or replace all of it; what is absent is its default.
@@ -147,7 +148,7 @@ async fn put(
     IfMatch(version): IfMatch,
     body: Body,
 ) -> Answer {
-    let (settings, data) = read(&body)?;
+    let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
     let (_, new) = api.server.put_schedule(&name, config, data.unwrap_or_else(Payload::null), version).await?;
     shown(&api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name).await
@@ -172,7 +173,7 @@ async fn patch(
     IfMatch(version): IfMatch,
     body: Body,
 ) -> Answer {
-    let (change, data) = read(&body)?;
+    let (change, data) = read(&api, &body)?;
     let mut tries = 0..TRIES;
     loop {
         let (standing, _) = api.server.schedule(&name).await?;

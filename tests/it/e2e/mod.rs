@@ -20,5 +20,6 @@ mod projects;
 mod pull;
 mod push;
 mod routes;
+mod schedules;
 mod simulate;
 mod trouble;
