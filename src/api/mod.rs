@@ -26,6 +26,7 @@ mod params;
 mod plugins;
 mod queues;
 mod reply;
+mod schedules;
 #[allow(unused_qualifications, reason = "the derive writes whole paths")]
 mod schema;
 mod tokens;
@@ -103,6 +104,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(leases::routes())
         .merge(queues::routes())
         .merge(job_types::routes())
+        .merge(schedules::routes())
         .merge(workers::routes())
         .merge(plugins::routes())
         .merge(tokens::routes())

@@ -15,7 +15,7 @@ use utoipa::{
 use super::jobs::view::JobView;
 use crate::{
     job::{
-        Attributes, JobId, PluginName, QueueName, TypeName,
+        Attributes, JobId, PluginName, QueueName, ScheduleName, TypeName,
         retry::{BUILT_IN, Backoff, Retry},
         spec,
     },
@@ -50,6 +50,7 @@ fn name(pattern: &'static str, description: &'static str) -> ObjectBuilder {
 schema!(JobId, "JobId", name("^[A-Za-z0-9_.:-]+$", "A job's id."));
 schema!(TypeName, "TypeName", name("^[A-Za-z0-9_.-]+$", "The name of a job type."));
 schema!(PluginName, "PluginName", name("^[A-Za-z0-9_.-]+$", "The name of a plugin."));
+schema!(ScheduleName, "ScheduleName", name("^[A-Za-z0-9_.-]+$", "The name of a schedule."));
 schema!(QueueName, "QueueName", name("^[A-Za-z0-9_.-]+$", "The name of a queue."));
 schema!(
     Timestamp,

@@ -19,6 +19,7 @@ mod pages;
 mod plugin;
 mod profile;
 mod queues;
+mod schedule;
 mod serve;
 mod show;
 #[cfg(test)]
@@ -113,6 +114,9 @@ pub enum Command {
     /// Look at job types and configure them.
     #[command(subcommand)]
     Types(types::Command),
+    /// Look at schedules, which make jobs at their times, and configure them.
+    #[command(subcommand)]
+    Schedule(schedule::Command),
     /// Write, test, push and watch plugins: throttlers and retry strategies.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -161,6 +165,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
+        Command::Schedule(command) => schedule::run(command, ctx).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,

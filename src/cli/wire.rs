@@ -117,6 +117,29 @@ pub struct Target {
     pub url: Option<String>,
 }
 
+/// A schedule: its settings, and what it came to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Schedule {
+    pub name: String,
+    pub r#type: String,
+    pub cron: Option<String>,
+    pub tz: Option<String>,
+    pub every_seconds: Option<f64>,
+    pub paused: bool,
+    pub next: Vec<Timestamp>,
+    pub last_occurrence: Option<Timestamp>,
+    pub last_error: Option<ScheduleError>,
+    pub missed_count: u64,
+}
+
+/// Why an occurrence made no job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ScheduleError {
+    pub message: String,
+}
+
 /// An access token, without its secret.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -276,6 +276,24 @@ const showJob = async (type, id) => {
     ].filter(Boolean));
 };
 
+// Schedules.
+
+const scheduleRow = (schedule) => {
+  const path = `/v1/schedules/${encodeURIComponent(schedule.name)}`;
+  const rule = schedule.cron ? `${schedule.cron} ${schedule.tz || 'UTC'}` : `every ${schedule.every_seconds} s`;
+  const { last_error: error, last_job: job } = schedule;
+  const last = job ? node('a', { href: `#job/${encodeURIComponent(schedule.type)}/${encodeURIComponent(job)}` }, time(schedule.last_occurrence)) : '—';
+  return node('tr', {},
+    cell(schedule.name), cell(schedule.type), cell(rule), cell(schedule.paused ? state('paused') : time(schedule.next[0])), cell(last),
+    cell(schedule.missed_count, 'number'), cell(error ? node('span', { class: 'state failed' }, error.message) : '—'),
+    cell(node('span', {}, button('Run now', () => ask('POST', `${path}/run`)), ' ',
+      schedule.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`)))));
+};
+
+const showSchedules = async () => {
+  $('schedules').replaceChildren(...(await all('/v1/schedules', 'schedules')).map(scheduleRow));
+};
+
 // Workers.
 
 const showWorkers = async () => {
@@ -306,7 +324,7 @@ const showPlugins = async () => {
   $('plugins').replaceChildren(...plugins.map((plugin, index) => pluginRow(plugin, compared[index])));
 };
 
-// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #workers, #plugins.
+// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #schedules, #workers, #plugins.
 
 const view = () => {
   const [path, query] = location.hash.slice(1).split('?');
@@ -319,6 +337,7 @@ const refresh = async () => {
   try {
     if (name === 'job') await showJob(type, id);
     else if (name === 'jobs') await showJobs();
+    else if (name === 'schedules') await showSchedules();
     else if (name === 'workers') await showWorkers();
     else if (name === 'plugins') await showPlugins();
     await showQueues();
@@ -334,7 +353,7 @@ const refresh = async () => {
 
 const route = () => {
   const { name, query } = view();
-  for (const one of ['queues', 'jobs', 'job', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
+  for (const one of ['queues', 'jobs', 'job', 'schedules', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.hash === `#${name === 'job' ? 'jobs' : name}`) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');

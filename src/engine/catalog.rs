@@ -7,16 +7,17 @@ use std::{
 
 use super::{Engine, Error, change};
 use crate::{
-    job::{PluginName, QueueName, TypeName},
+    job::{PluginName, QueueName, ScheduleName, TypeName},
     port::{job_store::ItemKind, policy::Plugin},
     queue::{
         Limits,
         config::{QueueItem, TypeItem},
         plugin::{PluginItem, Role},
+        schedule::ScheduleItem,
     },
 };
 
-/// Every queue, type and plugin at one moment.
+/// Every queue, type, plugin and schedule at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
@@ -27,6 +28,8 @@ pub struct Catalog {
     pub types: HashMap<TypeName, Arc<TypeItem>>,
     /// The plugins.
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
+    /// The schedules.
+    pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
     /// What decides each queue's admissions.
     limits: HashMap<QueueName, Arc<Limits>>,
 }
@@ -117,7 +120,14 @@ impl Engine {
             plugin.version = item.version;
             plugins.insert(name, Arc::new(plugin));
         }
-        let catalog = Arc::new(Catalog::of(version, queues, types, plugins));
+        let mut schedules = BTreeMap::new();
+        for item in self.ports.store.items(ItemKind::Schedule).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
+            let mut schedule: ScheduleItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            schedule.version = item.version;
+            schedules.insert(name, Arc::new(schedule));
+        }
+        let catalog = Arc::new(Catalog { schedules, ..Catalog::of(version, queues, types, plugins) });
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }

@@ -36,9 +36,19 @@ use crate::{
 /// How often a key may change hands, or the type change, while one enqueue wants it.
 const KEY_TRIES: usize = 8;
 
+/// What is written with a job: the job is added if all of it can be, and where transactions are atomic only then.
+#[derive(Clone, Default)]
+pub(super) struct With {
+    /// What must stand before the job is added.
+    pub require: Vec<Write>,
+    /// What is written after it. Of items only.
+    pub then: Vec<Write>,
+}
+
 /// A job on its way into the store.
 struct Entry {
     index: usize,
+    with: With,
     /// What was asked for, in case it is to be resolved anew.
     asked: NewJob,
     job: Job,
@@ -51,16 +61,34 @@ struct Entry {
 type Keys = Vec<(Key, Expect<JobId>)>;
 
 impl Entry {
-    /// What adds the job: its type as it was, then its keys, then itself.
+    /// What adds the job: what it requires, its type as it was, its keys, itself, and what follows it.
     fn writes(&self) -> Txn {
         let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
-        let mut writes = Vec::with_capacity(self.keys.len() + 2);
+        let mut writes = Vec::with_capacity(self.with.require.len() + self.keys.len() + 2 + self.with.then.len());
+        writes.extend_from_slice(&self.with.require);
         writes.push(Write::RequireItem { kind, name, version: self.type_version });
         let keys = self.keys.iter();
         writes.extend(keys.map(|(key, was)| Write::SetKey { key: key.clone(), job: self.job.id.clone(), was: was.clone() }));
         writes.push(Write::AddJob(self.job.clone()));
+        writes.extend_from_slice(&self.with.then);
         writes
     }
+
+    /// Which part of its writes number `step` is.
+    fn part(&self, step: usize) -> Part {
+        match step.checked_sub(self.with.require.len()) {
+            Some(0) => Part::Type,
+            Some(step) if step <= self.keys.len() => Part::Key(step - 1),
+            _ => Part::With,
+        }
+    }
+}
+
+/// A part of an entry's writes that may be refused, but for the job itself.
+enum Part {
+    Type,
+    Key(usize),
+    With,
 }
 
 impl Engine {
@@ -68,6 +96,12 @@ impl Engine {
     ///
     /// Repeating a call is harmless where the job has an id or an idempotency key.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        self.enqueue_with(jobs, Vec::new()).await
+    }
+
+    /// The same, each with the writes that stand in its place in `with`, as far as that goes: if one of those is refused, so
+    /// is the job, with [`Error::Stale`]. Where the answer is a job that was there before, what was to follow is not written.
+    pub(super) async fn enqueue_with(&self, jobs: Vec<NewJob>, with: Vec<With>) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
         let mut catalog = match self.catalog().await {
             Ok(catalog) => catalog,
@@ -75,9 +109,11 @@ impl Engine {
         };
         let now = self.now();
         let mut entries = Vec::with_capacity(jobs.len());
+        let mut with = with.into_iter();
         for (index, job) in jobs.into_iter().enumerate() {
+            let with = with.next().unwrap_or_default();
             match self.entry(&job, &mut catalog, now).await {
-                Ok((made, type_version, keys)) => entries.push(Entry { index, asked: job, job: made, type_version, keys }),
+                Ok((made, type_version, keys)) => entries.push(Entry { index, with, asked: job, job: made, type_version, keys }),
                 Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
         }
@@ -114,31 +150,33 @@ impl Engine {
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
-                Committed::Refused { step, standing: Standing::Key(holder) } => {
-                    match Box::pin(self.contend(&mut entry, step - 1, holder)).await {
+                Committed::Refused { step, standing } => match (entry.part(step), standing) {
+                    (Part::Key(key), Standing::Key(holder)) => match Box::pin(self.contend(&mut entry, key, holder)).await {
                         Ok(None) => {
                             again.push(entry);
                             None
                         }
                         Ok(Some(enqueued)) => Some(Ok(enqueued)),
                         Err(error) => Some(Err(error)),
-                    }
-                }
-                Committed::Refused { step: 0, .. } => match Box::pin(self.resolve_anew(&mut entry)).await {
-                    Ok(()) => {
+                    },
+                    (Part::Key(key), _) => {
+                        // The key was freed since: ask again for an absent one.
+                        entry.keys[key].1 = Expect::Absent;
                         again.push(entry);
                         None
                     }
-                    Err(error) => Some(Err(error)),
-                },
-                Committed::Refused { step, .. } => {
-                    // The key was freed since: ask again for an absent one.
-                    if let Some((_, was)) = entry.keys.get_mut(step - 1) {
-                        *was = Expect::Absent;
+                    (Part::Type, _) => match Box::pin(self.resolve_anew(&mut entry)).await {
+                        Ok(()) => {
+                            again.push(entry);
+                            None
+                        }
+                        Err(error) => Some(Err(error)),
+                    },
+                    (Part::With, standing) => {
+                        let version = if let Standing::Version(version) = standing { version } else { 0 };
+                        Some(Err(Error::Stale { version }))
                     }
-                    again.push(entry);
-                    None
-                }
+                },
             };
             if let (Body::Object { .. }, Some(answer)) = (&body, &answer) {
                 Box::pin(self.forget_refused(&body, answer)).await;
@@ -280,7 +318,7 @@ impl Engine {
     }
 
     /// Precedence: job over type over server default, settled here once.
-    fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    pub(super) fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));

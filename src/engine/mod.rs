@@ -18,10 +18,12 @@ mod ids;
 mod in_use;
 mod jobs;
 mod objects;
+pub mod occur;
 mod plain;
 pub mod plugins;
 mod report;
 pub mod request;
+mod schedules;
 mod sweep;
 pub mod tick;
 pub mod verdicts;
@@ -41,6 +43,7 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 #[cfg(feature = "server")]
 pub(crate) use enqueue::fault;
 pub use error::Error;
+pub use occur::Occurred;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
 pub use view::View;
@@ -102,6 +105,8 @@ pub struct Engine {
     plain: plain::Plain,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
+    /// The schedules and when each occurs next.
+    agenda: Mutex<occur::Agenda>,
 }
 
 impl Engine {
@@ -115,6 +120,7 @@ impl Engine {
             running: Mutex::default(),
             plain: plain::Plain::default(),
             good_retry: Mutex::default(),
+            agenda: Mutex::default(),
         }
     }
 

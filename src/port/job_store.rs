@@ -138,6 +138,10 @@ pub enum ItemKind {
     Operation,
     /// [`crate::queue::plugin::PluginItem`].
     Plugin,
+    /// [`crate::queue::schedule::ScheduleItem`].
+    Schedule,
+    /// [`crate::queue::schedule::ScheduleState`]: how far a schedule has come, apart from what its owner said of it.
+    ScheduleState,
 }
 
 impl ItemKind {
@@ -149,12 +153,14 @@ impl ItemKind {
             Self::Token => "token",
             Self::Operation => "operation",
             Self::Plugin => "plugin",
+            Self::Schedule => "schedule",
+            Self::ScheduleState => "schedule_state",
         }
     }
 
-    /// Whether rounds are decided under it, so that a change of it shows in [`JobStore::items_version`].
+    /// Whether it is configuration that engines keep a copy of, so that a change of it shows in [`JobStore::items_version`].
     pub fn is_decided_under(self) -> bool {
-        matches!(self, Self::Queue | Self::Type | Self::Plugin)
+        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule)
     }
 }
 
@@ -336,7 +342,7 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue, a type or a plugin does.
+    /// A number that changes whenever a queue, a type, a plugin or a schedule does.
     async fn items_version(&self) -> Result<u64, StoreError>;
 }
 

@@ -9,8 +9,8 @@ use metrics::{counter, gauge, histogram};
 
 use super::bulk::state_word;
 use crate::{
-    engine::{Ticked, request::Enqueued},
-    job::{Job, QueueName, life},
+    engine::{Occurred, Ticked, request::Enqueued},
+    job::{Job, QueueName, ScheduleName, life},
     port::job_store::Depth,
     time::Timestamp,
 };
@@ -26,6 +26,22 @@ pub(super) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
     }
     for ((queue, job_type), count) in counts {
         counter!("tidegate_enqueued_total", "queue" => queue.to_owned(), "type" => job_type.to_owned()).increment(count);
+    }
+}
+
+/// Schedules made jobs, or did not.
+pub(super) fn occurred(occurred: &Occurred) {
+    enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
+    let count =
+        |name: &'static str, schedule: &ScheduleName, count: u64| counter!(name, "schedule" => schedule.to_string()).increment(count);
+    for (schedule, _) in &occurred.made {
+        count("tidegate_occurrences_total", schedule, 1);
+    }
+    for (schedule, missed) in &occurred.missed {
+        count("tidegate_occurrences_missed_total", schedule, *missed);
+    }
+    for (schedule, _) in &occurred.errors {
+        count("tidegate_occurrence_errors_total", schedule, 1);
     }
 }
 

@@ -4,7 +4,7 @@
 //!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
 //!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
 //!                      │     └── deliverers, handlers ◀─────┘
-//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), bulk operations
+//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), schedules, bulk operations
 //!                      └▶ shadows (plugin versions that are asked and not obeyed)
 //! ```
 //!
@@ -20,6 +20,7 @@ pub mod metrics;
 mod open;
 mod plugins;
 mod queue_task;
+mod schedules;
 mod sweeper;
 mod traces;
 mod verbs;
@@ -85,6 +86,8 @@ struct Inner {
     hosted: Option<host::Hosted>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
+    /// Told when a schedule changes.
+    rescheduled: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
@@ -174,6 +177,7 @@ impl Builder {
             plugins,
             hosted: self.hosted,
             pending: Arc::default(),
+            rescheduled: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
@@ -183,6 +187,7 @@ impl Builder {
         host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
+        schedules::spawn(&server.inner);
         plugins::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)

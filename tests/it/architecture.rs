@@ -24,7 +24,7 @@ struct Layer {
 
 /// Crates that only turn values into values. `utoipa` says what a value looks like.
 const PURE: &[&str] =
-    &["base64", "bytes", "chrono", "chrono_tz", "hmac", "rmpv", "serde", "serde_json", "sha2", "thiserror", "url", "utoipa"];
+    &["base64", "bytes", "chrono", "chrono_tz", "croner", "hmac", "rmpv", "serde", "serde_json", "sha2", "thiserror", "url", "utoipa"];
 /// What traits and their values are made of besides.
 const PORT: &[&str] = &["async_trait", "bytes", "serde", "thiserror", "url"];
 /// What the verbs are made of besides. `object_store` is a port: its trait is the one for large bodies.

@@ -84,12 +84,9 @@ fn the_table_of_settings_is_the_code_s() {
     assert_eq!(table, wanted, "run this test with UPDATE_EXPECT=1 to write the table anew");
 }
 
-/// The README's session, run as printed but for the port and for where the program is.
-#[test]
-fn the_session_in_the_readme_runs_as_printed() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, session) = readme.split_once("\n## By hand\n").unwrap();
-    let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
+/// Runs the first session of `text` as printed, but for the port and for where the program is: what it says, and its errors.
+fn run_session(text: &str) -> (String, String) {
+    let session = text.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
     let session = session.replace("$PWD/target/release", program.to_str().unwrap()).replace(":8080", &format!(":{port}"));
@@ -103,10 +100,32 @@ fn the_session_in_the_readme_runs_as_printed() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned());
     assert!(ran.status.success(), "{:?}\n{out}\n{err}", ran.status);
+    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
+    (out, err)
+}
+
+#[test]
+fn the_session_in_the_readme_runs_as_printed() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (out, err) = run_session(readme.split_once("\n## By hand\n").unwrap().1);
     for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
         assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
     }
-    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
+}
+
+#[test]
+fn the_session_about_schedules_runs_as_printed() {
+    let (out, err) = run_session(&fs::read_to_string(root().join("docs/SCHEDULES.md")).unwrap());
+    for part in [
+        "0 3 * * * Europe/Berlin",
+        "every 1 s",
+        "03:00:00 +0",
+        "beat is paused",
+        "beat is deleted",
+        "2026-03-29T01:00:00.000Z  2026-03-29 03:00:00 +02:00",
+    ] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
 }

@@ -145,7 +145,7 @@ pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 /// The answer to one enqueue. A job that was there before is read in; of a new one the data is at hand.
-async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
+pub(in super::super) async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
     let new = enqueued.new;
     let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
     let view = JobView::with_data(&job, if new { &data } else { &job.data }, accept.0, Bodies::Whole);

@@ -17,7 +17,7 @@ use crate::{
         spec::{KeepResult, Spec, Unique, UniqueWhile},
     },
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig, ScheduleConfig, TypeConfig,
         config::{Constraint, Rate},
     },
     time::{Seconds, Timestamp},
@@ -47,7 +47,9 @@ fn every_route_of_the_specification_is_there() {
         post /v1/jobs, post /v1/jobs/batch, post /v1/jobs/cancel, post /v1/jobs/replay, post /v1/jobs/{type}/{id}, post /v1/jobs/{type}/{id}/heartbeat,
         post /v1/jobs/{type}/{id}/replay, post /v1/leases, post /v1/queues/{queue}/pause, post /v1/queues/{queue}/purge, post /v1/queues/{queue}/resume,
         post /v1/tokens, post /v1/workers/{worker}/drain, post /v1/workers/{worker}/undrain, put /v1/job-types/{type}, put /v1/jobs/{type}/{id},
-        put /v1/queues/{queue}, put /v1/workers/{worker}";
+        put /v1/queues/{queue}, put /v1/workers/{worker}, get /v1/schedules, get /v1/schedules/{schedule}, put /v1/schedules/{schedule},
+        patch /v1/schedules/{schedule}, delete /v1/schedules/{schedule}, post /v1/schedules/{schedule}/pause,
+        post /v1/schedules/{schedule}/resume, post /v1/schedules/{schedule}/run";
     let wanted: BTreeSet<String> = wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
     assert_eq!(operations(&document()), wanted);
 }
@@ -289,6 +291,19 @@ fn configurations_have_the_shape_that_the_document_says() {
     let target = json!({"url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "basic_auth": {"username": "u", "password": "p"}, "encoding": "msgpack"});
     let push: TypeConfig = serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
     conforms("TypeConfig", &serde_json::to_value(&push).unwrap());
+    let whole = json!({
+        "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
+        "max_missed": 5, "paused": true, "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
+        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "attempts": 1,
+        "retry": {"strategy": "exponential"}, "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
+        "callback_url": "https://example.com/", "headers": {"x": "1"},
+    });
+    let schedule: ScheduleConfig = serde_json::from_value(whole.clone()).unwrap();
+    let shown = serde_json::to_value(&schedule).unwrap();
+    conforms("ScheduleConfig", &shown);
+    assert_eq!(shown.as_object().unwrap().len(), whole.as_object().unwrap().len(), "every field is read and shown");
+    let every = json!({"type": "a", "every_seconds": 1.5, "anchor": "2026-01-01T00:00:00Z"});
+    conforms("ScheduleConfig", &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap());
 }
 
 #[test]

@@ -17,10 +17,10 @@ use crate::{
     server::Server,
 };
 
-const ALL: (&str, &str) = ("authorization", "Bearer admin");
-const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
+pub(super) const ALL: (&str, &str) = ("authorization", "Bearer admin");
+pub(super) const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
 
-async fn router() -> Router {
+pub(super) async fn router() -> Router {
     let ports = Ports {
         store: Arc::new(MemoryStore::default()),
         objects: Arc::new(object_store::memory::InMemory::new()),
@@ -38,7 +38,7 @@ async fn router() -> Router {
 }
 
 /// The status and the JSON of the answer to a request in JSON by somebody who may do everything.
-async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
+pub(super) async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
     let sent = if body.is_null() { String::new() } else { body.to_string() };
     let (answer, body) = ask(router, method, path, &[ALL], sent).await;
     (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -54,7 +54,8 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
             let scope = operation["security"].as_array().unwrap().iter().find_map(|scheme| scheme["bearer"][0].as_str());
             let Some(scope) = scope else { continue };
             let path = path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
-            let path = path.replace("{queue}", "none").replace("{worker}", "none").replace("{plugin}", "none");
+            let path =
+                path.replace("{queue}", "none").replace("{worker}", "none").replace("{plugin}", "none").replace("{schedule}", "none");
             let method = method.to_uppercase();
             let (nobody, _) = ask(&router, &method, &path, &[], "").await;
             assert_eq!(nobody.status(), 401, "{method} {path}");

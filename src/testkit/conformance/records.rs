@@ -135,7 +135,15 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         Write::SetItem { kind, name: "mail".into(), was, version, bytes }
     };
     let require = |kind, version| Write::RequireItem { kind, name: "mail".into(), version };
-    let kinds = [ItemKind::Queue, ItemKind::Type, ItemKind::Token, ItemKind::Operation, ItemKind::Plugin];
+    let kinds = [
+        ItemKind::Queue,
+        ItemKind::Type,
+        ItemKind::Token,
+        ItemKind::Operation,
+        ItemKind::Plugin,
+        ItemKind::Schedule,
+        ItemKind::ScheduleState,
+    ];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
         assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, Standing::Nothing)));
@@ -169,7 +177,8 @@ pub async fn the_items_version_tells_of_queues_types_and_plugins(store: &dyn Job
     let start = version().await;
     add(store, [job("a").build()]).await;
     done(store, vec![set(ItemKind::Operation, 0, 1)]).await;
-    assert_eq!(version().await, start, "nothing that rounds are decided under");
+    done(store, vec![set(ItemKind::ScheduleState, 0, 1)]).await;
+    assert_eq!(version().await, start, "nothing that somebody keeps a copy of");
     done(store, vec![set(ItemKind::Queue, 0, 1)]).await;
     let queue = version().await;
     assert_ne!(queue, start);
@@ -180,6 +189,9 @@ pub async fn the_items_version_tells_of_queues_types_and_plugins(store: &dyn Job
     assert_eq!(version().await, both, "a refused one changes nothing");
     done(store, vec![set(ItemKind::Plugin, 0, 1)]).await;
     assert_ne!(version().await, both, "a swap of a plugin shows");
+    let both = version().await;
+    done(store, vec![set(ItemKind::Schedule, 0, 1)]).await;
+    assert_ne!(version().await, both, "a schedule shows");
     let both = version().await;
     let gone = Write::SetItem { kind: ItemKind::Type, name: "one".into(), was: 1, version: 2, bytes: None };
     done(store, vec![gone]).await;

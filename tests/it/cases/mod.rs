@@ -16,4 +16,5 @@ mod plain;
 mod plugins;
 mod races;
 mod retries;
+mod schedules;
 mod throttle;

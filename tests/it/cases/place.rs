@@ -69,6 +69,11 @@ impl Place {
         self.memory = Memory::default();
     }
 
+    /// Another process beside this one.
+    pub fn another(&self) -> Engine {
+        engine(&self.store, &self.clock, &self.work, &self.policy)
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

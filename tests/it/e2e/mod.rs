@@ -21,6 +21,7 @@ mod projects;
 mod pull;
 mod push;
 mod routes;
+mod schedules;
 mod simulate;
 mod traces;
 mod trouble;

@@ -128,6 +128,26 @@ impl Tour<'_> {
         self.ask(M::DELETE, queues, &[spare], none.clone(), 204).await;
     }
 
+    /// The routes of schedules.
+    async fn schedules(&mut self) {
+        use reqwest::Method as M;
+        let (none, name) = (Value::Null, if self.media.ends_with("json") { "leap-j" } else { "leap-m" });
+        let (kind, one) = (&*format!("of-{name}"), "/v1/schedules/{schedule}");
+        self.ask(M::PUT, "/v1/job-types/{type}", &[kind], json!({}), 201).await;
+        let leap = json!({"type": kind, "cron": "0 0 29 2 *", "tz": "Europe/Berlin", "data": {"n": [1, 2.5, null]}});
+        assert_eq!(self.ask(M::PUT, one, &[name], leap, 201).await["next"].as_array().unwrap().len(), 10);
+        let patched = self.ask(M::PATCH, one, &[name], json!({"priority": 7}), 200).await;
+        assert_eq!((&patched["priority"], &patched["data"]["n"][1]), (&json!(7), &json!(2.5)));
+        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["version"], 2);
+        let listed = self.ask(M::GET, "/v1/schedules", &[], none.clone(), 200).await;
+        assert!(listed["schedules"].as_array().unwrap().iter().any(|listed| listed["name"] == name && listed["data"]["n"][0] == 1));
+        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/pause", &[name], none.clone(), 200).await["paused"], true);
+        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/resume", &[name], none.clone(), 200).await["paused"], false);
+        let job = self.ask(M::POST, "/v1/schedules/{schedule}/run", &[name], none.clone(), 201).await;
+        assert_eq!((&job["priority"], &job["data"]["n"][1]), (&json!(7), &json!(2.5)));
+        self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
     /// The routes of plugins: what goes in and out of some is a component.
     async fn plugins(&mut self) {
         use reqwest::Method as M;
@@ -191,6 +211,7 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
         let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
         tour.whole().await;
         tour.plugins().await;
+        tour.schedules().await;
         tour.tokens().await;
         assert_eq!(tour.seen, routes, "{media}: what the document lists and what was asked differ");
     }

@@ -402,7 +402,7 @@ impl Model {
                 let item: TypeItem = serde_json::from_slice(bytes).expect("a type");
                 self.types.insert(name.parse().expect("a type's name"), item);
             }
-            ItemKind::Token | ItemKind::Operation | ItemKind::Plugin => return,
+            ItemKind::Token | ItemKind::Operation | ItemKind::Plugin | ItemKind::Schedule | ItemKind::ScheduleState => return,
         }
         for (queue, item) in &self.queues {
             let types = self
