@@ -23,6 +23,7 @@ mod report;
 pub mod request;
 mod sweep;
 pub mod tick;
+mod trouble;
 pub mod verdicts;
 mod view;
 
@@ -101,6 +102,8 @@ pub struct Engine {
     plain: plain::Plain,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
+    /// The plugin strategies that failed.
+    troubles: trouble::Troubles,
 }
 
 impl Engine {
@@ -114,6 +117,7 @@ impl Engine {
             running: Mutex::default(),
             plain: plain::Plain::default(),
             good_retry: Mutex::default(),
+            troubles: trouble::Troubles::default(),
         }
     }
 

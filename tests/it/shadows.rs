@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use tidegate::{
@@ -14,24 +15,28 @@ use tidegate::{
     engine::{
         Ports,
         plugins::{NewVersion, Stage},
-        request::NewJob,
+        request::{LeaseRequest, NewJob},
     },
     job::{Outcome, Payload, retry::Retry},
-    port::policy::{RetryAnswer, ThrottleAnswer},
+    port::{
+        Clock as _, Policy,
+        policy::{Fault, Plugin, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+    },
     queue::{
         QueueConfig, TypeConfig,
-        plugin::{Description, OnFailure, Throttler},
+        plugin::{Description, OnFailure, Role, Throttler},
     },
     server::{Handled, Said},
     testkit::{
         FnPolicy,
         builders::name,
-        policies::{each, hold, run},
+        policies::{each, fault, hold, run},
     },
+    time::Seconds,
 };
 
 /// A server whose handler of type `work` fails every first attempt.
-async fn server(policy: FnPolicy) -> Server {
+async fn server(policy: impl Policy + 'static) -> Server {
     let ports = Ports {
         store: Arc::new(MemoryStore::new()),
         objects: Arc::new(InMemory::new()),
@@ -75,9 +80,71 @@ async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
     server.stop().await;
 }
 
+/// Looped for ever by `loopy`; `sane` gives up at once.
+struct Loopy;
+
+#[async_trait]
+impl Policy for Loopy {
+    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
+        Err(fault("it is no throttler"))
+    }
+
+    async fn retry(&self, plugin: &Plugin, _: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
+        if plugin.name.as_str() == "loopy" {
+            std::future::pending::<()>().await;
+        }
+        Ok(RetryAnswer::GiveUp(None))
+    }
+
+    async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_waits_for_a_strategy_that_loops() {
+    let server = server(Loopy).await;
+    for plugin in ["loopy", "sane"] {
+        server.push_plugin(&name(plugin), version(plugin, 0), Stage::Live).await.unwrap();
+    }
+    let by = |plugin: &str| Retry::Plugin(name(plugin), Arc::new(serde_json::json!({})));
+    server.put_queue(&name("b"), QueueConfig::default(), None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None).await.unwrap();
+    let pulled = TypeConfig { queue: name("b"), attempts: Some(1), lease_seconds: Seconds::new(1), ..TypeConfig::default() };
+    server.put_type(&name("pulled"), pulled, None).await.unwrap();
+    let jobs = server.enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect()).await;
+    // Every one has failed and waits.
+    for job in jobs {
+        let id = job.unwrap().job.id;
+        until(async || server.job(&id, None).await.unwrap().life.awaits_verdict().then_some(())).await;
+    }
+    let sane = NewJob { retry: Some(by("sane")), ..NewJob::new(name("work"), Payload::null()) };
+    let pulled = || NewJob::new(name("pulled"), Payload::null());
+    let lost = server.enqueue(pulled()).await.unwrap().job.id;
+    let ask = LeaseRequest {
+        queue: Some(name("b")),
+        types: Vec::new(),
+        max: 1,
+        wait: Duration::from_secs(20),
+        worker: None,
+        lease_seconds: None,
+        reports: Vec::new(),
+    };
+    assert_eq!(server.lease(ask).await.unwrap().jobs[0].id, lost);
+    let sane = server.enqueue(sane).await.unwrap().job.id;
+    let expires = NewJob { expires_at: Some(server.now() + Duration::from_millis(500)), ..pulled() };
+    let expires = server.enqueue(expires).await.unwrap().job.id;
+    for (id, outcome) in [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)] {
+        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
+    }
+    server.stop().await;
+}
+
 /// Waits until `done` says so.
 async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..20_000 {
+    let patience = SystemClock.now() + Duration::from_secs(20);
+    while SystemClock.now() < patience {
         if let Some(value) = done().await {
             return value;
         }

@@ -473,6 +473,67 @@ async fn a_throttler_that_fails_holds_everybody_but_critical_jobs_and_is_left_al
 }
 
 #[tokio::test]
+async fn what_a_page_admitted_is_remembered_though_the_next_one_fails() {
+    for (place, on_failure) in everywhere().into_iter().zip([OnFailure::Hold, OnFailure::Run]) {
+        // Ten of each page run; a call about jobs of the west crashes.
+        let mut place = place.with_policy(FnPolicy::default().throttling(|_, call| {
+            if call.candidates.iter().any(|job| region(job) == "west") {
+                return Err(fault("it divided by zero"));
+            }
+            let mut left = 10;
+            let answer = each(call, |_| {
+                left = std::cmp::max(left, 1) - 1;
+                if left > 0 { run() } else { hold("nine a page") }
+            });
+            let ran: u64 = call.state.get("ran").map_or(0, |text| text.parse().unwrap()) + 9;
+            Ok(ThrottleAnswer { state: Some([("ran".to_owned(), ran.to_string())].into()), ..answer })
+        }));
+        place.throttled(says(), limit(15)).await;
+        let mut config = place.engine.queue(&queue()).await.unwrap().config;
+        config.throttler.as_mut().unwrap().on_failure = on_failure;
+        place.set_queue(config).await;
+        place.enqueue_many((0..100).map(|_| with("region", "east"))).await;
+        place.wait(1);
+        place.enqueue_many((0..100).map(|_| with("region", "west"))).await;
+        let admitted = place.lease(50).await;
+        assert_eq!(by_region(&admitted).get("east"), Some(&9));
+        assert_eq!(admitted.len(), if on_failure == OnFailure::Hold { 9 } else { 15 });
+        place.restart();
+        assert_eq!(remembered(&place).await.as_deref(), Some("9"));
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_that_was_left_alone_hears_of_what_ended_meanwhile() {
+    for place in everywhere() {
+        let (fails, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (told, hears) = (Arc::clone(&fails), Arc::clone(&heard));
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| {
+            if told.load(Ordering::Relaxed) {
+                return Err(fault("it divided by zero"));
+            }
+            hears.lock().extend(call.ended.iter().map(|ended| ended.id.clone()));
+            Ok(each(call, |_| run()))
+        }));
+        place.throttled(Description { needs_ended: true, ..says() }, limit(9)).await;
+        place.enqueue_many((0..3).map(|_| work())).await;
+        let running = place.lease(3).await;
+        fails.store(true, Ordering::Relaxed);
+        // In the round in which it fails; then while it is left alone.
+        place.succeed(&running[..1]).await;
+        place.succeed(&running[1..2]).await;
+        fails.store(false, Ordering::Relaxed);
+        place.wait(1);
+        place.succeed(&running[2..]).await;
+        place.tick(Round::default()).await;
+        let mut heard = heard.lock().clone();
+        let mut ended: Vec<_> = running.iter().map(|job| job.id.clone()).collect();
+        (heard.sort(), ended.sort());
+        assert_eq!(heard, ended, "of each once");
+    }
+}
+
+#[tokio::test]
 async fn an_owner_may_choose_that_a_failing_throttler_holds_nobody() {
     for place in everywhere() {
         let (policy, ..) = failing();

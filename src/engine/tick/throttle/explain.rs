@@ -26,7 +26,7 @@ impl Engine {
         let held = |reason: String, earliest_at| Ok(Some(Hold { rule: rule.clone(), reason, reserved: false, earliest_at }));
         let failed = |why: &dyn std::fmt::Display| format!("plugin {} failed: {why}", throttler.plugin);
         let catalog = self.catalog().await?;
-        let Some(throttling) = Throttling::of(&catalog, limits, view, None, now) else { return Ok(None) };
+        let Some(throttling) = Throttling::of(&catalog, limits, view, None, &Arc::default(), now) else { return Ok(None) };
         let Some(plugin) = throttling.plugin.clone() else {
             return if throttler.on_failure == OnFailure::Run { Ok(None) } else { held(failed(&"there is no such plugin"), None) };
         };

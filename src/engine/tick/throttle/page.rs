@@ -1,18 +1,18 @@
 //! A page of candidates that the throttler decides on: asked about, asked again until what runs fits together, obeyed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use super::{Asked, Trouble, sound};
+use super::{Asked, Throttling, sound};
 use crate::{
-    engine::{Error, tick::search::Search},
+    engine::{
+        Error,
+        tick::search::Search,
+        trouble::{FIRST_WAIT, Trouble},
+    },
     job::{Event, Job, life::Waiting},
     port::policy::{Action, Decision, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::{Candidate, Rule, Verdict, admission::Hold, plugin::OnFailure},
 };
-
-/// The wait before a plugin that failed is asked again; it doubles up to the other.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// An answer under which everything that runs fits.
 struct Agreed {
@@ -62,7 +62,7 @@ impl Search<'_> {
 
     /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
     pub(in crate::engine::tick) async fn tell_ended(&mut self) -> Result<(), Error> {
-        if self.plan.throttling.as_ref().is_some_and(|throttling| throttling.plugin.is_some() && !throttling.ended.is_empty()) {
+        if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
             self.obey(Vec::new()).await?;
         }
         Ok(())
@@ -229,11 +229,10 @@ impl Search<'_> {
     /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
     fn without(&mut self, jobs: &[(Job, bool)], asked: Asked) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
-        throttling.plugin = None;
-        let earlier = self.plan.trouble.take().filter(|trouble| trouble.is_of(Some(&asked.plugin), &throttling.config));
-        let wait = earlier.map_or(FIRST_WAIT, |trouble| (trouble.wait * 2).min(LONGEST_WAIT));
-        let until = self.now + wait;
-        self.plan.trouble = Some(Trouble { plugin: asked.plugin.clone(), config: Arc::clone(&throttling.config), wait, until });
+        throttling.failed = true;
+        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.config, self.now);
+        let until = trouble.until;
+        self.plan.trouble = Some(trouble);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         self.plan.wake(Some(until));
         self.plan.faults.push(asked);
