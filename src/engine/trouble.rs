@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::{port::policy::Plugin, time::Timestamp};
 
 /// The first time that a plugin which failed is left alone; it doubles up to the other.
-pub(super) const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Most plugins in trouble that are remembered; the one to be asked again first goes.
@@ -19,7 +19,8 @@ const MOST: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Trouble {
     plugin: Plugin,
-    config: Arc<serde_json::Value>,
+    /// JSON text.
+    config: Arc<str>,
     wait: Duration,
     /// When it may be asked again.
     pub(super) until: Timestamp,
@@ -27,14 +28,14 @@ pub struct Trouble {
 
 impl Trouble {
     /// The trouble that a plugin is in which failed at `now`, and was in `earlier` before.
-    pub(super) fn after(earlier: Option<Self>, plugin: &Plugin, config: &Arc<serde_json::Value>, now: Timestamp) -> Self {
+    pub(super) fn after(earlier: Option<Self>, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> Self {
         let earlier = earlier.filter(|trouble| trouble.is_of(plugin, config));
         let wait = earlier.map_or(FIRST_WAIT, |trouble| (trouble.wait * 2).min(LONGEST_WAIT));
         Self { plugin: plugin.clone(), config: Arc::clone(config), wait, until: now + wait }
     }
 
     /// Whether it is this version's under this configuration.
-    pub(super) fn is_of(&self, plugin: &Plugin, config: &Arc<serde_json::Value>) -> bool {
+    pub(super) fn is_of(&self, plugin: &Plugin, config: &Arc<str>) -> bool {
         *plugin == self.plugin && self.config == *config
     }
 }
@@ -45,12 +46,12 @@ pub(crate) struct Troubles(Mutex<Vec<Trouble>>);
 
 impl Troubles {
     /// Whether `plugin` is to be left alone at `now`.
-    pub(crate) fn leave_alone(&self, plugin: &Plugin, config: &Arc<serde_json::Value>, now: Timestamp) -> bool {
+    pub(crate) fn leave_alone(&self, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> bool {
         self.0.lock().iter().any(|trouble| now < trouble.until && trouble.is_of(plugin, config))
     }
 
     /// A call that was made at `asked_at` failed, as is known at `now`.
-    pub(crate) fn failed(&self, plugin: &Plugin, config: &Arc<serde_json::Value>, asked_at: Timestamp, now: Timestamp) {
+    pub(crate) fn failed(&self, plugin: &Plugin, config: &Arc<str>, asked_at: Timestamp, now: Timestamp) {
         let mut troubles = self.0.lock();
         let index = troubles.iter().position(|trouble| trouble.is_of(plugin, config));
         // Of those that were asked together the first to fail counts.
@@ -67,7 +68,7 @@ impl Troubles {
     }
 
     /// A call was answered.
-    pub(crate) fn answered(&self, plugin: &Plugin, config: &Arc<serde_json::Value>) {
+    pub(crate) fn answered(&self, plugin: &Plugin, config: &Arc<str>) {
         let mut troubles = self.0.lock();
         if let Some(index) = troubles.iter().position(|trouble| trouble.is_of(plugin, config)) {
             troubles.swap_remove(index);
@@ -93,8 +94,8 @@ mod tests {
         Plugin { name: "planner".parse().unwrap(), version: Arc::new(version) }
     }
 
-    fn config(n: usize) -> Arc<serde_json::Value> {
-        Arc::new(serde_json::json!({ "n": n }))
+    fn config(n: usize) -> Arc<str> {
+        format!("{{\"n\":{n}}}").into()
     }
 
     #[test]
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn no_more_than_so_many_are_remembered() {
         let troubles = Troubles::default();
-        for n in 0..MOST + 1 {
+        for n in 0..=MOST {
             troubles.failed(&plugin(1), &config(n), Timestamp::EPOCH, Timestamp::EPOCH + Duration::from_millis(n as u64));
         }
         assert!(!troubles.leave_alone(&plugin(1), &config(0), Timestamp::EPOCH));

@@ -5,7 +5,7 @@
 //! here loses it. The verdict is one conditional write at the version that was asked about: of two who ask, one wins.
 //! A fault falls back to the built-in backoff.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
@@ -14,19 +14,16 @@ use crate::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
         life::Plan,
-        payload::MAX_DEPTH,
         retry::{Backoff, Retry},
     },
     port::{
         Committed, Txn,
-        policy::{Fault, FaultKind, Plugin, RetryAnswer, RetryCall},
+        policy::{Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
     },
     queue::plugin::Role,
     time::Timestamp,
 };
 
-/// How far ahead a plugin may plan.
-pub(super) const AHEAD: Duration = Duration::from_hours(366 * 24);
 /// How many plugins are asked at once, and how often each: however slow one is, it takes no more than its share.
 const PLUGINS_AT_ONCE: usize = 16;
 const SHARE: usize = 4;
@@ -38,6 +35,19 @@ pub struct Verdicts {
     pub changed: Vec<(Job, Version)>,
     /// The calls that failed.
     pub faults: Vec<RetryFault>,
+    /// What the strategies said that have another version in their shadow.
+    pub asked: Vec<RetryAsked>,
+}
+
+/// A retry strategy's call, and what it said.
+#[derive(Clone, Debug)]
+pub struct RetryAsked {
+    /// The plugin.
+    pub plugin: Plugin,
+    /// All that its answer depends on.
+    pub call: Arc<RetryCall>,
+    /// What it said.
+    pub answer: RetryAnswer,
 }
 
 /// A retry strategy that could not say what follows; the built-in backoff did instead.
@@ -57,6 +67,7 @@ struct Made {
     /// Whether more than its life changed.
     all: bool,
     fault: Option<RetryFault>,
+    asked: Option<RetryAsked>,
 }
 
 impl Engine {
@@ -88,6 +99,7 @@ impl Engine {
                 }
             };
             verdicts.faults.extend(made.fault);
+            verdicts.asked.extend(made.asked);
             txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
         }
@@ -126,7 +138,7 @@ impl Engine {
             let fault = Fault { kind: FaultKind::Unavailable, message: format!("there is no retry strategy {name}") };
             return Ok(self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault })));
         };
-        if self.troubles.leave_alone(&plugin, config, now) {
+        if self.troubles.leave_alone(&plugin, &call.config, now) {
             tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
             return Ok(self.fall_back(job, None));
         }
@@ -139,20 +151,22 @@ impl Engine {
             };
         }
         let call = Arc::new(call);
-        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call)).await;
-        let made = match answer {
+        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+        let made = match answer.clone() {
             Ok(answer) => self.follow(catalog, job, answer, now).await?,
             Err(fault) => Err(fault),
         };
         Ok(match made {
             Ok(made) => {
-                self.troubles.answered(&plugin, config);
-                made
+                self.troubles.answered(&plugin, &call.config);
+                let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
+                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked { plugin, call, answer });
+                made.map(|made| Made { asked, ..made })
             }
             Err(fault) => {
                 // That it has no answer to one failure says nothing of others.
                 if fault.kind != FaultKind::Declined {
-                    self.troubles.failed(&plugin, config, now, self.now());
+                    self.troubles.failed(&plugin, &call.config, now, self.now());
                 }
                 self.fall_back(job, Some(RetryFault { plugin: Some(plugin), call, fault }))
             }
@@ -171,9 +185,6 @@ impl Engine {
             RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, Plan::GiveUp(message), false, now, None))),
             RetryAnswer::Retry { at, data, priority } => (at, data, priority),
         };
-        if at > now + AHEAD {
-            return Ok(Err(nonsense("its next attempt is more than 366 days away")));
-        }
         let mut changed = job.clone();
         let all = data.is_some() || priority.is_some();
         if let Some(text) = data {
@@ -200,9 +211,6 @@ impl Engine {
         let json = Payload::json(text);
         if json.bytes.len() > most {
             return Ok(Err(nonsense(format!("its data is larger than {most} bytes"))));
-        }
-        if let Err(malformed) = json.check(MAX_DEPTH) {
-            return Ok(Err(nonsense(format!("its data is not JSON: {malformed}"))));
         }
         let encoding = match &job.data {
             Body::Inline(payload) => payload.encoding,
@@ -239,7 +247,7 @@ pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
 
 fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
     let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
-    Some(Made { job, all, fault })
+    Some(Made { job, all, fault, asked: None })
 }
 
 fn nonsense(message: impl Into<String>) -> Fault {

@@ -20,6 +20,7 @@ pub mod metrics;
 mod open;
 mod plugins;
 mod queue_task;
+mod shadow;
 mod sweeper;
 mod verbs;
 mod waiters;
@@ -37,7 +38,7 @@ use tokio::sync::watch;
 pub use handler::{Call, Handled, Handler, Work};
 pub use host::{CannotPush, PluginUser};
 pub use open::CannotOpen;
-pub use plugins::{Comparison, Difference, Said};
+pub use shadow::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
@@ -78,7 +79,7 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
-    plugins: plugins::Plugins,
+    shadow: shadow::Shadow,
     hosted: Option<host::Hosted>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
@@ -149,7 +150,7 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
-        let (plugins, asked) = plugins::Plugins::new();
+        let (shadow, asked) = shadow::Shadow::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -158,7 +159,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
-            plugins,
+            shadow,
             hosted: self.hosted,
             pending: Arc::default(),
             tokens: Mutex::default(),
@@ -170,7 +171,7 @@ impl Builder {
         host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
-        plugins::follow(Arc::downgrade(&server.inner), asked);
+        shadow::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)
     }

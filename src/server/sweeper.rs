@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
 
-use super::{Inner, Stage, metrics, plugins::Plugins};
+use super::{Inner, Stage, metrics};
 use crate::{
     engine::verdicts::by_strategy,
     job::{Job, PluginName},
@@ -75,13 +75,11 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
 /// Has the retry strategies of jobs asked that wait for it. If that got on, another sweep follows at once.
 async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
     match inner.engine.verdicts(jobs).await {
-        Ok(verdicts) => {
+        Ok(mut verdicts) => {
             if !verdicts.changed.is_empty() {
                 inner.pending.notify_one();
             }
-            for fault in verdicts.faults {
-                Plugins::retry_failed(&fault);
-            }
+            inner.note_verdicts(&mut verdicts);
             for (job, version) in &verdicts.changed {
                 inner.left(&job.spec.queue, job, *version);
             }

@@ -1,6 +1,12 @@
 //! The embedded server with plugins: verdicts without waiting, and versions in the shadow.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,7 +26,7 @@ use tidegate::{
     job::{Outcome, Payload, retry::Retry},
     port::{
         Clock as _, Policy,
-        policy::{Fault, Plugin, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::{
         QueueConfig, TypeConfig,
@@ -85,11 +91,11 @@ struct Loopy;
 
 #[async_trait]
 impl Policy for Loopy {
-    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
         Err(fault("it is no throttler"))
     }
 
-    async fn retry(&self, plugin: &Plugin, _: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
+    async fn retry(&self, plugin: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
         if plugin.name.as_str() == "loopy" {
             std::future::pending::<()>().await;
         }
@@ -138,6 +144,67 @@ async fn nothing_waits_for_a_strategy_that_loops() {
         server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
         assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_when_it_fails() {
+    // The new version waits an hour for every other job and changes the data of another; then it crashes.
+    let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (told, count) = (Arc::clone(&crashes), Arc::clone(&asked));
+    let policy = FnPolicy::default().retrying(move |plugin, call| {
+        let now = RetryAnswer::Retry { at: call.now, data: None, priority: None };
+        if plugin.version.number == 1 {
+            return Ok(now);
+        }
+        let turn = count.fetch_add(1, Ordering::Relaxed);
+        if told.load(Ordering::Relaxed) {
+            return Err(fault("it divided by zero"));
+        }
+        Ok(match turn {
+            1 => RetryAnswer::Retry { at: call.now + Duration::from_hours(1), data: None, priority: None },
+            2 => RetryAnswer::Retry { at: call.now, data: Some("[2]".into()), priority: Some(7) },
+            3 => RetryAnswer::GiveUp(None),
+            _ => now,
+        })
+    });
+    let server = server(policy).await;
+    let planner = name("planner");
+    server.push_plugin(&planner, version("v1", 0), Stage::Live).await.unwrap();
+    server.push_plugin(&planner, version("v2", 0), Stage::Shadow).await.unwrap();
+    let retry = Retry::Plugin(planner.clone(), Arc::new(serde_json::json!({})));
+    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    let succeeds = async || {
+        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("the live version tries it again");
+        job.id
+    };
+    let compared = async |count: u64| {
+        until(async || {
+            Some(server.plugin_differences(&planner).await.unwrap()).filter(|seen| seen.compared + seen.failed + seen.missed == count)
+        })
+        .await
+    };
+    let mut jobs = Vec::new();
+    for count in 1..=5 {
+        jobs.push(succeeds().await);
+        compared(count).await;
+    }
+    let seen = compared(5).await;
+    assert_eq!((seen.version, seen.compared, seen.different, seen.failed), (2, 5, 3, 0));
+    let said: Vec<_> = seen.differences.iter().map(|one| (one.job.clone(), one.live.action, one.shadow.action)).collect();
+    assert_eq!(said, [1, 2, 3].map(|index| (jobs[index].clone(), "retry", if index == 3 { "give_up" } else { "retry" })));
+    assert_eq!(seen.differences[1].shadow.reason.as_deref(), Some("priority 7, data [2]"));
+
+    crashes.store(true, Ordering::Relaxed);
+    asked.store(0, Ordering::Relaxed);
+    for count in 6..=9 {
+        succeeds().await;
+        compared(count).await;
+    }
+    let seen = compared(9).await;
+    // Left alone for a second and then for two; how much of that has gone by is the machine's affair.
+    assert!(seen.failed == u64::from(asked.load(Ordering::Relaxed)) && seen.failed >= 1 && seen.missed >= 1, "{seen:?}");
     server.stop().await;
 }
 

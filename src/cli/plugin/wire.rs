@@ -14,6 +14,8 @@ pub struct Plugin {
     pub name: String,
     pub roles: Vec<String>,
     pub live: u32,
+    /// Whether there is code of that version for the server's release; none if the server does not say.
+    pub runnable: Option<bool>,
     pub shadow: Option<u32>,
     /// The version that has the bytes that were sent; only the answer to a push has it.
     pub pushed: Option<u32>,
@@ -50,6 +52,7 @@ impl fmt::Display for User {
 pub struct Health {
     pub calls: u64,
     pub faults: u64,
+    pub failing: bool,
     pub last_fault: Option<Fault>,
     pub last_usage: Option<Usage>,
 }

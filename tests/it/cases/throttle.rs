@@ -528,7 +528,8 @@ async fn a_throttler_that_was_left_alone_hears_of_what_ended_meanwhile() {
         place.tick(Round::default()).await;
         let mut heard = heard.lock().clone();
         let mut ended: Vec<_> = running.iter().map(|job| job.id.clone()).collect();
-        (heard.sort(), ended.sort());
+        heard.sort();
+        ended.sort();
         assert_eq!(heard, ended, "of each once");
     }
 }
@@ -627,6 +628,26 @@ async fn a_throttler_that_looks_at_data_gets_it_as_json_wherever_it_is_kept() {
         let mut data: Vec<&str> = calls[0].data.values().map(String::as_str).collect();
         data.sort_by_key(|text| text.len());
         assert_eq!(data, ["{\"n\": 1}", "{\"a\":{\"$binary\":\"AA==\"}}", &large, &huge]);
+    }
+}
+
+#[tokio::test]
+async fn one_call_has_no_more_data_than_its_bound() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |job| if region(job) == "west" { run() } else { hold("not the west") }));
+        let mut place = place.with_policy(policy);
+        place.throttled(Description { needs_data: true, ..says() }, limit(9)).await;
+        let large = Payload::json(format!("\"{}\"", "x".repeat((3 << 20) - 2)));
+        for region in ["east"; 12].into_iter().chain(["west"]) {
+            place.enqueue(NewJob { data: large.clone(), ..with("region", region) }).await;
+        }
+        assert_eq!(place.lease(9).await.len(), 1, "in one round");
+        let sizes: Vec<(usize, usize)> = calls.lock().drain(..).map(|call| (call.candidates.len(), call.data.len())).collect();
+        assert_eq!(sizes, [(5, 5), (5, 5), (3, 3)], "at most 16 MiB at once");
+        let last = place.enqueue(NewJob { data: large, ..with("region", "east") }).await;
+        place.engine.explain(&last.id, None, |_| true).await.unwrap();
+        let call = calls.lock().pop().unwrap();
+        assert_eq!((call.candidates.len(), &call.candidates[4].id, call.data.len()), (5, &last.id, 5));
     }
 }
 

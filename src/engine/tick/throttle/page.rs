@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Throttling, sound};
+use super::{Asked, Throttling, calls};
 use crate::{
     engine::{
         Error,
@@ -10,7 +10,7 @@ use crate::{
         trouble::{FIRST_WAIT, Trouble},
     },
     job::{Event, Job, life::Waiting},
-    port::policy::{Action, Decision, RunningSet, ThrottleAnswer, ThrottleCall},
+    port::policy::{Action, Decision, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::{Candidate, Rule, Verdict, admission::Hold, plugin::OnFailure},
 };
 
@@ -37,6 +37,29 @@ enum Fate {
 impl Search<'_> {
     /// Lets the throttler decide on a page of candidates. Whether those behind it may run too.
     pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        for (index, jobs) in calls(self.plan.throttling.as_ref(), page).into_iter().enumerate() {
+            // Those that nobody was asked about are looked at again from the front.
+            if index > 0 && (self.admission.closed(false) || self.rooms.total() == 0) {
+                return Ok(false);
+            }
+            if !Box::pin(self.throttle_at_once(jobs)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same with as many as one call may be about.
+    async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        if !self.plan.asks_throttler() {
+            // It has failed since, and its owner lets the limits alone decide.
+            for job in &page {
+                if self.offer(job) && self.limits.queue.partition_by.is_some() {
+                    self.plan.turn = Some(job.spec.partition.clone());
+                }
+            }
+            return Ok(true);
+        }
         // What somebody reserves concerns those behind it alone, so the page starts again from here.
         let base = self.admission.clone();
         let mut jobs: Vec<(Job, bool)> = Vec::with_capacity(page.len());
@@ -159,7 +182,8 @@ impl Search<'_> {
                     .map(|(id, text)| (id.clone(), text.clone()))
                     .collect(),
             });
-            let answer = self.engine.ports.policy.throttle(&plugin, Arc::clone(&call)).await.and_then(|answer| sound(&call, answer));
+            let policy = &self.engine.ports.policy;
+            let answer = policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
@@ -230,7 +254,7 @@ impl Search<'_> {
     fn without(&mut self, jobs: &[(Job, bool)], asked: Asked) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
         throttling.failed = true;
-        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.config, self.now);
+        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
         let until = trouble.until;
         self.plan.trouble = Some(trouble);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
