@@ -94,7 +94,7 @@ impl Body {
             return Ok(Self { json: bytes, encoding: Encoding::Json, kept: Vec::new() });
         }
         let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
-            Malformed::Deep => too_deep(String::new()),
+            Malformed::Deep(field) => too_deep(field),
             other => Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not MessagePack: it {other}")),
         })?;
         Ok(Self { json: json.into(), encoding, kept })

@@ -20,6 +20,9 @@ const DEPTH: Duration = Duration::from_secs(2);
 /// How many plugins are asked at once; they take turns.
 const AT_ONCE: usize = 16;
 
+/// Verdicts that are written together.
+const TOGETHER: usize = 64;
+
 /// Starts sweeping; ends with the server.
 pub(super) fn spawn(inner: &Arc<Inner>) {
     let home = Arc::downgrade(inner);
@@ -72,19 +75,24 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     });
 }
 
-/// Has the retry strategies of jobs asked that wait for it. If that got on, another sweep follows at once.
+/// Has the retry strategies of jobs asked that wait for it, some at a time: what is said of the first does not wait for the last. If that got on,
+/// another sweep follows at once.
 async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
-    match inner.engine.verdicts(jobs).await {
-        Ok(mut verdicts) => {
-            if !verdicts.changed.is_empty() {
-                inner.pending.notify_one();
+    let mut changed = false;
+    for jobs in jobs.chunks(TOGETHER) {
+        match inner.engine.verdicts(jobs.to_vec()).await {
+            Ok(mut verdicts) => {
+                changed |= !verdicts.changed.is_empty();
+                inner.note_verdicts(&mut verdicts);
+                for (job, version) in &verdicts.changed {
+                    inner.left(&job.spec.queue, job, *version);
+                }
             }
-            inner.note_verdicts(&mut verdicts);
-            for (job, version) in &verdicts.changed {
-                inner.left(&job.spec.queue, job, *version);
-            }
+            // They wait as before, and the next sweep finds them.
+            Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
         }
-        // They wait as before, and the next sweep finds them.
-        Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
+    }
+    if changed {
+        inner.pending.notify_one();
     }
 }

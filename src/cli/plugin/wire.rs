@@ -23,6 +23,8 @@ pub struct Plugin {
     pub retry: Option<Description>,
     pub used_by: Vec<User>,
     pub health: Health,
+    /// How the calls of the version in the shadow go; none without one.
+    pub shadow_health: Option<Health>,
 }
 
 /// What a plugin says of itself.
@@ -88,6 +90,7 @@ pub struct Faults {
 pub struct Fault {
     pub at: Option<Timestamp>,
     pub version: u32,
+    pub shadow: bool,
     pub role: String,
     pub kind: String,
     pub message: String,
