@@ -139,6 +139,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
+        refuse_unsafe_hosts: !settings.allow_unsafe_targets,
     };
     let options = Options {
         push_slots: settings.push_slots,

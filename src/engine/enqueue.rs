@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Engine, Error, OBJECT_BYTES,
     catalog::Catalog,
+    plugins::Checked,
     request::{Enqueued, NewJob},
 };
 use crate::{
@@ -110,9 +111,10 @@ impl Engine {
         let now = self.now();
         let mut entries = Vec::with_capacity(jobs.len());
         let mut with = with.into_iter();
+        let mut checked = Checked::default();
         for (index, job) in jobs.into_iter().enumerate() {
             let with = with.next().unwrap_or_default();
-            match self.entry(&job, &mut catalog, now).await {
+            match self.entry(&job, &mut catalog, &mut checked, now).await {
                 Ok((made, type_version, keys)) => entries.push(Entry { index, with, asked: job, job: made, type_version, keys }),
                 Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
@@ -243,7 +245,13 @@ impl Engine {
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
     /// What is rare is boxed, so that it takes no room in the future of every enqueue.
-    async fn entry(&self, new: &NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<(Job, u64, Keys), Error> {
+    async fn entry(
+        &self,
+        new: &NewJob,
+        catalog: &mut Arc<Catalog>,
+        checked: &mut Checked,
+        now: Timestamp,
+    ) -> Result<(Job, u64, Keys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
         let digest = if new.is_repeatable() { digest(new) } else { [0; 16] };
         let mut keys = Vec::new();
@@ -257,7 +265,7 @@ impl Engine {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
         if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
-            Box::pin(self.check_retry(catalog, retry)).await?;
+            Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
         let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
         if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
@@ -381,6 +389,9 @@ impl Engine {
             request_digest: digest,
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
+        if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
+            check::check_host("callback_url", url).map_err(fault)?;
+        }
         let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }

@@ -26,6 +26,7 @@ pub mod request;
 mod schedules;
 mod sweep;
 pub mod tick;
+mod trouble;
 pub mod verdicts;
 mod view;
 
@@ -46,6 +47,7 @@ pub use error::Error;
 pub use occur::Occurred;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
+pub(crate) use trouble::Troubles;
 pub use view::View;
 
 use crate::{
@@ -80,11 +82,13 @@ pub struct Rules {
     pub create_unknown_types: bool,
     /// Where types go that name no target of their own.
     pub default_target: Option<Push>,
+    /// Whether targets and callbacks are refused whose host is unsafe as it is written: whoever calls them refuses it too.
+    pub refuse_unsafe_hosts: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None }
+        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None, refuse_unsafe_hosts: false }
     }
 }
 
@@ -103,8 +107,10 @@ pub struct Engine {
     /// Running jobs as this engine saw them last: saves a read per report.
     running: Mutex<HashMap<JobId, Job>>,
     plain: plain::Plain,
-    /// The plugin strategy that was found good last, and under which configuration.
-    good_retry: Mutex<Option<(u64, Retry)>>,
+    /// Strategies of jobs' own choice that were found good, and under which configuration.
+    good_retries: Mutex<(u64, Vec<Retry>)>,
+    /// The plugin strategies that failed.
+    troubles: Troubles,
     /// The schedules and when each occurs next.
     agenda: Mutex<occur::Agenda>,
 }
@@ -119,7 +125,8 @@ impl Engine {
             ids: Mutex::default(),
             running: Mutex::default(),
             plain: plain::Plain::default(),
-            good_retry: Mutex::default(),
+            good_retries: Mutex::default(),
+            troubles: Troubles::default(),
             agenda: Mutex::default(),
         }
     }

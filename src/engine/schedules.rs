@@ -10,6 +10,7 @@ use super::{
     configure::{bytes, contended},
     enqueue::{fault, is_reserved},
     occur::occurrence,
+    plugins::Checked,
     request::{Enqueued, NewJob},
 };
 use crate::{
@@ -92,7 +93,7 @@ impl Engine {
     /// Checks that the jobs of a schedule would be accepted as things stand.
     async fn check_occurrence(&self, catalog: &Catalog, name: &ScheduleName, config: &ScheduleConfig, data: &Payload) -> Result<(), Error> {
         if let Some(retry) = &config.retry {
-            self.check_retry(catalog, retry).await?;
+            self.check_retry(catalog, retry, &mut Checked::default()).await?;
         }
         let job_type = &config.job_type;
         let reserved = is_reserved(job_type.as_str());

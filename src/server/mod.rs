@@ -21,6 +21,7 @@ mod open;
 mod plugins;
 mod queue_task;
 mod schedules;
+mod shadow;
 mod sweeper;
 mod traces;
 mod verbs;
@@ -39,7 +40,7 @@ use tokio::sync::watch;
 pub use handler::{Call, Handled, Handler, Work};
 pub use host::{CannotPush, PluginUser};
 pub use open::CannotOpen;
-pub use plugins::{Comparison, Difference, Said};
+pub use shadow::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
@@ -82,7 +83,7 @@ struct Inner {
     workers: workers::Workers,
     /// None: nobody looks at traces, and nothing is done for them.
     traces: Option<traces::Traces>,
-    plugins: plugins::Plugins,
+    shadow: shadow::Shadow,
     hosted: Option<host::Hosted>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
@@ -164,7 +165,7 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
-        let (plugins, asked) = plugins::Plugins::new();
+        let (shadow, asked) = shadow::Shadow::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -174,7 +175,7 @@ impl Builder {
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
             traces: self.traces,
-            plugins,
+            shadow,
             hosted: self.hosted,
             pending: Arc::default(),
             rescheduled: Arc::default(),
@@ -188,7 +189,7 @@ impl Builder {
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
         schedules::spawn(&server.inner);
-        plugins::follow(Arc::downgrade(&server.inner), asked);
+        shadow::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)
     }

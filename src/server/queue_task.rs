@@ -302,7 +302,7 @@ impl Task {
         if ticked.pending {
             inner.pending.notify_one();
         }
-        inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        inner.note_round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
         self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
         self.expire_leases(now, draining);

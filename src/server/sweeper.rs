@@ -1,17 +1,27 @@
 //! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
 
-use super::{Inner, Stage, metrics, plugins::Plugins};
-use crate::{job::Job, time::Timestamp};
+use super::{Inner, Stage, metrics};
+use crate::{
+    engine::verdicts::by_strategy,
+    job::{Job, PluginName},
+    time::Timestamp,
+};
 
 /// The longest between two looks: what becomes due earlier than all that was known waits no longer.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// How often depths are measured.
 const DEPTH: Duration = Duration::from_secs(2);
+
+/// How many plugins are asked at once; they take turns.
+const AT_ONCE: usize = 16;
+
+/// Verdicts that are written together.
+const TOGETHER: usize = 64;
 
 /// Starts sweeping; ends with the server.
 pub(super) fn spawn(inner: &Arc<Inner>) {
@@ -20,8 +30,9 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
         let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
-        // Plugins take their time; what else is due does not wait for them.
-        let mut asking: Option<JoinHandle<()>> = None;
+        // Plugins take their time: neither what else is due nor another plugin waits for one.
+        let mut asking: HashMap<Option<PluginName>, JoinHandle<()>> = HashMap::new();
+        let mut turn = None;
         loop {
             let Some(inner) = home.upgrade() else { return };
             let clock = Arc::clone(&inner.engine.ports().clock);
@@ -41,8 +52,14 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
                         }
                         inner.left(&job.spec.queue, job, *version);
                     }
-                    if !swept.pending.is_empty() && asking.as_ref().is_none_or(JoinHandle::is_finished) {
-                        asking = Some(tokio::spawn(verdicts(Arc::clone(&inner), swept.pending)));
+                    asking.retain(|_, asked| !asked.is_finished());
+                    let mut first = by_strategy(swept.pending);
+                    let then = first.split_off(&turn);
+                    for (plugin, jobs) in then.into_iter().chain(first) {
+                        if asking.len() < AT_ONCE && !asking.contains_key(&plugin) {
+                            turn.clone_from(&plugin);
+                            asking.insert(plugin, tokio::spawn(verdicts(Arc::clone(&inner), jobs)));
+                        }
                     }
                     swept.next_at
                 }
@@ -62,21 +79,24 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     });
 }
 
-/// Has the retry strategies of jobs asked that wait for it. If that got on, another sweep follows at once.
+/// Has the retry strategies of jobs asked that wait for it, some at a time: what is said of the first does not wait for the last. If that got on,
+/// another sweep follows at once.
 async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
-    match inner.engine.verdicts(jobs).await {
-        Ok(verdicts) => {
-            if !verdicts.changed.is_empty() {
-                inner.pending.notify_one();
+    let mut changed = false;
+    for jobs in jobs.chunks(TOGETHER) {
+        match inner.engine.verdicts(jobs.to_vec()).await {
+            Ok(mut verdicts) => {
+                changed |= !verdicts.changed.is_empty();
+                inner.note_verdicts(&mut verdicts);
+                for (job, version) in &verdicts.changed {
+                    inner.left(&job.spec.queue, job, *version);
+                }
             }
-            for fault in verdicts.faults {
-                Plugins::retry_failed(&fault);
-            }
-            for (job, version) in &verdicts.changed {
-                inner.left(&job.spec.queue, job, *version);
-            }
+            // They wait as before, and the next sweep finds them.
+            Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
         }
-        // They wait as before, and the next sweep finds them.
-        Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
+    }
+    if changed {
+        inner.pending.notify_one();
     }
 }

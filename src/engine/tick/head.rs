@@ -100,7 +100,7 @@ impl Engine {
         }
         plan.delta.released.extend(round.released.iter().filter(|(job, version)| view.granted(job) == Some(*version)).cloned());
         self.check(view, catalog, &mut plan, now).await?;
-        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), now);
+        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.untold, now);
         plan.trouble.clone_from(&memory.trouble);
         self.note_ended(view, &mut plan).await?;
 
@@ -206,6 +206,7 @@ impl Engine {
         } else {
             view.head.held = since;
         }
+        let untold = plan.throttling.as_ref().map(|throttling| Arc::clone(throttling.untold())).unwrap_or_default();
         if !writes.is_empty() {
             match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
                 Some(Committed::All) => {}
@@ -217,7 +218,7 @@ impl Engine {
                     for id in &lost {
                         self.plain.forget(id);
                     }
-                    memory.view = None;
+                    (memory.view, memory.untold) = (None, untold);
                     plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
                     plan.again = true;
                     return Ok(Some(ticked(plan, answers)));
@@ -236,6 +237,7 @@ impl Engine {
         for claim in &plan.claims {
             self.plain.forget(&claim.job.id);
         }
+        memory.untold = untold;
         view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
             view.committed(prepared, &plan.delta, limits);

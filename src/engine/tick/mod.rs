@@ -25,19 +25,22 @@ mod offer;
 mod search;
 mod throttle;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
-use super::{Catalog, Engine, Error, View, report::Settled, request::Report, view::Delta};
+use super::{Catalog, Engine, Error, View, report::Settled, request::Report, trouble::Trouble, view::Delta};
 use crate::{
     job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
-    port::{Work, job_store::Standing},
+    port::{Work, job_store::Standing, policy::Ended},
     queue::{Grant, Rule, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
 };
 
 pub(super) use offer::push_lease;
 pub use throttle::Asked;
-use throttle::{Throttling, Trouble};
+use throttle::Throttling;
 
 /// How often a round is worked out anew when somebody else wrote.
 const TRIES: usize = 8;
@@ -88,6 +91,8 @@ pub struct Memory {
     look: Option<Position>,
     /// The throttler that failed last.
     trouble: Option<Trouble>,
+    /// Attempts that ended, and of which the throttler is still to hear: it failed, or was left alone.
+    untold: Arc<Vec<Ended>>,
     /// Calls that failed and were not told of yet.
     faults: Vec<Asked>,
 }

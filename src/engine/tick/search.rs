@@ -279,14 +279,7 @@ impl Search<'_> {
             if page.is_empty() {
                 return Ok(true);
             }
-            if !self.plan.asks_throttler() {
-                // It failed, and its owner lets the limits alone decide.
-                for job in &page {
-                    if self.offer(job) {
-                        self.plan.turn = Some(job.spec.partition.clone());
-                    }
-                }
-            } else if !self.throttle(page).await? {
+            if !self.throttle(page).await? {
                 return Ok(false);
             }
             if self.admission.closed(false) || self.rooms.total() == 0 {

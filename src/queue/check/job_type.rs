@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    DECADE, Fault, LEAST, YEAR, check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span,
-    check_url, check_windows, http::check_push,
+    DECADE, Fault, LEAST, YEAR,
+    address::check_host,
+    check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span, check_url, check_windows,
+    http::{check_push, target_url},
 };
 use crate::{
     job::extract,
@@ -65,6 +67,23 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {
         if pointer.len() > 1024 || !extract::is_pointer(pointer) {
             return Err(Fault::new(format!("attributes.{name}"), "must be a JSON pointer such as /address/region, at most 1024 bytes"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a type that would have a host called which may not be.
+///
+/// # Errors
+///
+/// At the URL that names the host.
+pub fn check_type_hosts(config: &TypeConfig) -> Result<(), Fault> {
+    if let Some(url) = &config.callback_url {
+        check_host("callback_url", url).map_err(|fault| fault.of("invalid_type"))?;
+    }
+    if let Some(TargetConfig::Push(push)) = &config.target
+        && let Ok(url) = target_url(&push.url, "1", "1").parse()
+    {
+        check_host("target.url", &url).map_err(|fault| fault.of("invalid_type"))?;
     }
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Throttling, sound};
+use super::{Throttling, over};
 use crate::{
     engine::{Engine, Error, View},
     job::{Job, QueueName},
-    port::policy::{Action, Decision, RunningSet, ThrottleCall},
+    port::policy::{Action, Decision, Purpose, RunningSet, ThrottleCall},
     queue::{Limits, Rule, admission::Hold, plugin::OnFailure},
     time::Timestamp,
 };
@@ -26,10 +26,13 @@ impl Engine {
         let held = |reason: String, earliest_at| Ok(Some(Hold { rule: rule.clone(), reason, reserved: false, earliest_at }));
         let failed = |why: &dyn std::fmt::Display| format!("plugin {} failed: {why}", throttler.plugin);
         let catalog = self.catalog().await?;
-        let Some(throttling) = Throttling::of(&catalog, limits, view, None, now) else { return Ok(None) };
+        let Some(throttling) = Throttling::of(&catalog, limits, view, None, &Arc::default(), now) else { return Ok(None) };
         let Some(plugin) = throttling.plugin.clone() else {
             return if throttler.on_failure == OnFailure::Run { Ok(None) } else { held(failed(&"there is no such plugin"), None) };
         };
+        // A call has so much data and no more: then as it would be asked about the last of them.
+        let most = if throttling.says().is_some_and(|says| says.needs_data) { over(jobs.iter().rev()) } else { None };
+        let jobs = &jobs[most.map_or(0, |most| jobs.len() - most)..];
         let call = Arc::new(ThrottleCall {
             queue: queue.clone(),
             now,
@@ -43,7 +46,8 @@ impl Engine {
             state: Arc::clone(&throttling.state),
             data: self.data_for(&throttling, jobs).await?,
         });
-        let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call)).await.and_then(|answer| sound(&call, answer));
+        let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
+        let answer = answer.and_then(|answer| answer.sound(&call));
         let decision = match answer {
             Ok(mut answer) => answer.decisions.pop(),
             Err(fault) if throttler.on_failure == OnFailure::Hold => return held(failed(&fault), None),

@@ -20,14 +20,13 @@ mod page;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
 };
 
 use super::Plan;
 use crate::{
-    engine::{Engine, Error, View, verdicts::AHEAD, view::NewState},
+    engine::{Engine, Error, View, trouble::Trouble, view::NewState},
     job::{Job, JobId, PluginName},
-    port::policy::{Action, Ended, Fault, FaultKind, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
+    port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
     queue::{
         Grant, Limits, Rule,
         plugin::{Description, OnFailure, Throttler},
@@ -39,8 +38,6 @@ use crate::{
 pub(super) const PAGE: u32 = 100;
 /// Most ended attempts that a round tells of.
 const ENDED: usize = 1000;
-/// Most bytes of a reason that are kept.
-const REASON_BYTES: usize = 200;
 
 /// A throttler's call, and what came of it.
 #[derive(Clone, Debug)]
@@ -53,50 +50,55 @@ pub struct Asked {
     pub answer: Result<ThrottleAnswer, Fault>,
 }
 
-/// A throttler that failed, and until when it is left alone.
-#[derive(Clone, Debug)]
-pub(super) struct Trouble {
-    plugin: Plugin,
-    config: Arc<serde_json::Value>,
-    wait: Duration,
-    until: Timestamp,
-}
-
 /// The throttler of the round's queue.
 pub(super) struct Throttling {
     name: PluginName,
-    /// Its live version; none if there is no such plugin, or it is to be left alone.
+    /// Its live version; none if there is no such plugin.
     plugin: Option<Plugin>,
+    /// It failed in this round, or lately: nobody asks it any more, but what it said before stands.
+    failed: bool,
     /// The version of the plugin's item, under which a commit is made.
     item_version: u64,
     on_failure: OnFailure,
-    config: Arc<serde_json::Value>,
+    /// Its configuration as JSON text.
     text: Arc<str>,
     /// As the last answer left it.
     state: Arc<PolicyState>,
+    /// Attempts that ended, and of which no answer has taken note yet.
     ended: Arc<Vec<Ended>>,
     shadowed: bool,
     answered: bool,
 }
 
 impl Throttling {
-    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone.
+    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `untold`.
     pub(super) fn of(
         catalog: &crate::engine::Catalog,
         limits: &Limits,
         view: &View,
         trouble: Option<&Trouble>,
+        untold: &Arc<Vec<Ended>>,
         now: Timestamp,
     ) -> Option<Self> {
         let Throttler { plugin: name, config, on_failure } = limits.queue.throttler.clone()?;
         let plugin = limits.throttler.clone().map(|version| Plugin { name: name.clone(), version });
         let state = plugin.as_ref().map(|plugin| view.state(plugin)).unwrap_or_default();
-        let left_alone = trouble.is_some_and(|trouble| now < trouble.until && trouble.is_of(plugin.as_ref(), &config));
-        let plugin = plugin.filter(|_| !left_alone);
         let text = if plugin.is_some() { config.to_string() } else { String::new() }.into();
+        let in_trouble = |trouble: &Trouble| now < trouble.until && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text));
+        let failed = trouble.is_some_and(in_trouble);
         let item = catalog.plugins.get(&name);
         let (item_version, shadowed) = item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
-        Some(Self { name, plugin, item_version, on_failure, config, text, state, ended: Arc::default(), shadowed, answered: false })
+        let (ended, answered) = (Arc::default(), false);
+        let mut throttling = Self { name, plugin, failed, item_version, on_failure, text, state, ended, shadowed, answered };
+        if throttling.listens() {
+            throttling.ended = Arc::clone(untold);
+        }
+        Some(throttling)
+    }
+
+    /// Whether it may be asked.
+    fn asks(&self) -> bool {
+        self.plugin.is_some() && !self.failed
     }
 
     fn says(&self) -> Option<&Description> {
@@ -129,6 +131,11 @@ impl Throttling {
         });
     }
 
+    /// Attempts that ended, and of which no answer has taken note: they are told of in the next round.
+    pub(super) fn untold(&self) -> &Arc<Vec<Ended>> {
+        &self.ended
+    }
+
     /// The version of the plugin's item under which this round was decided, if the plugin decided anything.
     pub(super) fn decided_under(&self) -> Option<(&PluginName, u64)> {
         self.answered.then_some((&self.name, self.item_version))
@@ -143,21 +150,15 @@ impl Throttling {
     }
 }
 
-impl Trouble {
-    fn is_of(&self, plugin: Option<&Plugin>, config: &Arc<serde_json::Value>) -> bool {
-        plugin == Some(&self.plugin) && self.config == *config
-    }
-}
-
 impl Plan {
     /// Whether the plugin is to be asked.
     pub(super) fn asks_throttler(&self) -> bool {
-        self.throttling.as_ref().is_some_and(|throttling| throttling.plugin.is_some())
+        self.throttling.as_ref().is_some_and(Throttling::asks)
     }
 
     /// Whether a throttler that cannot be asked holds everybody; they are counted as held without being looked at.
     pub(super) fn throttler_holds_all(&mut self) -> bool {
-        let holds = |throttling: &&Throttling| throttling.plugin.is_none() && throttling.on_failure == OnFailure::Hold;
+        let holds = |throttling: &&Throttling| !throttling.asks() && throttling.on_failure == OnFailure::Hold;
         let Some(rule) = self.throttling.as_ref().filter(holds).map(Throttling::rule) else { return false };
         self.held.entry(rule).or_insert(1);
         let until = self.trouble.as_ref().map(|trouble| trouble.until);
@@ -186,7 +187,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out.
+    /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out. The caller bounds how much that is.
     async fn data_for(&self, throttling: &Throttling, jobs: &[Job]) -> Result<BTreeMap<JobId, String>, Error> {
         if !throttling.says().is_some_and(|says| says.needs_data) {
             return Ok(BTreeMap::new());
@@ -207,23 +208,25 @@ impl Engine {
     }
 }
 
-/// The answer, if it makes sense.
-fn sound(call: &ThrottleCall, mut answer: ThrottleAnswer) -> Result<ThrottleAnswer, Fault> {
-    let nonsense = |message: String| Err(Fault { kind: FaultKind::InvalidAnswer, message });
-    let (asked, answered) = (call.candidates.len(), answer.decisions.len());
-    if asked != answered {
-        return nonsense(format!("{answered} decisions on {asked} candidates"));
-    }
-    for (job, decision) in call.candidates.iter().zip(&mut answer.decisions) {
-        if let Action::Reschedule(at) = decision.action
-            && (at <= call.now || at > call.now + AHEAD)
-        {
-            return nonsense(format!("job {} is to be due at {at}, which is not after now and within 366 days", job.id));
-        }
-        if let Some(reason) = &mut decision.reason {
-            let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
-            reason.truncate(end.unwrap_or(0));
+/// Cuts candidates into calls: as many as have no more than [`DATA_BYTES`] of data between them, and one at least. A plugin that does not look at data
+/// gets all of them at once.
+fn calls(throttling: Option<&Throttling>, mut jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut calls = Vec::new();
+    if throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data) {
+        while let Some(end) = over(jobs.iter()) {
+            let rest = jobs.split_off(end);
+            calls.push(std::mem::replace(&mut jobs, rest));
         }
     }
-    Ok(answer)
+    calls.push(jobs);
+    calls
+}
+
+/// How many of the first of `jobs` one call is about, if not about all.
+fn over<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<usize> {
+    let mut bytes = 0;
+    jobs.enumerate().position(|(index, job)| {
+        bytes += job.data.len();
+        bytes > DATA_BYTES && index > 0
+    })
 }

@@ -1,18 +1,18 @@
 //! A page of candidates that the throttler decides on: asked about, asked again until what runs fits together, obeyed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use super::{Asked, Trouble, sound};
+use super::{Asked, Throttling, calls};
 use crate::{
-    engine::{Error, tick::search::Search},
+    engine::{
+        Error,
+        tick::search::Search,
+        trouble::{FIRST_WAIT, Trouble},
+    },
     job::{Event, Job, life::Waiting},
-    port::policy::{Action, Decision, RunningSet, ThrottleAnswer, ThrottleCall},
+    port::policy::{Action, Decision, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::{Candidate, Rule, Verdict, admission::Hold, plugin::OnFailure},
 };
-
-/// The wait before a plugin that failed is asked again; it doubles up to the other.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// An answer under which everything that runs fits.
 struct Agreed {
@@ -37,6 +37,29 @@ enum Fate {
 impl Search<'_> {
     /// Lets the throttler decide on a page of candidates. Whether those behind it may run too.
     pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        for (index, jobs) in calls(self.plan.throttling.as_ref(), page).into_iter().enumerate() {
+            // Those that nobody was asked about are looked at again from the front.
+            if index > 0 && (self.admission.closed(false) || self.rooms.total() == 0) {
+                return Ok(false);
+            }
+            if !Box::pin(self.throttle_at_once(jobs)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same with as many as one call may be about.
+    async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        if !self.plan.asks_throttler() {
+            // It has failed since, and its owner lets the limits alone decide.
+            for job in &page {
+                if self.offer(job) && self.limits.queue.partition_by.is_some() {
+                    self.plan.turn = Some(job.spec.partition.clone());
+                }
+            }
+            return Ok(true);
+        }
         // What somebody reserves concerns those behind it alone, so the page starts again from here.
         let base = self.admission.clone();
         let mut jobs: Vec<(Job, bool)> = Vec::with_capacity(page.len());
@@ -62,7 +85,7 @@ impl Search<'_> {
 
     /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
     pub(in crate::engine::tick) async fn tell_ended(&mut self) -> Result<(), Error> {
-        if self.plan.throttling.as_ref().is_some_and(|throttling| throttling.plugin.is_some() && !throttling.ended.is_empty()) {
+        if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
             self.obey(Vec::new()).await?;
         }
         Ok(())
@@ -159,7 +182,8 @@ impl Search<'_> {
                     .map(|(id, text)| (id.clone(), text.clone()))
                     .collect(),
             });
-            let answer = self.engine.ports.policy.throttle(&plugin, Arc::clone(&call)).await.and_then(|answer| sound(&call, answer));
+            let policy = &self.engine.ports.policy;
+            let answer = policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
@@ -229,11 +253,10 @@ impl Search<'_> {
     /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
     fn without(&mut self, jobs: &[(Job, bool)], asked: Asked) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
-        throttling.plugin = None;
-        let earlier = self.plan.trouble.take().filter(|trouble| trouble.is_of(Some(&asked.plugin), &throttling.config));
-        let wait = earlier.map_or(FIRST_WAIT, |trouble| (trouble.wait * 2).min(LONGEST_WAIT));
-        let until = self.now + wait;
-        self.plan.trouble = Some(Trouble { plugin: asked.plugin.clone(), config: Arc::clone(&throttling.config), wait, until });
+        throttling.failed = true;
+        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
+        let until = trouble.until;
+        self.plan.trouble = Some(trouble);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         self.plan.wake(Some(until));
         self.plan.faults.push(asked);
