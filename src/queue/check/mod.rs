@@ -13,7 +13,7 @@ use std::fmt::Display;
 pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
 pub use job::{check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_lease, check_retry, check_windows};
 pub use job_type::check_type;
-pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_matcher, check_queue};
+pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue};
 
 use crate::{
     job::{Value, extract},
