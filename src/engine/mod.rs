@@ -10,24 +10,29 @@ mod catalog;
 mod change;
 mod claim;
 pub mod configure;
+pub mod dead;
 mod enqueue;
 pub mod error;
 mod explain;
 mod heartbeat;
 mod ids;
+pub mod ingest;
 mod jobs;
 mod objects;
 pub mod plugins;
+pub mod reply;
 mod report;
 pub mod request;
 mod sweep;
 pub mod tick;
+mod triggers;
 pub mod verdicts;
 mod view;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -75,11 +80,40 @@ pub struct Rules {
     pub create_unknown_types: bool,
     /// Where types go that name no target of their own.
     pub default_target: Option<Push>,
+    /// The bounds of events.
+    pub events: EventRules,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None }
+        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None, events: EventRules::default() }
+    }
+}
+
+/// The bounds of events, and of what is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRules {
+    /// Most bytes of an event.
+    pub max_bytes: usize,
+    /// Through how many triggers an event may have come to be; past it, it enqueues nothing.
+    pub max_hops: u32,
+    /// How long a reply is kept whose job or attempt is not there yet.
+    pub reply_wait: Duration,
+    /// How long a dead letter is kept.
+    pub dead_retention: Duration,
+    /// Most dead letters; past it the oldest are dropped.
+    pub dead_most: u64,
+}
+
+impl Default for EventRules {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 << 10,
+            max_hops: 8,
+            reply_wait: Duration::from_mins(5),
+            dead_retention: Duration::from_hours(14 * 24),
+            dead_most: 10_000,
+        }
     }
 }
 
@@ -101,6 +135,10 @@ pub struct Engine {
     plain: Mutex<HashMap<JobId, Revision>>,
     /// The plugin strategy that was found good last, and under which configuration.
     good_retry: Mutex<Option<(u64, Retry)>>,
+    /// How many dead letters there are at most, as far as this engine knows.
+    letters: AtomicU64,
+    /// How many were dropped since somebody asked, for being too many.
+    letters_over: AtomicU64,
 }
 
 impl Engine {
@@ -114,6 +152,8 @@ impl Engine {
             running: Mutex::default(),
             plain: Mutex::default(),
             good_retry: Mutex::default(),
+            letters: AtomicU64::new(u64::MAX / 2),
+            letters_over: AtomicU64::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
 
+mod events;
 mod explain;
 mod fairness;
 mod faults;
@@ -14,5 +15,6 @@ mod objects;
 mod place;
 mod plugins;
 mod races;
+mod replies;
 mod retries;
 mod throttle;
