@@ -15,6 +15,7 @@ mod body;
 mod config;
 mod envelope;
 mod error;
+mod events;
 mod health;
 mod job_types;
 mod jobs;
@@ -29,6 +30,7 @@ mod reply;
 #[allow(unused_qualifications, reason = "the derive writes whole paths")]
 mod schema;
 mod tokens;
+mod triggers;
 mod workers;
 
 use std::sync::Arc;
@@ -103,6 +105,8 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(leases::routes())
         .merge(queues::routes())
         .merge(job_types::routes())
+        .merge(events::routes())
+        .merge(triggers::routes())
         .merge(workers::routes())
         .merge(plugins::routes())
         .merge(tokens::routes())

@@ -1,4 +1,5 @@
-//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts.
+//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts,
+//! replies that waited for their jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,6 +11,8 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How often depths are measured.
 const DEPTH: Duration = Duration::from_secs(2);
+/// How often a page of the kept replies is looked at, and what is over its time dropped.
+const REPLIES: Duration = Duration::from_secs(1);
 
 /// Starts sweeping; ends with the server.
 pub(super) fn spawn(inner: &Arc<Inner>) {
@@ -17,6 +20,7 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
+        let (mut replies_at, mut replies_after) = (Timestamp::EPOCH, None);
         let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
         loop {
             let Some(inner) = home.upgrade() else { return };
@@ -27,6 +31,10 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
                     Ok(depths) => metrics::depth(&depths),
                     Err(error) => tracing::warn!(%error, "depths cannot be read"),
                 }
+            }
+            if clock.now() >= replies_at {
+                replies_at = clock.now() + REPLIES;
+                replies_after = kept(&inner, replies_after).await;
             }
             let next_at = match inner.engine.sweep().await {
                 Ok(swept) => {
@@ -52,6 +60,26 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
             }
         }
     });
+}
+
+/// Has a page of the kept replies looked at, and drops what is over its time. Where the next page starts.
+async fn kept(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
+    match inner.engine.sweep_dead().await {
+        Ok(purged) => metrics::dead(purged),
+        Err(error) => tracing::warn!(%error, "dead events cannot be looked at"),
+    }
+    match inner.engine.sweep_replies(after).await {
+        Ok(heard) => {
+            metrics::heard(&heard);
+            inner.tell(&[], &heard.changed);
+            heard.next
+        }
+        // They are looked at again from the beginning.
+        Err(error) => {
+            tracing::warn!(%error, "kept replies cannot be looked at");
+            None
+        }
+    }
 }
 
 /// Has the retry strategies of jobs asked that wait for it.
