@@ -17,6 +17,7 @@ pub mod cli;
 #[cfg(feature = "server")]
 pub mod dashboard;
 pub mod engine;
+pub mod event;
 pub mod job;
 #[cfg(feature = "plugins")]
 pub mod plugin;

@@ -55,6 +55,16 @@ documented! {
         pub create_unknown_types: bool,
         /// Where the jobs of types go that name no target, in the shape of a type's `target` (`TIDEGATE_DEFAULT_TARGET__URL` and so on). By default to pull workers.
         pub default_target: Option<Push>,
+        /// The most bytes of an event, 1024 to 1048576; past it the answer is 413.
+        pub max_event_bytes: u32,
+        /// Through how many triggers an event may have come to be, 1 to 1000; past it, it enqueues nothing, so that triggers do not go round for ever.
+        pub max_event_hops: u32,
+        /// How long a reply is kept whose job or attempt is not there yet, in seconds, 0 to 86400.
+        pub reply_wait_seconds: Seconds,
+        /// How long an event is kept of which a trigger could make nothing, in seconds, 60 to 31536000.
+        pub dead_event_retention_seconds: Seconds,
+        /// The most such events that are kept, 1 to 1000000; past it the oldest are dropped.
+        pub max_dead_events: u32,
         /// The most calls to push targets that are under way at once for one queue, 1 to 10000.
         pub push_slots: u32,
         /// Whether link-local, cloud metadata, multicast and unspecified addresses may be called. They give out a machine's own credentials.
@@ -176,6 +186,11 @@ impl Default for Settings {
             max_data_bytes: 4 << 20,
             create_unknown_types: false,
             default_target: None,
+            max_event_bytes: 256 << 10,
+            max_event_hops: 8,
+            reply_wait_seconds: Seconds::new(300),
+            dead_event_retention_seconds: Seconds::new(14 * 86_400),
+            max_dead_events: 10_000,
             push_slots: 256,
             allow_unsafe_targets: false,
             shutdown_seconds: Seconds::new(10),
@@ -251,6 +266,11 @@ impl Settings {
             return fault("public_url", "must end with its path: a query or fragment would stand in the middle of callback URLs");
         }
         within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;
+        within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
+        within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
+        within("reply_wait_seconds", self.reply_wait_seconds.millis().div_ceil(1000), &(0..=86_400))?;
+        within("dead_event_retention_seconds", self.dead_event_retention_seconds.millis().div_ceil(1000), &(60..=31_536_000))?;
+        within("max_dead_events", self.max_dead_events.into(), &(1..=1_000_000))?;
         within("push_slots", self.push_slots.into(), &(1..=10_000))?;
         within("shutdown_seconds", self.shutdown_seconds.millis().div_ceil(1000), &(0..=3600))?;
         if let Some(target) = &self.default_target {

@@ -15,6 +15,7 @@ mod body;
 mod config;
 mod envelope;
 mod error;
+mod events;
 mod health;
 mod job_types;
 mod jobs;
@@ -30,6 +31,7 @@ mod schedules;
 #[allow(unused_qualifications, reason = "the derive writes whole paths")]
 mod schema;
 mod tokens;
+mod triggers;
 mod workers;
 
 use std::sync::Arc;
@@ -105,6 +107,8 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(queues::routes())
         .merge(job_types::routes())
         .merge(schedules::routes())
+        .merge(events::routes())
+        .merge(triggers::routes())
         .merge(workers::routes())
         .merge(plugins::routes())
         .merge(tokens::routes())

@@ -25,6 +25,7 @@ use super::schema;
         (name = "queues", description = "Where jobs wait, and how they are admitted"),
         (name = "job types", description = "How jobs of one kind are run"),
         (name = "schedules", description = "Jobs that recur"),
+        (name = "events", description = "What happens elsewhere, and the triggers that make jobs and results of it"),
         (name = "workers", description = "Those who do it"),
         (name = "plugins", description = "Throttlers and retry strategies of one's own"),
         (name = "tokens", description = "Who may ask what"),

@@ -13,6 +13,7 @@ mod context;
 mod demo;
 mod doctor;
 mod enqueue;
+mod events;
 mod jobs;
 mod operation;
 mod pages;
@@ -25,6 +26,7 @@ mod show;
 #[cfg(test)]
 mod testing;
 mod token;
+mod triggers;
 mod types;
 mod wire;
 mod work;
@@ -117,6 +119,12 @@ pub enum Command {
     /// Look at schedules, which make jobs at their times, and configure them.
     #[command(subcommand)]
     Schedule(schedule::Command),
+    /// Write rules that make jobs and results of events, and try them.
+    #[command(subcommand)]
+    Trigger(triggers::Command),
+    /// Hand in events, and look after those of which nothing could be made.
+    #[command(subcommand)]
+    Event(events::Command),
     /// Write, test, push and watch plugins: throttlers and retry strategies.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -166,6 +174,8 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
         Command::Schedule(command) => schedule::run(command, ctx).await,
+        Command::Trigger(command) => triggers::run(command, ctx).await,
+        Command::Event(command) => Box::pin(events::run(command, ctx)).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,

@@ -18,7 +18,7 @@ use crate::{
     api::{self, ApiOptions},
     auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
     dashboard::DashboardOptions,
-    engine::Rules,
+    engine::{EventRules, Rules},
     plugin::{compile::Compiler, compile_process::Process},
     port::Spans,
     server::{Options, Server},
@@ -140,6 +140,13 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
         refuse_unsafe_hosts: !settings.allow_unsafe_targets,
+        events: EventRules {
+            max_bytes: settings.max_event_bytes as usize,
+            max_hops: settings.max_event_hops,
+            reply_wait: settings.reply_wait_seconds.duration(),
+            dead_retention: settings.dead_event_retention_seconds.duration(),
+            dead_most: settings.max_dead_events.into(),
+        },
     };
     let options = Options {
         push_slots: settings.push_slots,

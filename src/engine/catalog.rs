@@ -7,7 +7,8 @@ use std::{
 
 use super::{Engine, Error, change};
 use crate::{
-    job::{PluginName, QueueName, ScheduleName, TypeName},
+    event::{Trigger, Triggers, trigger::TriggerItem},
+    job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName},
     port::{job_store::ItemKind, policy::Plugin},
     queue::{
         Limits,
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-/// Every queue, type, plugin and schedule at one moment.
+/// Every queue, type, plugin, schedule and trigger at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
@@ -30,6 +31,10 @@ pub struct Catalog {
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
     /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
+    /// The triggers, as they are stored.
+    pub triggers: BTreeMap<TriggerName, TriggerItem>,
+    /// The same, ready to look at events.
+    pub rules: Arc<Triggers>,
     /// What decides each queue's admissions.
     limits: HashMap<QueueName, Arc<Limits>>,
 }
@@ -127,7 +132,21 @@ impl Engine {
             schedule.version = item.version;
             schedules.insert(name, Arc::new(schedule));
         }
-        let catalog = Arc::new(Catalog { schedules, ..Catalog::of(version, queues, types, plugins) });
+        let mut catalog = Catalog { schedules, ..Catalog::of(version, queues, types, plugins) };
+        let mut rules = Vec::new();
+        for item in self.ports.store.items(ItemKind::Trigger).await? {
+            let name: TriggerName = item.name.parse().map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
+            let mut trigger: TriggerItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            trigger.version = item.version;
+            match Trigger::new(&name, &trigger.config) {
+                Ok(rule) => rules.push(rule),
+                // It was good when it was put: another release has other bounds. Everything else goes on without it.
+                Err(fault) => tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew"),
+            }
+            catalog.triggers.insert(name, trigger);
+        }
+        catalog.rules = Arc::new(Triggers::new(rules));
+        let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }

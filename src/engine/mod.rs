@@ -10,29 +10,34 @@ mod catalog;
 mod change;
 mod claim;
 pub mod configure;
+pub mod dead;
 mod enqueue;
 pub mod error;
 mod explain;
 mod heartbeat;
 mod ids;
 mod in_use;
+pub mod ingest;
 mod jobs;
 mod objects;
 pub mod occur;
 mod plain;
 pub mod plugins;
+pub mod reply;
 mod report;
 pub mod request;
 mod schedules;
 mod sweep;
 pub mod tick;
+mod triggers;
 mod trouble;
 pub mod verdicts;
 mod view;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -84,11 +89,46 @@ pub struct Rules {
     pub default_target: Option<Push>,
     /// Whether targets and callbacks are refused whose host is unsafe as it is written: whoever calls them refuses it too.
     pub refuse_unsafe_hosts: bool,
+    /// The bounds of events.
+    pub events: EventRules,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None, refuse_unsafe_hosts: false }
+        Self {
+            max_data_bytes: 4 << 20,
+            create_unknown_types: false,
+            default_target: None,
+            refuse_unsafe_hosts: false,
+            events: EventRules::default(),
+        }
+    }
+}
+
+/// The bounds of events, and of what is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRules {
+    /// Most bytes of an event.
+    pub max_bytes: usize,
+    /// Through how many triggers an event may have come to be; past it, it enqueues nothing.
+    pub max_hops: u32,
+    /// How long a reply is kept whose job or attempt is not there yet.
+    pub reply_wait: Duration,
+    /// How long a dead letter is kept.
+    pub dead_retention: Duration,
+    /// Most dead letters; past it the oldest are dropped.
+    pub dead_most: u64,
+}
+
+impl Default for EventRules {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 << 10,
+            max_hops: 8,
+            reply_wait: Duration::from_mins(5),
+            dead_retention: Duration::from_hours(14 * 24),
+            dead_most: 10_000,
+        }
     }
 }
 
@@ -113,6 +153,10 @@ pub struct Engine {
     troubles: Troubles,
     /// The schedules and when each occurs next.
     agenda: Mutex<occur::Agenda>,
+    /// How many dead letters there are at most, as far as this engine knows.
+    letters: AtomicU64,
+    /// How many were dropped since somebody asked, for being too many.
+    letters_over: AtomicU64,
 }
 
 impl Engine {
@@ -128,6 +172,8 @@ impl Engine {
             good_retries: Mutex::default(),
             troubles: Troubles::default(),
             agenda: Mutex::default(),
+            letters: AtomicU64::new(u64::MAX / 2),
+            letters_over: AtomicU64::default(),
         }
     }
 

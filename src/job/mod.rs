@@ -19,7 +19,7 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 pub use life::{Event, Life, Outcome, Revision, State, Token, Version};
-pub use name::{JobId, PluginName, QueueName, ScheduleName, TypeName};
+pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
 pub use trace::TraceContext;

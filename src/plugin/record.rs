@@ -433,6 +433,7 @@ impl FailureWritten {
             error: Some(Failure { reason: self.reason, message: self.message, details, status: self.status }),
             retry_at: None,
             token: Token(0),
+            reply: None,
         }
     }
 }

@@ -123,6 +123,79 @@ pub enum Write {
         /// JSON; none removes it.
         bytes: Option<Vec<u8>>,
     },
+    /// Writes a record, in place of one of its kind and name. Whoever repeats it writes the same, so no condition is needed.
+    PutRecord(Record),
+    /// Removes a record. If there is none, or `until` is given and is not its time, nothing happens, which is no refusal.
+    RemoveRecord {
+        /// Its kind.
+        kind: RecordKind,
+        /// Its name.
+        name: String,
+        /// The time that it must have.
+        until: Option<Timestamp>,
+    },
+}
+
+/// Something small that is kept for a time and then dropped, beside the jobs: found by the beginning of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What kind of thing it is.
+    pub kind: RecordKind,
+    /// Its name among those of its kind: 1 to 128 of `a-z 0-9 -`.
+    pub name: String,
+    /// From when on it may be dropped. Until it is, readers still find it.
+    pub until: Timestamp,
+    /// What it is, at most [`RECORD_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// Most bytes of a record's content. A store whose items are smaller puts what is over elsewhere.
+pub const RECORD_BYTES: usize = 2 << 20;
+
+/// The kinds of [`Record`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// A reply that waits for its job, or for an attempt of it.
+    Reply,
+    /// An event of which a trigger could make nothing: a dead letter.
+    DeadEvent,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadEvent];
+
+    /// The kind's name where it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reply => "reply",
+            Self::DeadEvent => "dead_event",
+        }
+    }
+}
+
+/// A question for records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordQuery {
+    /// Of this kind.
+    pub kind: RecordKind,
+    /// With names that begin so; empty means all.
+    pub prefix: String,
+    /// Only with names after this one.
+    pub after: Option<String>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// What a purge dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Records whose time was over.
+    pub expired: u64,
+    /// Records dropped because there were too many: those whose time is over first.
+    pub over: u64,
+    /// How many are left.
+    pub left: u64,
 }
 
 /// The kinds of small named records that are read whole.
@@ -142,6 +215,8 @@ pub enum ItemKind {
     Schedule,
     /// [`crate::queue::schedule::ScheduleState`]: how far a schedule has come, apart from what its owner said of it.
     ScheduleState,
+    /// A rule for events, as JSON.
+    Trigger,
 }
 
 impl ItemKind {
@@ -155,12 +230,13 @@ impl ItemKind {
             Self::Plugin => "plugin",
             Self::Schedule => "schedule",
             Self::ScheduleState => "schedule_state",
+            Self::Trigger => "trigger",
         }
     }
 
     /// Whether it is configuration that engines keep a copy of, so that a change of it shows in [`JobStore::items_version`].
     pub fn is_decided_under(self) -> bool {
-        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule)
+        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger)
     }
 }
 
@@ -342,8 +418,17 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue, a type, a plugin or a schedule does.
+    /// A number that changes whenever a queue, a type, a plugin, a schedule or a trigger does.
     async fn items_version(&self) -> Result<u64, StoreError>;
+
+    /// Records by name: one page per question, in their order. One that was dropped meanwhile may be missing, one just
+    /// written is not.
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError>;
+
+    /// Drops records of `kind`: those whose time is over at `now`, then, those with the least time left first, what is more
+    /// than `keep`; at most `limit` (1 to 10000) in one call. A store may leave some for a later call, and may count what is
+    /// left as of a minute ago.
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError>;
 }
 
 /// A store that is shared.

@@ -263,18 +263,20 @@ struct TargetFields {
     basic_auth: Option<BasicAuth>,
     signing_secret: Option<Secrets>,
     encoding: Option<PushEncoding>,
+    complete: Option<Complete>,
 }
 
 impl TryFrom<TargetFields> for TargetConfig {
     type Error = &'static str;
     fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
-        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding } = fields;
+        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding, complete } = fields;
         match (pull, url) {
             (None, Some(url)) => {
                 let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
-                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding: encoding.unwrap_or_default() })))
+                let (encoding, complete) = (encoding.unwrap_or_default(), complete.unwrap_or_default());
+                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding, complete })))
             }
-            (Some(pull), None) if (headers, basic_auth, signing_secret, encoding) == (None, None, None, None) => {
+            (Some(pull), None) if (headers, basic_auth, signing_secret, encoding, complete) == (None, None, None, None, None) => {
                 Ok(Self::Pull(Pull { pull }))
             }
             _ => Err("a target has `url` and what goes with it, or `pull: true` alone"),
@@ -311,12 +313,40 @@ pub struct Push {
     /// How the request's body is written.
     #[serde(default)]
     pub encoding: PushEncoding,
+    /// When a job is over.
+    #[serde(default, skip_serializing_if = "Complete::is_on_delivery")]
+    pub complete: Complete,
 }
 
 impl Push {
     /// A push to `url`, everything else by default.
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), headers: BTreeMap::new(), basic_auth: None, signing_secret: Secrets::None, encoding: PushEncoding::Json }
+        Self {
+            url: url.into(),
+            headers: BTreeMap::new(),
+            basic_auth: None,
+            signing_secret: Secrets::None,
+            encoding: PushEncoding::Json,
+            complete: Complete::OnDelivery,
+        }
+    }
+}
+
+/// When a pushed job is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Complete {
+    /// When its delivery is answered with 2xx: the answer is the result. 202 says that it comes later.
+    #[default]
+    OnDelivery,
+    /// When its result comes, by the callback or as an event. An answer of 2xx only says that the job was taken.
+    OnResult,
+}
+
+impl Complete {
+    fn is_on_delivery(&self) -> bool {
+        *self == Self::OnDelivery
     }
 }
 

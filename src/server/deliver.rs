@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   2xx but 202 ─▶ succeeded        no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
-//!   202 ─▶ the result comes later   other 4xx, 5xx ─▶ failed (489: not retryable)
+//!   202 (any 2xx with `complete: on_result`) ─▶ the result comes later
+//!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
 //!   no answer in time ─▶ failed `timeout`, or with `on_no_answer: wait` still running
 //! ```
 //!
@@ -29,7 +30,7 @@ use crate::{
     port::target::{Request, Response, TargetError},
     queue::{
         check::target_url,
-        config::{Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
+        config::{Complete, Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
     },
     signature,
     time::{Seconds, Timestamp},
@@ -81,7 +82,7 @@ async fn exchange(inner: &Arc<Inner>, job: &Job, config: &TypeConfig, target: &P
             Err(message) => return fail(Reason::NotDelivered, message, false, Duration::ZERO),
         };
         let (message, after, status) = match inner.target.call(request).await {
-            Ok(response) => match judge(&response, once, told, inner.engine.now()) {
+            Ok(response) => match judge(&response, once, told, target.complete, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
             },
@@ -126,11 +127,13 @@ enum Judged {
 }
 
 /// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send.
-fn judge(response: &Response, once: bool, told: bool, now: Timestamp) -> Judged {
+fn judge(response: &Response, once: bool, told: bool, complete: Complete, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
         202 if !told => done(Outcome::Later),
+        // Whatever it answers, it has taken the job; what became of it is said later.
+        200..=299 if complete == Complete::OnResult => done(Outcome::Later),
         200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
@@ -269,6 +272,8 @@ struct PushBody<'a> {
     attempts: u16,
     data: &'a RawValue,
     attributes: &'a Attributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_key: Option<&'a str>,
     callback: Callback<'a>,
 }
 
@@ -288,6 +293,7 @@ fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes,
         attempts: job.spec.attempts,
         data,
         attributes: &job.spec.attributes,
+        correlation_key: job.spec.correlation_key.as_deref(),
         callback: Callback { url, token },
     };
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())
@@ -304,14 +310,18 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
         (V::from(name.as_str()), value)
     });
     let callback = V::Map(vec![(V::from("url"), V::from(url)), (V::from("token"), V::from(token))]);
-    let fields = [
+    let key = job.spec.correlation_key.as_deref().map(|key| ("correlation_key", V::from(key)));
+    let fields: Vec<(&str, V)> = [
         ("id", V::from(job.id.as_str())),
         ("type", V::from(job.spec.job_type.as_str())),
         ("attempt", V::from(job.life.attempt)),
         ("attempts", V::from(job.spec.attempts)),
         ("attributes", V::Map(attributes.collect())),
         ("callback", callback),
-    ];
+    ]
+    .into_iter()
+    .chain(key)
+    .collect();
     let mut body = vec![0x80 | (fields.len() as u8 + 1)];
     let mut put = |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
     for (name, value) in &fields {

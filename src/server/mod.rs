@@ -4,7 +4,7 @@
 //!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
 //!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
 //!                      │     └── deliverers, handlers ◀─────┘
-//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), schedules, bulk operations
+//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts, kept replies), schedules, bulk operations
 //!                      └▶ shadows (plugin versions that are asked and not obeyed)
 //! ```
 //!
@@ -13,6 +13,7 @@
 
 mod bulk;
 mod deliver;
+mod events;
 mod handler;
 mod host;
 mod lease;

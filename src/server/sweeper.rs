@@ -1,4 +1,5 @@
-//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts.
+//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts,
+//! replies that waited for their jobs.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -16,6 +17,8 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How often depths are measured.
 const DEPTH: Duration = Duration::from_secs(2);
+/// How often a page of the kept replies is looked at, and what is over its time dropped.
+const REPLIES: Duration = Duration::from_secs(1);
 
 /// How many plugins are asked at once; they take turns.
 const AT_ONCE: usize = 16;
@@ -29,6 +32,7 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
+        let (mut replies_at, mut replies_after) = (Timestamp::EPOCH, None);
         let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
         // Plugins take their time: neither what else is due nor another plugin waits for one.
         let mut asking: HashMap<Option<PluginName>, JoinHandle<()>> = HashMap::new();
@@ -42,6 +46,10 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
                     Ok(depths) => metrics::depth(&depths),
                     Err(error) => tracing::warn!(%error, "depths cannot be read"),
                 }
+            }
+            if clock.now() >= replies_at {
+                replies_at = clock.now() + REPLIES;
+                replies_after = kept(&inner, replies_after).await;
             }
             let next_at = match inner.engine.sweep().await {
                 Ok(swept) => {
@@ -77,6 +85,26 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
             }
         }
     });
+}
+
+/// Has a page of the kept replies looked at, and drops what is over its time. Where the next page starts.
+async fn kept(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
+    match inner.engine.sweep_dead().await {
+        Ok(purged) => metrics::dead(purged),
+        Err(error) => tracing::warn!(%error, "dead events cannot be looked at"),
+    }
+    match inner.engine.sweep_replies(after).await {
+        Ok(heard) => {
+            metrics::heard(&heard);
+            inner.tell(&[], &heard.changed);
+            heard.next
+        }
+        // They are looked at again from the beginning.
+        Err(error) => {
+            tracing::warn!(%error, "kept replies cannot be looked at");
+            None
+        }
+    }
 }
 
 /// Has the retry strategies of jobs asked that wait for it, some at a time: what is said of the first does not wait for the last. If that got on,

@@ -20,7 +20,7 @@ use crate::{
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, Txn, Write,
-        job_store::{Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery},
+        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery},
     },
     queue::{
         GrantBatch, Head,
@@ -240,5 +240,13 @@ impl JobStore for SimulationStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         self.memory.items_version().await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
+        self.memory.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.memory.purge(kind, now, keep, limit).await
     }
 }

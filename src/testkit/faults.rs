@@ -12,7 +12,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use crate::{
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        SharedStore, StoreError, Txn,
     },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
@@ -273,5 +274,15 @@ impl JobStore for FaultyStore {
     async fn items_version(&self) -> Result<u64, StoreError> {
         self.reads()?;
         self.inner.items_version().await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.reads()?;
+        self.inner.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.reads()?;
+        self.inner.purge(kind, now, keep, limit).await
     }
 }

@@ -84,9 +84,53 @@ fn the_table_of_settings_is_the_code_s() {
     assert_eq!(table, wanted, "run this test with UPDATE_EXPECT=1 to write the table anew");
 }
 
-/// Runs the first session of `text` as printed, but for the port and for where the program is: what it says, and its errors.
-fn run_session(text: &str) -> (String, String) {
-    let session = text.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
+/// The README's session, run as printed but for the port and for where the program is.
+#[test]
+fn the_session_in_the_readme_runs_as_printed() {
+    let (out, err) = run_session("README.md", "\n## By hand\n");
+    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":"), "{out}\n{err}");
+}
+
+/// The same for the session with events.
+#[test]
+fn the_session_with_events_runs_as_printed() {
+    let (out, err) = run_session("docs/EVENTS.md", "\n## In a minute\n");
+    for part in [
+        "1: orders: enqueued ship ev-",
+        "1: orders: enqueued before: ev-",
+        "2: no trigger is about it",
+        ": shipped: kept until ",
+        "\"P-77\"",
+    ] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+}
+
+/// The same for the session about schedules.
+#[test]
+fn the_session_about_schedules_runs_as_printed() {
+    let (out, err) = run_session("docs/SCHEDULES.md", "# Schedules\n");
+    for part in [
+        "0 3 * * * Europe/Berlin",
+        "every 1 s",
+        "03:00:00 +0",
+        "beat is paused",
+        "beat is deleted",
+        "2026-03-29T01:00:00.000Z  2026-03-29 03:00:00 +02:00",
+    ] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":"), "{out}\n{err}");
+}
+
+/// Runs the first session of shell that follows `heading` in a document: what it says, and its errors, of which there must be none.
+fn run_session(document: &str, heading: &str) -> (String, String) {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let (_, session) = text.split_once(heading).unwrap();
+    let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
     let session = session.replace("$PWD/target/release", program.to_str().unwrap()).replace(":8080", &format!(":{port}"));
@@ -102,30 +146,6 @@ fn run_session(text: &str) -> (String, String) {
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned());
     assert!(ran.status.success(), "{:?}\n{out}\n{err}", ran.status);
-    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
+    assert!(!err.contains("error:"), "{out}\n{err}");
     (out, err)
-}
-
-#[test]
-fn the_session_in_the_readme_runs_as_printed() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (out, err) = run_session(readme.split_once("\n## By hand\n").unwrap().1);
-    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
-        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
-    }
-}
-
-#[test]
-fn the_session_about_schedules_runs_as_printed() {
-    let (out, err) = run_session(&fs::read_to_string(root().join("docs/SCHEDULES.md")).unwrap());
-    for part in [
-        "0 3 * * * Europe/Berlin",
-        "every 1 s",
-        "03:00:00 +0",
-        "beat is paused",
-        "beat is deleted",
-        "2026-03-29T01:00:00.000Z  2026-03-29 03:00:00 +02:00",
-    ] {
-        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
-    }
 }

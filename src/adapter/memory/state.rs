@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     job::{Body, Job, JobId, QueueName},
-    port::job_store::{Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Standing, Txn, Write, beside},
+    port::job_store::{
+        Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Standing, Txn, Write, beside,
+    },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
 };
@@ -25,6 +27,7 @@ pub(super) struct Records {
     pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
+    pub records: BTreeMap<(RecordKind, String), Record>,
 }
 
 /// `job` as readers see it: a large body stays beside it.
@@ -68,7 +71,7 @@ impl Records {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
                 (now != *was).then(|| version(now))
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) => None,
+            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
         }
     }
 
@@ -109,7 +112,34 @@ impl Records {
                 };
                 self.items_version += u64::from(kind.is_decided_under());
             }
+            Write::PutRecord(record) => {
+                self.records.insert((record.kind, record.name.clone()), record);
+            }
+            Write::RemoveRecord { kind, name, until } => {
+                let key = (kind, name);
+                if self.records.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
+                    self.records.remove(&key);
+                }
+            }
         }
+    }
+
+    /// Drops records; see the port.
+    pub(super) fn purge(&mut self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Purged {
+        let mut all: Vec<(Timestamp, String)> =
+            self.records.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
+        all.sort();
+        let mut purged = Purged { left: all.len() as u64, ..Purged::default() };
+        for (until, name) in all.into_iter().take(limit as usize) {
+            match until <= now {
+                true => purged.expired += 1,
+                false if purged.left > keep => purged.over += 1,
+                false => break,
+            }
+            purged.left -= 1;
+            self.records.remove(&(kind, name));
+        }
+        purged
     }
 
     /// Files `job` under everything it is found by.

@@ -15,6 +15,7 @@ mod file;
 mod inspect;
 mod list;
 mod names;
+mod record;
 mod row;
 mod txn;
 mod write;
@@ -36,7 +37,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
     job::{Job, JobId, Payload, QueueName, TypeName},
-    port::job_store::{Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, StoreError, Txn},
+    port::job_store::{
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        StoreError, Txn, Write,
+    },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
 };
@@ -341,5 +345,19 @@ impl JobStore for SqliteStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         Ok(self.shared.items.load(Ordering::Acquire))
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.readers.read(|db| queries.iter().map(|query| record::page(db, query)).collect())
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        let (drop, purged) = self.readers.read(|db| record::ripe(db, kind, now, keep, limit))?;
+        if !drop.is_empty() {
+            // One that was written anew meanwhile has another time, and stays.
+            let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
+            self.writer.commit(vec![drop.into_iter().map(remove).collect()]).await?;
+        }
+        Ok(purged)
     }
 }

@@ -236,6 +236,9 @@ impl Engine {
                 Ok(Some(mut ticked)) => {
                     ticked.faults = std::mem::take(&mut memory.faults);
                     Box::pin(self.forget_after(&round.reports, &ticked)).await;
+                    if ticked.claimed.iter().any(|claimed| claimed.job.spec.correlation_key.is_some()) {
+                        Box::pin(self.hear_early(&mut ticked)).await;
+                    }
                     return Ok(ticked);
                 }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     job::extract,
-    queue::config::{Delivery, OnNoAnswer, Start, TargetConfig, TypeConfig},
+    queue::config::{Complete, Delivery, OnNoAnswer, Start, TargetConfig, TypeConfig},
     time::Seconds,
 };
 
@@ -53,11 +53,16 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
         (config.delivery == Delivery::AtMostOnce, "can be `plain` only with `delivery: at_least_once`"),
         (config.on_no_answer == OnNoAnswer::Wait, "can be `plain` only with `on_no_answer: fail`"),
         (config.concurrency.is_some(), "can be `plain` only without `concurrency`"),
+        (waits_for_result(config), "can be `plain` only with `complete: on_delivery`"),
     ];
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(Fault::new("start", message)),
         None => Ok(()),
     }
+}
+
+fn waits_for_result(config: &TypeConfig) -> bool {
+    matches!(&config.target, Some(TargetConfig::Push(push)) if push.complete == Complete::OnResult)
 }
 
 fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {

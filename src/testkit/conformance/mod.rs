@@ -51,7 +51,10 @@ macro_rules! job_store_conformance {
                 a_head_comes_with_the_record_of_its_throttlers_state
                 a_head_is_replaced_only_at_its_version
                 items_are_compared_before_they_are_set
-                the_items_version_tells_of_queues_types_and_plugins
+                the_items_version_tells_of_queues_types_plugins_and_triggers
+                records_are_found_by_the_beginning_of_their_names
+                a_record_takes_the_place_of_one_of_its_name
+                a_purge_drops_what_is_over_and_what_is_too_much
                 of_many_writers_each_increment_counts_once
                 lists_are_newest_first_and_page_through_everything
                 lists_keep_to_their_filters

@@ -181,6 +181,43 @@ impl Tour<'_> {
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 
+    /// The routes of events, and of triggers.
+    async fn events(&mut self) {
+        use reqwest::Method as M;
+        let (none, tag) = (Value::Null, if self.media.ends_with("json") { "j" } else { "m" });
+        let (name, kind) = (&*format!("on-{tag}"), &*format!("et-{tag}"));
+        self.ask(M::PUT, "/v1/job-types/{type}", &[kind], json!({}), 201).await;
+        let one = "/v1/triggers/{trigger}";
+        let rule = |priority: &str| json!({"filter": {"type": tag}, "enqueue": {"type": kind, "priority": {"$expr": priority}}});
+        assert_eq!(self.ask(M::PUT, one, &[name], rule("data"), 201).await["version"], 1);
+        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["filter"], json!({"type": tag}));
+        let listed = self.ask(M::GET, "/v1/triggers", &[], none.clone(), 200).await;
+        assert!(listed["triggers"].as_array().unwrap().iter().any(|listed| listed["name"] == name));
+        let mut letters = Vec::new();
+        for id in ["1", "2", "3"] {
+            let event = json!({"specversion": "1.0", "id": id, "source": "/tour", "type": tag, "data": "not a number"});
+            let (media, bytes) = match self.media {
+                "application/json" => ("application/cloudevents+json", event.to_string().into_bytes()),
+                _ => ("application/cloudevents+msgpack", rmp_serde::to_vec(&event).unwrap()),
+            };
+            let answer = self.api.send(M::POST, "/v1/events", &[("content-type", media), ("accept", self.media)], bytes).await.is(200);
+            assert_eq!(answer["outcomes"][0]["did"], "dead", "{answer}");
+            letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
+        }
+        self.seen.insert("post /v1/events".into());
+        let listed = self.ask(M::GET, "/v1/dead-events", &["?trigger=", name], none.clone(), 200).await;
+        assert_eq!(listed["dead_events"].as_array().unwrap().len(), 3);
+        let letter = "/v1/dead-events/{id}";
+        assert_eq!(self.ask(M::GET, letter, &[&letters[0]], none.clone(), 200).await["event"]["data"], "not a number");
+        self.ask(M::DELETE, letter, &[&letters[0]], none.clone(), 204).await;
+        self.ask(M::PUT, one, &[name], rule("length(data)"), 200).await;
+        let replayed = self.ask(M::POST, "/v1/dead-events/{id}/replay", &[&letters[1]], none.clone(), 200).await;
+        assert_eq!(replayed["did"], "enqueued");
+        let replayed = self.ask(M::POST, "/v1/dead-events/replay", &[], json!({"trigger": name}), 200).await;
+        assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));
+        self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
     /// The routes of tokens, which close the server to whoever has none.
     async fn tokens(&mut self) {
         let minted = self.ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201).await;
@@ -210,6 +247,7 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
     for media in ["application/json", "application/msgpack"] {
         let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
         tour.whole().await;
+        tour.events().await;
         tour.plugins().await;
         tour.schedules().await;
         tour.tokens().await;

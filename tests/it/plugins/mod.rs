@@ -125,6 +125,7 @@ fn failure() -> RetryCall {
         error: Some(failure.clone()),
         retry_at: None,
         token: Token(0),
+        reply: None,
     };
     let mut job = job("j").queue("orders").build();
     job.life.attempt = 2;

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tidegate::{
     job::{Job, JobId, Payload, QueueName, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn, Write,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        SharedStore, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Head, head::BatchId},
     testkit::faults::{Faults, FaultyStore},
@@ -193,6 +194,16 @@ impl JobStore for Way {
         self.read().await?;
         self.inner.items_version().await
     }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.read().await?;
+        self.inner.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.read().await?;
+        self.inner.purge(kind, now, keep, limit).await
+    }
 }
 
 #[async_trait]
@@ -270,5 +281,13 @@ impl JobStore for Watched {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         at_once(self.store.items_version())
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        at_once(self.store.records(queries))
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        at_once(self.store.purge(kind, now, keep, limit))
     }
 }

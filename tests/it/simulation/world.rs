@@ -15,11 +15,13 @@ use tidegate::{
     adapter::{memory::MemoryStore, sqlite::SqliteStore},
     engine::{
         Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+        reply::Met,
         request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
     },
+    event::trigger::{Reply, Said},
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value, Version,
-        life::{Failure, Reason},
+        life::{Failure, Reason, ReplyId},
         retry::{Backoff, Jitter, Retry},
     },
     port::{
@@ -481,6 +483,11 @@ impl World {
             let nap = self.scheduler.span(4.0);
             self.scheduler.sleep(nap + Duration::from_millis(500)).await;
             let engine = Arc::clone(&self.engines.lock()[index]);
+            if let Ok(heard) = engine.sweep_replies(None).await {
+                for (job, version) in heard.changed {
+                    self.hint(&job, version);
+                }
+            }
             if let Ok(swept) = engine.sweep().await {
                 for (job, version) in swept.changed {
                     self.hint(&job, version);
@@ -603,8 +610,52 @@ impl World {
                 world.meddle().await;
             });
         }
+        for _ in 0..self.plan.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.answer().await;
+            });
+        }
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.own().await });
+    }
+
+    /// Another system answers a job by its correlation key, before, while or after it is asked, once or several times.
+    async fn answer(&self) {
+        let s = &self.scheduler;
+        let said = if s.happens(0.6) {
+            Said::Succeeded(Some(Payload::json("1")))
+        } else {
+            Said::Failed { message: Some("no".into()), details: None, retryable: s.happens(0.8) }
+        };
+        let reply = Reply {
+            id: ReplyId(s.draw(1_000_000) as u128),
+            job_type: name(s.pick(&TYPES)),
+            correlation_key: format!("key-{}", s.draw(4)),
+            attempt: s.pick(&[None, None, None, Some(1), Some(2)]),
+            said,
+        };
+        let mut taken = false;
+        for _ in 0..6 {
+            let Met { mut answers, changed } = self.any_engine().reply(std::slice::from_ref(&reply)).await;
+            for (job, version) in changed {
+                self.hint(&job, version);
+            }
+            match answers.pop().expect("one answer each") {
+                Ok(answered) => {
+                    taken = true;
+                    self.model.lock().answered(reply.id, &answered);
+                }
+                Err(Error::Unavailable { .. }) => {}
+                Err(error) => panic!("a reply was answered with {error:?}"),
+            }
+            if taken && !s.happens(0.3) {
+                return;
+            }
+            s.sleep(Duration::from_millis(300)).await;
+        }
     }
 
     async fn enqueue(&self, index: usize) {
