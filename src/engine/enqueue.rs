@@ -325,7 +325,7 @@ impl Engine {
             request_digest: digest,
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
-        let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
+        let id = new.id.clone().unwrap_or_else(|| self.ports.store.place(self.draw_id(now), &spec, run_at));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }
 }

@@ -100,7 +100,7 @@ impl Engine {
     }
 
     /// The verdict on `job`, others being offered before it; `None` if more go before it than a tick looks at.
-    async fn decide(&self, job: &Job, limits: &Limits, mut view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
+    async fn decide(&self, job: &Job, limits: &std::sync::Arc<Limits>, mut view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
         let (usage, buckets) = match &mut view {
             Some(view) => (view.usage(limits).clone(), view.head.buckets.clone()),
             None => (Usage::default(), BTreeMap::new()),

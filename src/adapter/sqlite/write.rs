@@ -189,7 +189,9 @@ impl Group<'_> {
                 self.effects.items += u64::from(kind.is_decided_under());
             }
             Write::RequireItem { .. } => {}
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
         }
         Ok(())
     }

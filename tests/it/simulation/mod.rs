@@ -12,10 +12,12 @@ mod model;
 mod plugins;
 mod scheduler;
 mod store;
+#[cfg(feature = "aws")]
+mod table;
 mod world;
 
 use bugs::Bug;
-use world::{Plan, World};
+use world::{Home, Plan, World};
 
 /// The seeds to run: as many as the environment says, from `first` on.
 #[allow(clippy::disallowed_methods, reason = "how far a test looks is the caller's affair")]
@@ -46,7 +48,23 @@ fn invariants_hold_whatever_goes_wrong() {
 #[test]
 fn invariants_hold_on_sqlite_too() {
     for seed in seeds(6) {
-        run(Plan { sqlite: true, slow: false, ..Plan::of(seed) });
+        run(Plan { home: Home::Sqlite, slow: false, ..Plan::of(seed) });
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn invariants_hold_on_a_table_too() {
+    for seed in seeds(24) {
+        run(Plan { home: Home::Table, slow: true, ..Plan::of(seed) });
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn invariants_hold_on_the_emulator_too() {
+    for seed in seeds(2) {
+        run(Plan { home: Home::Emulator, slow: true, jobs: 30, ..Plan::of(seed) });
     }
 }
 
