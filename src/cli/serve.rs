@@ -127,6 +127,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
+        ..Rules::default()
     };
     let options = Options {
         push_slots: settings.push_slots,

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Engine, Error, OBJECT_BYTES,
+    Engine, Error,
     catalog::Catalog,
     request::{Enqueued, NewJob},
 };
@@ -220,7 +220,7 @@ impl Engine {
             Box::pin(self.check_retry(catalog, retry)).await?;
         }
         let mut job = self.resolve(&new, catalog, &job_type, digest, now)?;
-        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
+        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > self.rules.object_bytes).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
         Ok(Entry { index, asked: new, job, type_version: job_type.version, keys })

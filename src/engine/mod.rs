@@ -75,15 +75,17 @@ pub struct Rules {
     pub create_unknown_types: bool,
     /// Where types go that name no target of their own.
     pub default_target: Option<Push>,
+    /// Bodies over this many bytes become objects: as many as are cheaper in the store.
+    pub object_bytes: usize,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None }
+        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None, object_bytes: OBJECT_BYTES }
     }
 }
 
-/// Bodies over this many bytes become objects.
+/// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
 pub const OBJECT_BYTES: usize = 64 << 10;
 
 /// Most running jobs that an engine remembers.

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 
 use super::{
-    Engine, Error, OBJECT_BYTES,
+    Engine, Error,
     catalog::Catalog,
     enqueue::{attributes, partition},
 };
@@ -158,7 +158,7 @@ impl Engine {
                 return Ok(Err(fault));
             }
             changed.spec = Arc::new(spec);
-            changed.data = if payload.bytes.len() > OBJECT_BYTES { self.put_object(payload).await? } else { Body::Inline(payload) };
+            changed.data = if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
         }
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });

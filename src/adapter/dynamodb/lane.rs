@@ -21,14 +21,25 @@ use crate::{
 
 /// How long an entry waits for a job that is not there. The enqueue that wrote it is over by then.
 const ORPHAN: Duration = Duration::from_mins(15);
-/// How many settled entries a floor must leave behind to be worth a write.
-const WORTH: usize = 24;
-/// How many settled entries there must be for one that is not to be filed anew, so that the floor can pass it.
-const STUCK: usize = 400;
 /// Most entries that are filed anew at once.
 const FEW: usize = 8;
-/// How long after its hour a bucket with a few entries is closed, and they are filed anew.
-const OLD: Duration = Duration::from_hours(6);
+
+/// When it is worth a write to move a floor. Whatever they are, nothing gets lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Floors {
+    /// How many settled entries a floor must leave behind.
+    pub worth: usize,
+    /// How many settled entries must lie behind a few that are not, for those to be filed anew.
+    pub stuck: usize,
+    /// How long after its hour a bucket with a few entries is closed, and they are filed anew.
+    pub old: Duration,
+}
+
+impl Default for Floors {
+    fn default() -> Self {
+        Self { worth: 24, stuck: 400, old: Duration::from_hours(6) }
+    }
+}
 
 /// A bucket that has entries which are not settled, as far as is known.
 #[derive(Clone, Debug)]
@@ -185,8 +196,8 @@ impl<'a> Reader<'a> {
     async fn try_finish(&mut self) -> Result<(), StoreError> {
         let end = self.bucket.hour.end();
         let whole = self.passing && end + LAG <= self.began && self.to.starts_with(key::LAST);
-        let old = whole && end + OLD <= self.began;
-        let refile = !self.stuck.is_empty() && (self.beyond.1 >= STUCK || old);
+        let old = whole && end + self.store.floors.old <= self.began;
+        let refile = !self.stuck.is_empty() && (self.beyond.1 >= self.store.floors.stuck || old);
         if refile {
             // A few that stay are filed anew among the late ones, so that what lies between them is not read for ever.
             let long_ago = Timestamp::from_millis(i64::MIN / 2);
@@ -200,7 +211,7 @@ impl<'a> Reader<'a> {
         if whole && (refile || self.stuck.is_empty()) {
             return self.store.table.write(&[Change::Delete { key, when: Some(when) }]).await.map(drop);
         }
-        let floor = if refile { self.beyond.0.take() } else { self.settled.0.take().filter(|_| self.settled.1 >= WORTH) };
+        let floor = if refile { self.beyond.0.take() } else { self.settled.0.take().filter(|_| self.settled.1 >= self.store.floors.worth) };
         let Some(floor) = floor else { return Ok(()) };
         let change = Change::Update { key, set: vec![(row::FLOOR, Val::S(floor))], remove: Vec::new(), when };
         self.store.table.write(&[change]).await.map(drop)

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 
 pub use key::Key;
 use key::{Lane, Place};
+pub use lane::Floors;
 use row::BodyAt;
 use table::{Ask, Item, Table};
 
@@ -71,13 +72,14 @@ pub struct DynamoStore {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     shards: u8,
+    floors: Floors,
     known: Mutex<Known>,
 }
 
 impl DynamoStore {
     /// A store on `table`.
     pub fn new(table: Arc<dyn Table>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        Self { table, clock, entropy, shards: 1, known: Mutex::default() }
+        Self { table, clock, entropy, shards: 1, floors: Floors::default(), known: Mutex::default() }
     }
 
     /// The same, with new jobs of each kind spread over this many partitions an hour. One carries 1000 writes a second. May be
@@ -85,6 +87,13 @@ impl DynamoStore {
     #[must_use]
     pub fn with_shards(mut self, shards: u8) -> Self {
         self.shards = shards.max(1);
+        self
+    }
+
+    /// The same, with floors moved more or less often.
+    #[must_use]
+    pub fn with_floors(mut self, floors: Floors) -> Self {
+        self.floors = floors;
         self
     }
 

@@ -68,6 +68,21 @@ fn invariants_hold_on_the_emulator_too() {
     }
 }
 
+/// The same of what the store on a table does beside its jobs.
+#[cfg(feature = "aws")]
+#[test]
+fn planted_bugs_of_the_table_are_found() {
+    for bug in table::TableBug::ALL {
+        let found = (0..20).find_map(|seed| {
+            let plan = Plan { home: Home::Table, slow: true, jobs: 60, table_bug: Some(bug), ..Plan::of(seed) };
+            let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()))?;
+            Some((seed, fault.lines().next().unwrap_or_default().to_owned()))
+        });
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} was not found");
+    }
+}
+
 #[test]
 fn a_seed_fixes_the_whole_run() {
     let story = |seed| World::run(Plan::of(seed)).unwrap_or_else(|fault| panic!("{fault}")).story;

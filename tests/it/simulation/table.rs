@@ -9,7 +9,7 @@ use tidegate::{
     adapter::dynamodb::{
         Key,
         meaning::write_of,
-        table::{Ask, Change, Item, Page, Table},
+        table::{Ask, Change, Item, Page, Table, Val},
     },
     port::{Write, job_store::StoreError},
 };
@@ -32,12 +32,45 @@ pub struct Trouble {
 /// What goes wrong while faults happen.
 pub const TROUBLE: Trouble = Trouble { repeated: 0.03, lost: 0.01, throttled: 0.01, cut: 0.01 };
 
+/// A way to break the store's own protocol from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableBug {
+    /// Jobs are given another time, and nothing is written there.
+    EntriesForgotten,
+    /// Nothing says when a job must be looked at.
+    TimersForgotten,
+    /// Buckets are not registered.
+    BucketsForgotten,
+    /// A floor goes to the end of its bucket.
+    FloorsTooFar,
+}
+
+impl TableBug {
+    pub const ALL: [Self; 4] = [Self::EntriesForgotten, Self::TimersForgotten, Self::BucketsForgotten, Self::FloorsTooFar];
+
+    /// The change that is taken instead; none if it is only said to be.
+    fn spoil(self, change: &Change) -> Option<Change> {
+        let Key { p, s } = change.key();
+        match (self, change) {
+            (Self::EntriesForgotten, Change::Insert(_)) if p.starts_with("B#") && s.contains('!') => None,
+            (Self::TimersForgotten, Change::Insert(_)) if p.starts_with("T#") => None,
+            (Self::BucketsForgotten, Change::Insert(_)) if p.starts_with("R#") => None,
+            (Self::FloorsTooFar, Change::Update { key, when, .. }) if p.starts_with("R#") => {
+                let set = vec![(when.0, Val::S("zzzzzzzzzz".into()))];
+                Some(Change::Update { key: key.clone(), set, remove: Vec::new(), when: when.clone() })
+            }
+            (_, change) => Some(change.clone()),
+        }
+    }
+}
+
 /// The table, watched.
 pub struct WatchedTable {
     pub table: Arc<dyn Table>,
     pub scheduler: Arc<Scheduler>,
     pub model: Arc<Mutex<Model>>,
     pub trouble: Mutex<Trouble>,
+    pub bug: Option<TableBug>,
 }
 
 enum Fate {
@@ -81,6 +114,12 @@ impl WatchedTable {
 
     /// Takes one change.
     fn take(&self, change: &Change) -> Result<bool, StoreError> {
+        let spoilt = self.bug.map(|bug| bug.spoil(change));
+        let change = match &spoilt {
+            None => change,
+            Some(Some(change)) => change,
+            Some(None) => return Ok(true),
+        };
         let one = std::slice::from_ref(change);
         let before = self.items(one)?;
         let taken = at_once(self.table.write(one))?[0];

@@ -37,11 +37,11 @@ use tidegate::{
 };
 
 #[cfg(feature = "aws")]
-use super::table::{TROUBLE, Trouble, WatchedTable};
+use super::table::{TROUBLE, TableBug, Trouble, WatchedTable};
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
 #[cfg(feature = "aws")]
-use tidegate::adapter::dynamodb::{DynamoStore, memory::MemoryTable, table::Table};
+use tidegate::adapter::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
 
 use super::{
     bugs::Bug,
@@ -96,6 +96,9 @@ pub struct Plan {
     pub plugins: bool,
     pub jobs: usize,
     pub bug: Option<Bug>,
+    /// What is broken of the table, where there is one.
+    #[cfg(feature = "aws")]
+    pub table_bug: Option<TableBug>,
 }
 
 impl Plan {
@@ -111,6 +114,8 @@ impl Plan {
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             bug: None,
+            #[cfg(feature = "aws")]
+            table_bug: None,
         }
     }
 }
@@ -193,7 +198,7 @@ impl World {
         let store: SharedStore =
             if plan.home == Home::Sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
         #[cfg(feature = "aws")]
-        let table = Self::table(plan.home, &scheduler, &model);
+        let table = Self::table(plan, &scheduler, &model);
         let watched = Arc::new(Watched {
             store,
             model: Arc::clone(&model),
@@ -329,6 +334,8 @@ impl World {
         if let Some(table) = &self.table {
             let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
             let store = DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
+            // A run is too short for floors to be worth much, and they are where a job would be forgotten.
+            let store = store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) });
             return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
         }
         let _ = clock;
@@ -336,14 +343,14 @@ impl World {
     }
 
     #[cfg(feature = "aws")]
-    fn table(home: Home, scheduler: &Arc<Scheduler>, model: &Arc<Mutex<Model>>) -> Option<Arc<WatchedTable>> {
-        let table: Arc<dyn Table> = match home {
+    fn table(plan: Plan, scheduler: &Arc<Scheduler>, model: &Arc<Mutex<Model>>) -> Option<Arc<WatchedTable>> {
+        let table: Arc<dyn Table> = match plan.home {
             Home::Table => Arc::new(MemoryTable::new()),
             Home::Emulator => Arc::new(EmulatedTable::new()),
             Home::Memory | Home::Sqlite => return None,
         };
         let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
-        Some(Arc::new(WatchedTable { table, scheduler, model, trouble: Mutex::default() }))
+        Some(Arc::new(WatchedTable { table, scheduler, model, trouble: Mutex::default(), bug: plan.table_bug }))
     }
 
     fn any_engine(&self) -> Arc<Engine> {
