@@ -147,6 +147,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
             dead_retention: settings.dead_event_retention_seconds.duration(),
             dead_most: settings.max_dead_events.into(),
         },
+        ..Rules::default()
     };
     let options = Options {
         push_slots: settings.push_slots,

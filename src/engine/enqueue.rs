@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Engine, Error, OBJECT_BYTES,
+    Engine, Error,
     catalog::Catalog,
     plugins::Checked,
     request::{Enqueued, NewJob},
@@ -268,7 +268,7 @@ impl Engine {
             Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
         let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
-        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
+        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > self.rules.object_bytes).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
         Ok((job, job_type.version, keys))
@@ -392,7 +392,7 @@ impl Engine {
         if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
             check::check_host("callback_url", url).map_err(fault)?;
         }
-        let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
+        let id = new.id.clone().unwrap_or_else(|| self.ports.store.place(self.draw_id(now), &spec, run_at));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }
 }

@@ -103,7 +103,7 @@ impl Engine {
     async fn decide(
         &self,
         job: &Job,
-        limits: &Limits,
+        limits: &std::sync::Arc<Limits>,
         mut view: Option<View>,
         asked: impl Fn(&Job) -> bool,
         now: Timestamp,

@@ -91,6 +91,8 @@ pub struct Rules {
     pub refuse_unsafe_hosts: bool,
     /// The bounds of events.
     pub events: EventRules,
+    /// Bodies over this many bytes become objects: as many as are cheaper in the store.
+    pub object_bytes: usize,
 }
 
 impl Default for Rules {
@@ -101,6 +103,7 @@ impl Default for Rules {
             default_target: None,
             refuse_unsafe_hosts: false,
             events: EventRules::default(),
+            object_bytes: OBJECT_BYTES,
         }
     }
 }
@@ -132,7 +135,7 @@ impl Default for EventRules {
     }
 }
 
-/// Bodies over this many bytes become objects.
+/// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
 pub const OBJECT_BYTES: usize = 64 << 10;
 
 /// Most running jobs that an engine remembers.

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
-use super::{Engine, Error, OBJECT_BYTES, catalog::Catalog, enqueue::extract_anew};
+use super::{Engine, Error, catalog::Catalog, enqueue::extract_anew};
 use crate::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
@@ -197,7 +197,7 @@ impl Engine {
                 return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
-            changed.data = if payload.bytes.len() > OBJECT_BYTES { self.put_object(payload).await? } else { Body::Inline(payload) };
+            changed.data = if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
         }
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });

@@ -666,15 +666,18 @@ impl Life {
                 let lease = (!run.granted).then_some(run.lease_until);
                 spec.deadline_at.into_iter().chain(lease).min()
             }
-            State::Ended { at, .. } => {
-                let result = self.result.is_some().then(|| match spec.keep_result {
-                    KeepResult::None => *at,
-                    KeepResult::Once => *at + Duration::from_hours(1),
-                    KeepResult::For(seconds) => *at + seconds.duration(),
-                });
-                result.into_iter().chain([*at + spec.retention.duration()]).min()
-            }
+            State::Ended { at, .. } => self.result_until(spec).into_iter().chain([*at + spec.retention.duration()]).min(),
         }
+    }
+
+    /// How long the result of a job that is `spec` is kept, if it ended with one.
+    pub fn result_until(&self, spec: &Spec) -> Option<Timestamp> {
+        let State::Ended { at, .. } = &self.state else { return None };
+        self.result.is_some().then(|| match spec.keep_result {
+            KeepResult::None => *at,
+            KeepResult::Once => *at + Duration::from_hours(1),
+            KeepResult::For(seconds) => *at + seconds.duration(),
+        })
     }
 
     /// Whether it waits for its retry strategy to be asked.

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, TypeName, Value},
+    job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, Spec, TypeName, Value},
     queue::{
         GrantBatch, Head,
         head::BatchId,
@@ -134,6 +134,8 @@ pub enum Write {
         /// The time that it must have.
         until: Option<Timestamp>,
     },
+    /// All of these or none, in every store: one step of its transaction. At most ten, of jobs.
+    Together(Vec<Write>),
 }
 
 /// Something small that is kept for a time and then dropped, beside the jobs: found by the beginning of its name.
@@ -243,6 +245,24 @@ impl ItemKind {
 /// Conditional writes, in an order of which any prefix is safe. No record is written twice in one.
 pub type Txn = Vec<Write>;
 
+/// `txn` with the writes of every [`Write::Together`] among the others, for a store that takes a transaction as a whole anyway;
+/// and which step each belongs to, if that is not its own place.
+pub fn apart(txn: Txn) -> (Txn, Vec<usize>) {
+    if !txn.iter().any(|write| matches!(write, Write::Together(_))) {
+        return (txn, Vec::new());
+    }
+    let mut steps = Vec::new();
+    let mut writes = Txn::new();
+    for (step, write) in txn.into_iter().enumerate() {
+        match write {
+            Write::Together(together) => writes.extend(together),
+            write => writes.push(write),
+        }
+        steps.resize(writes.len(), step);
+    }
+    (writes, steps)
+}
+
 /// What became of a [`Txn`].
 #[derive(Clone, Debug)]
 pub enum Committed {
@@ -255,6 +275,17 @@ pub enum Committed {
         /// What stands there instead.
         standing: Standing,
     },
+}
+
+impl Committed {
+    /// The same answer for the transaction that [`apart`] took apart.
+    #[must_use]
+    pub fn rejoined(self, steps: &[usize]) -> Self {
+        match self {
+            Self::Refused { step, standing } => Self::Refused { step: steps.get(step).copied().unwrap_or(step), standing },
+            Self::All => Self::All,
+        }
+    }
 }
 
 /// What stands where a write was refused.
@@ -382,6 +413,14 @@ pub trait JobStore: Send + Sync {
     /// The longest a write may be under way after its conditions were seen to hold; zero if transactions are atomic.
     fn flight(&self) -> Duration;
 
+    /// Whether the store itself forgets results and ended jobs when their time is over. Then [`JobStore::overdue`] leaves ended
+    /// jobs out, and nobody is shown what should be gone.
+    fn forgets(&self) -> bool;
+
+    /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies. Clients' ids are
+    /// taken as they are.
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
+
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
 
@@ -394,7 +433,8 @@ pub trait JobStore: Send + Sync {
     /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in their order from after `after` on.
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError>;
 
-    /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it.
+    /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it, which
+    /// a full page need not say.
     async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
     /// At most `limit` running jobs of `queue`, by id from after `after` on.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
         SharedStore, StoreError, Txn,
@@ -209,6 +209,14 @@ impl JobStore for FaultyStore {
 
     fn flight(&self) -> Duration {
         self.flight
+    }
+
+    fn forgets(&self) -> bool {
+        self.inner.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.inner.place(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {

@@ -7,6 +7,8 @@ pub mod clock;
 pub mod conformance;
 pub mod entropy;
 pub mod faults;
+#[cfg(feature = "aws")]
+pub mod meter;
 pub mod policies;
 
 pub use clock::FakeClock;

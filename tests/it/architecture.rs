@@ -76,7 +76,7 @@ const LAYERS: &[Layer] = &[
     layer("engine", &["port", "event", "job", "queue", "signature", "time"], Some(ENGINE)),
     layer("adapter", &["port", "job", "queue", "time"], None),
     layer("plugin", &["port", "job", "queue", "time"], None),
-    layer("testkit", &["port", "job", "queue", "time", "job_store_conformance"], None),
+    layer("testkit", &["adapter", "port", "job", "queue", "time", "job_store_conformance"], None),
     layer("auth", &["adapter", "settings", "port", "job", "queue", "time"], None),
     layer("simulate", &["adapter", "engine", "plugin", "port", "job", "queue", "testkit", "time"], None),
     layer("settings", &["adapter", "queue", "job", "signature", "time"], None),

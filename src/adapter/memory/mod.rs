@@ -16,10 +16,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        StateFilter, StoreError, Txn, beside,
+        StateFilter, StoreError, Txn, apart, beside,
     },
     port::listing::Cursor,
     queue::{GrantBatch, Head, head::BatchId},
@@ -44,11 +44,23 @@ impl MemoryStore {
 impl JobStore for MemoryStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut records = self.records.lock();
-        Ok(txns.into_iter().map(|txn| records.commit(txn)).collect())
+        let whole = |txn| {
+            let (writes, steps) = apart(txn);
+            records.commit(writes).rejoined(&steps)
+        };
+        Ok(txns.into_iter().map(whole).collect())
     }
 
     fn flight(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {

@@ -71,7 +71,7 @@ impl Records {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
                 (now != *was).then(|| version(now))
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
+            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::Together(_) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
         }
     }
 
@@ -105,6 +105,7 @@ impl Records {
                 self.heads.insert(queue, head);
             }
             Write::RequireItem { .. } => {}
+            Write::Together(_) => unreachable!("it was taken apart"),
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
                     Some(bytes) => self.items.insert((kind, name.clone()), Item { name, version, bytes }),

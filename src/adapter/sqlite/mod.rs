@@ -36,10 +36,10 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        StoreError, Txn, Write,
+        StoreError, Txn, Write, apart,
     },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
@@ -213,11 +213,21 @@ fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, StoreError> {
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        self.writer.commit(txns).await
+        let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(apart).unzip();
+        let answers = self.writer.commit(txns).await?;
+        Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.rejoined(&steps)).collect())
     }
 
     fn flight(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {

@@ -176,7 +176,9 @@ impl Group<'_> {
                 unless(&was, now, Standing::Version)
             }
             Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
         })
     }
 

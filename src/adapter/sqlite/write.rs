@@ -202,7 +202,9 @@ impl Group<'_> {
                 remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
             }
             Write::RequireItem { .. } => {}
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
         }
         Ok(())
     }

@@ -40,6 +40,7 @@ macro_rules! job_store_conformance {
                 a_large_body_follows_its_job
                 a_removed_job_is_gone_with_its_body_and_its_keys
                 a_refused_write_stops_its_transaction
+                what_is_written_together_stands_together
                 transactions_of_one_commit_stand_alone
                 running_jobs_are_read_by_id
                 overdue_jobs_come_earliest_first
@@ -76,7 +77,7 @@ macro_rules! job_store_conformance {
 
 /// Runs a clause to its end.
 pub fn run(clause: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made").block_on(clause);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(clause);
 }
 
 /// Commits one transaction and gives its answer.

@@ -123,6 +123,7 @@ impl Model {
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
                 Write::SetHead { queue, head, .. } => self.set_head(queue, head, now),
                 Write::SetItem { kind, name, bytes, version, .. } => self.configure(*kind, name, bytes.as_deref(), *version),
+                Write::Together(writes) => self.see(writes, now),
                 Write::SetKey { .. } | Write::RequireItem { .. } | Write::PutRecord(_) | Write::RemoveRecord { .. } => {}
             }
         }
