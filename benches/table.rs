@@ -45,7 +45,12 @@ const JOBS: usize = 250;
 fn rows() -> Vec<Change> {
     let row = |_| {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let attrs = [('r', Val::N(1)), ('j', Val::B(vec![b'1'; 220].into())), ('l', Val::B(vec![b'1'; 60].into())), ('d', Val::B(vec![b'1'; 100].into()))];
+        let attrs = [
+            ('r', Val::N(1)),
+            ('j', Val::B(vec![b'1'; 220].into())),
+            ('l', Val::B(vec![b'1'; 60].into())),
+            ('d', Val::B(vec![b'1'; 100].into())),
+        ];
         Change::Insert(Item::new(Key { p: "bare".into(), s: format!("{n:040}") }, attrs))
     };
     (0..JOBS).map(row).collect()
@@ -93,7 +98,14 @@ async fn turn(store: &DynamoStore, clock: &FakeClock) {
     let page = store.due(&[query]).await.unwrap().remove(0);
     assert_eq!(page.jobs.len(), JOBS);
     let lease = Duration::from_secs(30);
-    let claim = |job: &Job| Event::Claim { version: job.life.version, token: Token(7), worker: None, lease, granted: true, decided_at: clock.now() };
+    let claim = |job: &Job| Event::Claim {
+        version: job.life.version,
+        token: Token(7),
+        worker: None,
+        lease,
+        granted: true,
+        decided_at: clock.now(),
+    };
     let running: Vec<Job> = page.jobs.iter().map(|job| job.apply(claim(job), clock.now()).unwrap()).collect();
     let set = |job: &Job| -> Txn { vec![Write::SetJob { job: job.clone(), was: Revision(job.life.revision.0 - 1), all: false }] };
     store.commit(running.iter().map(set).collect()).await.unwrap();

@@ -98,7 +98,10 @@ impl Engine {
             if data.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
             }
-            body = Some((data.clone(), if data.bytes.len() > self.rules.object_bytes { self.put_object(data).await? } else { Body::Inline(data) }));
+            body = Some((
+                data.clone(),
+                if data.bytes.len() > self.rules.object_bytes { self.put_object(data).await? } else { Body::Inline(data) },
+            ));
         }
         let catalog = self.catalog().await?;
         let altered = self.alter(id, job_type, |job, now| {

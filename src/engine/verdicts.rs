@@ -197,7 +197,8 @@ impl Engine {
                 return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
-            changed.data = if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
+            changed.data =
+                if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
         }
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });

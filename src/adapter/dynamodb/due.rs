@@ -63,7 +63,8 @@ impl Found<'_> {
         let order = self.query.order;
         let key = |job: &Job| order.key(job.spec.priority, job.life.run_at().unwrap_or_default(), &job.id);
         let after = self.query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
-        let is_complete = |job: &Job| read_until.is_none_or(|read| step_end(order, job.life.run_at().unwrap_or_default()).is_some_and(|end| end <= read));
+        let is_complete =
+            |job: &Job| read_until.is_none_or(|read| step_end(order, job.life.run_at().unwrap_or_default()).is_some_and(|end| end <= read));
         let mut jobs: Vec<_> = self.jobs.values().filter(|job| is_complete(job)).map(|job| (key(job), job)).collect();
         jobs.retain(|(key, _)| after.as_ref().is_none_or(|after| after < key));
         jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -164,7 +165,13 @@ impl DynamoStore {
     }
 
     /// The next entries of a lane.
-    async fn read_on<'a>(&'a self, lane: &mut LaneScan<'a>, from: Option<Timestamp>, until: Timestamp, page: u32) -> Result<Vec<Seen>, StoreError> {
+    async fn read_on<'a>(
+        &'a self,
+        lane: &mut LaneScan<'a>,
+        from: Option<Timestamp>,
+        until: Timestamp,
+        page: u32,
+    ) -> Result<Vec<Seen>, StoreError> {
         if lane.reader.is_none() {
             let Some(bucket) = lane.buckets.pop_front() else {
                 lane.read_until = None;

@@ -150,10 +150,7 @@ impl DynamoStore {
     pub(super) fn home_buckets(job: &Job, home: &Place, found: Option<&Wanted>) -> Vec<Item> {
         let queue = &job.spec.queue;
         let registered = key::registered(Hour::of(home.at), &home.lane);
-        let mut items = vec![
-            Item::new(Key::new(key::QUEUES, queue.as_str()), []),
-            Item::new(Key::new(key::all(queue), registered), []),
-        ];
+        let mut items = vec![Item::new(Key::new(key::QUEUES, queue.as_str()), []), Item::new(Key::new(key::all(queue), registered), [])];
         items.extend(found.map(|found| open_bucket(found, false, found.at)));
         items
     }

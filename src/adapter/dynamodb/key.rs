@@ -18,12 +18,14 @@
 //! | key of a job | `K#kind#type#key` | `-` |
 //! | head, grant batch | `H#queue`, `G#queue` | `-`, number |
 //! | item of configuration | `C#kind` | name |
+//! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
+//! | part of a large record | `F#kind#name` | `digest#part` |
 
 use sha2::{Digest, Sha256};
 
 use crate::{
     job::{JobId, QueueName, Spec, TypeName},
-    port::job_store::{self, ItemKind},
+    port::job_store::{self, ItemKind, RecordKind},
     queue::head::BatchId,
     time::Timestamp,
 };
@@ -304,6 +306,35 @@ pub(super) fn items(kind: ItemKind) -> String {
 
 pub(super) fn item(kind: ItemKind, name: &str) -> Key {
     Key::new(items(kind), name)
+}
+
+/// The partition of the records of a kind.
+pub(super) fn records(kind: RecordKind) -> String {
+    format!("E#{}", kind.as_str())
+}
+
+pub(super) fn record(kind: RecordKind, name: &str) -> Key {
+    Key::new(records(kind), name)
+}
+
+/// A part of a large record.
+pub(super) fn record_part(kind: RecordKind, name: &str, digest: &str, part: usize) -> Key {
+    Key::new(format!("F#{}#{name}", kind.as_str()), format!("{digest}#{part}"))
+}
+
+/// The partition of the appointments at which records of a kind are dropped.
+pub(super) fn appointments(kind: RecordKind) -> String {
+    format!("Y#{}", kind.as_str())
+}
+
+pub(super) fn appointment(kind: RecordKind, at: Timestamp, name: &str) -> Key {
+    Key::new(appointments(kind), format!("{}!{name}", instant(at)))
+}
+
+/// The time of an appointment, and the name of its record.
+pub(super) fn appointment_of(key: &Key) -> Option<(Timestamp, String)> {
+    let (at, name) = key.s.split_once('!')?;
+    Some((instant_of(at)?, name.to_owned()))
 }
 
 /// Where the number lies that changes with the configuration.

@@ -149,8 +149,10 @@ impl<'a> Reader<'a> {
 
     /// Where the reader stands: everything before this instant was read.
     pub(super) fn read_until(&self) -> Timestamp {
-        self.next.as_deref().and_then(|next| Spot::parse(next.trim_end_matches(key::FIRST))).map_or(self.bucket.hour.end(), |spot| match spot {
-            Spot::Row(at) | Spot::Entry(at, ..) => at,
+        self.next.as_deref().and_then(|next| Spot::parse(next.trim_end_matches(key::FIRST))).map_or(self.bucket.hour.end(), |spot| {
+            match spot {
+                Spot::Row(at) | Spot::Entry(at, ..) => at,
+            }
         })
     }
 
@@ -201,9 +203,10 @@ impl<'a> Reader<'a> {
         if refile {
             // A few that stay are filed anew among the late ones, so that what lies between them is not read for ever.
             let long_ago = Timestamp::from_millis(i64::MIN / 2);
-            let again = self.stuck.iter().map(|job| {
-                Wanted::run(self.store.lane(&job.id, &job.spec), &job.id, &job.spec, job.life.revision.0, long_ago)
-            });
+            let again = self
+                .stuck
+                .iter()
+                .map(|job| Wanted::run(self.store.lane(&job.id, &job.spec), &job.id, &job.spec, job.life.revision.0, long_ago));
             self.store.announce(again.collect()).await?;
         }
         let when = (row::FLOOR, Val::S(self.bucket.floor.clone()));
@@ -220,7 +223,13 @@ impl<'a> Reader<'a> {
 
 impl DynamoStore {
     /// The open buckets of a queue from one hour to another, late ones with the second flag.
-    pub(super) async fn open(&self, queue: &QueueName, from: Option<Hour>, to: Option<Hour>, late: bool) -> Result<Vec<Bucket>, StoreError> {
+    pub(super) async fn open(
+        &self,
+        queue: &QueueName,
+        from: Option<Hour>,
+        to: Option<Hour>,
+        late: bool,
+    ) -> Result<Vec<Bucket>, StoreError> {
         let from = from.map_or_else(|| key::FIRST.to_string(), Hour::text);
         let to = to.map_or_else(|| key::LAST.to_string(), |hour| format!("{}{}", hour.text(), key::LAST));
         let items = self.all(key::open(queue, late), from, to).await?;

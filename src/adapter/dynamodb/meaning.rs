@@ -35,17 +35,24 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
             }
             Err(_) => None,
         },
-        "G" => name.parse().ok().zip(key::batch_of(&item.key.s)).map(|(queue, id)| match after {
-            Some(after) => row::batch(after).map(|batch| Write::AddBatch(queue, batch)),
-            None => Ok(Write::RemoveBatch(queue, id)),
-        }).transpose()?,
-        "C" => [ItemKind::Queue, ItemKind::Type, ItemKind::Plugin].into_iter().find(|kind| kind.as_str() == name).map(|kind| Write::SetItem {
-            kind,
-            name: item.key.s.clone(),
-            was: version(before),
-            version: version(after),
-            bytes: after.and_then(|item| item.bytes(row::RECORD)).map(|bytes| bytes.to_vec()),
-        }),
+        "G" => name
+            .parse()
+            .ok()
+            .zip(key::batch_of(&item.key.s))
+            .map(|(queue, id)| match after {
+                Some(after) => row::batch(after).map(|batch| Write::AddBatch(queue, batch)),
+                None => Ok(Write::RemoveBatch(queue, id)),
+            })
+            .transpose()?,
+        "C" => {
+            [ItemKind::Queue, ItemKind::Type, ItemKind::Plugin].into_iter().find(|kind| kind.as_str() == name).map(|kind| Write::SetItem {
+                kind,
+                name: item.key.s.clone(),
+                was: version(before),
+                version: version(after),
+                bytes: after.and_then(|item| item.bytes(row::RECORD)).map(|bytes| bytes.to_vec()),
+            })
+        }
         _ => None,
     })
 }

@@ -18,6 +18,7 @@ mod list;
 pub mod meaning;
 #[cfg(feature = "testkit")]
 pub mod memory;
+mod record;
 mod row;
 pub mod sdk;
 pub mod table;
@@ -43,7 +44,10 @@ use crate::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         Clock, Entropy, StoreError,
-        job_store::{self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery, Txn},
+        job_store::{
+            self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+            Txn,
+        },
     },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
@@ -286,5 +290,14 @@ impl JobStore for DynamoStore {
     async fn items_version(&self) -> Result<u64, StoreError> {
         let item = self.table.get(&[key::items_version()]).await?.pop().flatten();
         Ok(item.and_then(|item| item.number(row::VERSION)).unwrap_or(0))
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        let pages = queries.iter().map(|query| self.records_of(query));
+        futures_util::future::try_join_all(pages).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.purge_records(kind, now, keep, limit).await
     }
 }

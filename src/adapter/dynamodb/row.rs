@@ -13,6 +13,7 @@
 //! | `v`, `h` | head, item | version, and the record (a body's part: 1) |
 //! | `g` | batch | the grants |
 //! | `f` | open bucket | everything before it is settled |
+//! | `f`, `h` | record | when it is dropped, its content; a large one has `l` and `v` instead: the digest and number of its parts |
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -54,7 +55,7 @@ const GRANTS: Name = 'g';
 /// The kind of data that lies in parts of its own.
 const BESIDE: u64 = 2;
 /// The most bytes of one part of a body: an item may have 400 KB.
-const PART_BYTES: usize = 380 * 1024;
+pub(super) const PART_BYTES: usize = 380 * 1024;
 
 /// Where a body lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +69,7 @@ impl BodyAt {
         let mut hash = Sha256::new();
         hash.update([number_of(payload.encoding) as u8]);
         hash.update(&payload.bytes);
-        let mut first = [0; 8];
-        first.copy_from_slice(&hash.finalize()[..8]);
-        let digest = format!("{:016x}", u64::from_be_bytes(first));
+        let digest = short(hash);
         Self { digest, parts: payload.bytes.len().div_ceil(PART_BYTES).max(1) }
     }
 
@@ -87,6 +86,17 @@ impl BodyAt {
     pub(super) fn keys(&self, id: &JobId) -> Vec<Key> {
         (0..self.parts).map(|part| key::body(id, &self.digest, part)).collect()
     }
+}
+
+/// A name for these bytes.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    short(Sha256::new_with_prefix(bytes))
+}
+
+fn short(hash: Sha256) -> String {
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.finalize()[..8]);
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 /// A job's data as attributes, and the items that a large body is.
@@ -109,7 +119,14 @@ impl DataAt {
                 let at = BodyAt::of(payload);
                 let parts = at.keys(id).into_iter().enumerate().map(|(part, key)| {
                     let end = payload.bytes.len().min((part + 1) * PART_BYTES);
-                    Item::new(key, [(PART, Val::B(payload.bytes.slice(part * PART_BYTES..end))), (KIND, Val::N(number_of(payload.encoding))), (VERSION, Val::N(1))])
+                    Item::new(
+                        key,
+                        [
+                            (PART, Val::B(payload.bytes.slice(part * PART_BYTES..end))),
+                            (KIND, Val::N(number_of(payload.encoding))),
+                            (VERSION, Val::N(1)),
+                        ],
+                    )
                 });
                 let parts = parts.collect();
                 Self { set: vec![(KIND, Val::N(BESIDE)), length, (BODY, Val::S(at.text()))], remove: vec![DATA], parts }

@@ -101,7 +101,13 @@ impl SdkTable {
         request.send().await.map_err(|error| failed(&error))?;
         let forgets = TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build();
         let forgets = forgets.map_err(|error| unavailable(&error))?;
-        self.client.update_time_to_live().table_name(&self.name).time_to_live_specification(forgets).send().await.map_err(|error| failed(&error))?;
+        self.client
+            .update_time_to_live()
+            .table_name(&self.name)
+            .time_to_live_specification(forgets)
+            .send()
+            .await
+            .map_err(|error| failed(&error))?;
         Ok(())
     }
 
@@ -130,9 +136,9 @@ impl SdkTable {
         }
         let outcome = |error: &aws_sdk_dynamodb::types::BatchStatementError| match error.code() {
             Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
-            Some(
-                Code::ProvisionedThroughputExceeded | Code::RequestLimitExceeded | Code::ThrottlingError | Code::TransactionConflict,
-            ) => Ok(None),
+            Some(Code::ProvisionedThroughputExceeded | Code::RequestLimitExceeded | Code::ThrottlingError | Code::TransactionConflict) => {
+                Ok(None)
+            }
             Some(Code::InternalServerError) => Err(StoreError::Unavailable("the table failed at a statement".into())),
             code => Err(StoreError::Corrupt(format!("a statement was refused: {code:?} {}", error.message().unwrap_or_default()))),
         };
@@ -204,7 +210,10 @@ impl SdkTable {
         if outcomes.iter().all(Option::is_none) {
             return Err(throttled("the table is over its capacity"));
         }
-        outcomes.into_iter().map(|outcome| outcome.ok_or_else(|| StoreError::Unavailable("the table took only a part of the writes".into()))).collect()
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.ok_or_else(|| StoreError::Unavailable("the table took only a part of the writes".into())))
+            .collect()
     }
 
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Item>, StoreError> {
@@ -213,7 +222,8 @@ impl SdkTable {
         for again in 0..=AGAIN {
             let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else { return Ok(found) };
             pause(again).await;
-            let wanted = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true).build().map_err(|error| unavailable(&error))?;
+            let wanted =
+                KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true).build().map_err(|error| unavailable(&error))?;
             let request = self.client.batch_get_item().request_items(&self.name, wanted).return_consumed_capacity(self.counting());
             let answer = request.send().await.map_err(|error| failed(&error))?;
             self.count(answer.consumed_capacity());
@@ -270,7 +280,11 @@ impl Table for SdkTable {
         let chunks = conditional.chunks(WRITES).chain(plain.chunks(WRITES)).map(<[usize]>::to_vec).collect::<Vec<_>>();
         let requests = chunks.into_iter().map(|chunk| async move {
             let some: Vec<&Change> = chunk.iter().map(|index| &changes[*index]).collect();
-            let done = if some[0].is_conditional() { self.conditional(&some).await } else { self.plain(&some).await.map(|()| vec![true; some.len()]) };
+            let done = if some[0].is_conditional() {
+                self.conditional(&some).await
+            } else {
+                self.plain(&some).await.map(|()| vec![true; some.len()])
+            };
             (chunk, done)
         });
         let done: Vec<(Vec<usize>, Result<Vec<bool>, StoreError>)> = stream::iter(requests).buffered(AT_ONCE).collect().await;
@@ -328,18 +342,19 @@ impl SdkTable {
         let table = Some(self.name.clone());
         let action = TransactWriteItem::builder();
         let built = match change {
-            Change::Put(item) => action.put(Put::builder().set_table_name(table).set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?),
+            Change::Put(item) => action
+                .put(Put::builder().set_table_name(table).set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?),
             Change::Insert(item) => {
-                let put = Put::builder().set_table_name(table).set_item(Some(attributes(item))).condition_expression("attribute_not_exists(p)");
+                let put =
+                    Put::builder().set_table_name(table).set_item(Some(attributes(item))).condition_expression("attribute_not_exists(p)");
                 action.put(put.build().map_err(|error| unavailable(&error))?)
             }
             Change::Delete { key, when } => {
                 let condition = when.as_ref().map(&mut holds);
                 let delete = Delete::builder().set_table_name(table).set_key(Some(key_of(key))).set_condition_expression(condition);
                 let named = when.is_some();
-                let delete = delete
-                    .set_expression_attribute_names(named.then_some(names))
-                    .set_expression_attribute_values(named.then_some(values));
+                let delete =
+                    delete.set_expression_attribute_names(named.then_some(names)).set_expression_attribute_values(named.then_some(values));
                 action.delete(delete.build().map_err(|error| unavailable(&error))?)
             }
             Change::Update { key, set, remove, when } => {
@@ -357,7 +372,10 @@ impl SdkTable {
                     text = format!("{text} REMOVE {}", removes.join(", "));
                 }
                 let update = Update::builder().set_table_name(table).set_key(Some(key_of(key))).update_expression(text);
-                let update = update.condition_expression(condition).set_expression_attribute_names(Some(names)).set_expression_attribute_values(Some(values));
+                let update = update
+                    .condition_expression(condition)
+                    .set_expression_attribute_names(Some(names))
+                    .set_expression_attribute_values(Some(values));
                 action.update(update.build().map_err(|error| unavailable(&error))?)
             }
         };
@@ -367,9 +385,8 @@ impl SdkTable {
 
 fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
     let request = match change {
-        Change::Put(item) => {
-            WriteRequest::builder().put_request(PutRequest::builder().set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?)
-        }
+        Change::Put(item) => WriteRequest::builder()
+            .put_request(PutRequest::builder().set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?),
         change => {
             let delete = DeleteRequest::builder().set_key(Some(key_of(change.key()))).build().map_err(|error| unavailable(&error))?;
             WriteRequest::builder().delete_request(delete)

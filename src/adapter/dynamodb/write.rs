@@ -11,6 +11,7 @@ use super::{
     DynamoStore, FLIGHT,
     entry::{self, SLACK, Wanted},
     key::{self, Key, Place},
+    record,
     row::{self, BodyAt, DataAt},
     table::{Change, EXPIRES, Item, Name, Val},
 };
@@ -18,7 +19,7 @@ use crate::{
     job::{Body, Job, JobId, State},
     port::{
         StoreError,
-        job_store::{self, Committed, Expect, Standing, Txn, Write},
+        job_store::{self, Committed, Expect, Record, Standing, Txn, Write},
     },
 };
 
@@ -30,7 +31,7 @@ struct Track {
 }
 
 /// What a write is about: two of the same are never under way together.
-type Record = Key;
+type Subject = Key;
 
 /// A write of a wave, worked out.
 struct Step<'a> {
@@ -65,7 +66,8 @@ impl DynamoStore {
             if self.now() > give_up {
                 return Err(StoreError::Unavailable("the commit took too long and was given up".into()));
             }
-            let steps: Vec<(&Write, &Txn)> = wave.iter().map(|index| (&tracks[*index].txn[tracks[*index].step], &tracks[*index].txn)).collect();
+            let steps: Vec<(&Write, &Txn)> =
+                wave.iter().map(|index| (&tracks[*index].txn[tracks[*index].step], &tracks[*index].txn)).collect();
             let outcomes = self.wave(&steps, give_up).await.map_err(|error| unless_written(error, wrote))?;
             wrote = true;
             for (index, outcome) in wave.into_iter().zip(outcomes) {
@@ -125,7 +127,8 @@ impl DynamoStore {
         let mut read: Vec<Key> = writes.iter().filter_map(|(write, _)| reads(write)).collect();
         let mut steps = Vec::with_capacity(writes.len());
         for (write, txn) in writes {
-            let found: Vec<Option<Place>> = parts(write).iter().filter(|write| subject(write).is_some()).map(|_| places.next().flatten()).collect();
+            let found: Vec<Option<Place>> =
+                parts(write).iter().filter(|write| subject(write).is_some()).map(|_| places.next().flatten()).collect();
             let missing = found.iter().any(Option::is_none);
             let places: Vec<Place> = found.into_iter().flatten().collect();
             let main = if missing { Main::Known(Err(Standing::Nothing)) } else { Main::Changes(Vec::new()) };
@@ -187,7 +190,8 @@ impl DynamoStore {
                 };
                 let mut changes = vec![change];
                 if kind.is_decided_under() {
-                    let number = (self.entropy.bits() as u64).max(1);
+                    // Greater than all before it, and another than that of a change in the same millisecond.
+                    let number = (self.now().millis().max(1) as u64) << 12 | (self.entropy.bits() as u64 & 0xfff);
                     changes.push(Change::Put(Item::new(key::items_version(), [(row::VERSION, Val::N(number))])));
                 }
                 Main::Changes(changes)
@@ -236,6 +240,9 @@ impl DynamoStore {
         for step in steps.iter().filter(|step| matches!(step.main, Main::Changes(_))) {
             let mut places = step.places.iter();
             for write in parts(step.write) {
+                if let Write::PutRecord(record) = write {
+                    bodies.extend(record::Parts::of(record).before.into_iter().map(Change::Put));
+                }
                 let place = subject(write).and_then(|_| places.next());
                 let (Some((job, all)), Some(home)) = (written(write), place) else { continue };
                 let new = matches!(write, Write::AddJob(_));
@@ -284,14 +291,25 @@ impl DynamoStore {
         let mut items = self.table.get(&keys).await?.into_iter();
         let now = self.now();
         for (index, changes) in refused {
+            // Somebody else's record has taken its place: that is left alone, and is no refusal.
+            if matches!(steps[index].write, Write::RemoveRecord { .. }) {
+                let _ = changes.iter().map(|_| items.next()).count();
+                outcomes[index] = Ok(());
+                continue;
+            }
             let there: Vec<Option<Item>> = changes.iter().map(|_| items.next().flatten().filter(|item| !row::is_over(item, now))).collect();
             // A job that is gone was removed by whoever wrote first, which may have been this write itself; nobody can tell.
-            let ours = changes.iter().zip(&there).filter(|(change, _)| change.is_conditional()).all(|(change, there)| is_ours(change, there.as_ref()));
+            let ours = changes
+                .iter()
+                .zip(&there)
+                .filter(|(change, _)| change.is_conditional())
+                .all(|(change, there)| is_ours(change, there.as_ref()));
             if ours {
                 outcomes[index] = Ok(());
                 continue;
             }
-            let blocks = changes.iter().zip(&there).find(|(change, there)| !change.holds(there.as_ref()) && !is_ours(change, there.as_ref()));
+            let blocks =
+                changes.iter().zip(&there).find(|(change, there)| !change.holds(there.as_ref()) && !is_ours(change, there.as_ref()));
             let (change, item) = blocks.map_or((&changes[0], there[0].as_ref()), |(change, item)| (change, item.as_ref()));
             let standing = match item {
                 None => Standing::Nothing,
@@ -375,6 +393,8 @@ fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: 
                 }
             }
         }
+        Write::PutRecord(record) => Change::Put(record::Parts::of(record).item),
+        Write::RemoveRecord { kind, name, until } => Change::Delete { key: key::record(*kind, name), when: until.map(record::until) },
         Write::RequireItem { .. } | Write::SetItem { .. } | Write::Together(_) => {
             return Err(StoreError::Corrupt("a write that cannot stand among others".into()));
         }
@@ -384,12 +404,12 @@ fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: 
 /// The transactions whose next write may go out now: none that comes before them has one of their records still before it.
 fn next_wave(tracks: &[Track]) -> Vec<usize> {
     let mut wave = Vec::new();
-    let mut taken: HashSet<Record> = HashSet::new();
+    let mut taken: HashSet<Subject> = HashSet::new();
     for (index, track) in tracks.iter().enumerate() {
         if track.answer.is_some() || track.step >= track.txn.len() {
             continue;
         }
-        let own: Vec<Record> = track.txn[track.step..].iter().flat_map(records).collect();
+        let own: Vec<Subject> = track.txn[track.step..].iter().flat_map(records).collect();
         let read = reads(&track.txn[track.step]);
         if own.iter().chain(&read).all(|record| !taken.contains(record)) {
             wave.push(index);
@@ -441,7 +461,7 @@ fn reads(write: &Write) -> Option<Key> {
     }
 }
 
-fn records(write: &Write) -> Vec<Record> {
+fn records(write: &Write) -> Vec<Subject> {
     match write {
         Write::AddJob(Job { id, .. }) | Write::SetJob { job: Job { id, .. }, .. } | Write::RemoveJob { id, .. } => vec![key::id(id)],
         Write::SetKey { key, .. } => vec![key::name(key)],
@@ -449,6 +469,7 @@ fn records(write: &Write) -> Vec<Record> {
         Write::RemoveBatch(queue, id) => vec![key::batch(queue, *id)],
         Write::SetHead { queue, .. } => vec![key::head(queue)],
         Write::SetItem { kind, name, .. } => vec![key::item(*kind, name)],
+        Write::PutRecord(Record { kind, name, .. }) | Write::RemoveRecord { kind, name, .. } => vec![key::record(*kind, name)],
         Write::RequireItem { .. } => Vec::new(),
         Write::Together(writes) => writes.iter().flat_map(records).collect(),
     }
@@ -498,7 +519,8 @@ fn leaves(write: &Write, item: &Item) -> Result<Vec<Change>, StoreError> {
             }
             // The table forgets it with its job.
             let over = row::life(job)?.into_iter().find(|(name, _)| *name == EXPIRES);
-            let forget = |key| over.clone().map(|over| Change::Update { key, set: vec![over], remove: Vec::new(), when: (row::VERSION, Val::N(1)) });
+            let forget =
+                |key| over.clone().map(|over| Change::Update { key, set: vec![over], remove: Vec::new(), when: (row::VERSION, Val::N(1)) });
             Ok(old.keys(&job.id).into_iter().filter_map(forget).collect())
         }
         _ => Ok(Vec::new()),

@@ -18,7 +18,10 @@ use tidegate::{
         life::{Failure, Reason},
     },
     port::{Work, policy::NoPolicy},
-    queue::{QueueConfig, TypeConfig, config::{Push, TargetConfig}},
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Push, TargetConfig},
+    },
     testkit::{
         FakeClock, SeededEntropy,
         builders::name,
@@ -182,7 +185,12 @@ async fn a_limited_job_with_a_retry_costs_little_more_than_its_six_writes() {
         reports = running.iter().map(|job| report(job, job.life.attempt > 1)).collect();
         shop.clock.advance(Duration::from_millis(50));
     }
-    println!("{rounds} rounds, head {} bytes, batches {} bytes, rows {} bytes", shop.table.largest("H#"), shop.table.largest("G#"), shop.table.largest("B#"));
+    println!(
+        "{rounds} rounds, head {} bytes, batches {} bytes, rows {} bytes",
+        shop.table.largest("H#"),
+        shop.table.largest("G#"),
+        shop.table.largest("B#")
+    );
     at_most("limited, one retry", shop.bill() - before, 400, 6.7);
 }
 

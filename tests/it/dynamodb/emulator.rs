@@ -45,7 +45,8 @@ impl Drop for Process {
 fn start() -> (Process, u16) {
     for _ in 0..5 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new(program()).args(["serve", "--port", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let child =
+            Command::new(program()).args(["serve", "--port", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{}: {error}; ./test installs it", program().display()));
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));

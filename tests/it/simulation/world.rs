@@ -197,8 +197,11 @@ impl World {
         let scheduler = Scheduler::new(plan.seed);
         let model = Arc::new(Mutex::new(Model::default()));
         let dir = tempfile::tempdir().expect("a directory");
-        let store: SharedStore =
-            if plan.home == Home::Sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
+        let store: SharedStore = if plan.home == Home::Sqlite {
+            Arc::new(SqliteStore::open(dir.path()).expect("a store"))
+        } else {
+            Arc::new(MemoryStore::new())
+        };
         #[cfg(feature = "aws")]
         let table = Self::table(plan, &scheduler, &model);
         let watched = Arc::new(Watched {
