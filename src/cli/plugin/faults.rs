@@ -95,8 +95,10 @@ mod tests {
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
         let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
-        let server =
-            FakeServer::answering(move |_| (200, json!({"faults": [fault("crashed", a_call()), { let mut shadow = fault("declined", Value::Null); shadow["shadow"] = json!(true); shadow }]}))).await;
+        let mut shadow = fault("declined", Value::Null);
+        shadow["shadow"] = json!(true);
+        let faults = json!({"faults": [fault("crashed", a_call()), shadow]});
+        let server = FakeServer::answering(move |_| (200, faults.clone())).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
         let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
