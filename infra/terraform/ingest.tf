@@ -1,4 +1,4 @@
-# Events from outside: nothing of this is there unless one of the `ingest_` variables names a source.
+# Events from outside: nothing of this is there unless `always_ingest` is set or an `ingest_` variable names a source.
 
 locals {
   ingest_bus     = var.ingest_event_pattern != ""
@@ -6,7 +6,7 @@ locals {
   ingest_queue   = var.ingest_queue_arn != ""
   ingest_stream  = var.ingest_stream_arn != ""
   ingest_cluster = var.ingest_cluster_arn != "" && var.ingest_kafka_topic != ""
-  ingests        = local.ingest_bus || local.ingest_topic || local.ingest_queue || local.ingest_stream || local.ingest_cluster
+  ingests        = var.always_ingest || local.ingest_bus || local.ingest_topic || local.ingest_queue || local.ingest_stream || local.ingest_cluster
 
   # A cluster's topics and groups are named after it: arn:...:cluster/NAME/ID, arn:...:topic/NAME/ID/TOPIC.
   kafka_topic_arn = "${replace(var.ingest_cluster_arn, ":cluster/", ":topic/")}/${var.ingest_kafka_topic}"
@@ -74,9 +74,10 @@ module "ingest" {
 
 # What came without a mapping and was tried three times is kept for a person to look at.
 resource "aws_lambda_function_event_invoke_config" "ingest" {
-  count                  = local.ingests ? 1 : 0
-  function_name          = module.ingest[0].name
-  maximum_retry_attempts = 2
+  count                        = local.ingests ? 1 : 0
+  function_name                = module.ingest[0].name
+  maximum_retry_attempts       = 2
+  maximum_event_age_in_seconds = 21600
   destination_config {
     on_failure {
       destination = aws_sqs_queue.ingest_dead[0].arn

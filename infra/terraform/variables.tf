@@ -191,6 +191,12 @@ variable "lateness_seconds" {
   description = "How long work and hints may wait before somebody is told."
 }
 
+variable "always_ingest" {
+  type        = bool
+  default     = false
+  description = "Whether there is an ingest function even if no source below is named, for others that send to it by themselves."
+}
+
 variable "ingest_event_pattern" {
   type        = string
   default     = ""
