@@ -85,30 +85,45 @@ module "enqueue" {
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
 }
 
+module "plugins" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "plugins"
+  description = "The HTTP API with a compiler, for those who push plugins"
+  memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
+  timeout     = 300
+  environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
+}
+
 # The API has tokens of its own: without a good one every route but its health is refused.
+resource "aws_lambda_function_url" "plugins" {
+  function_name      = module.plugins.name
+  authorization_type = "NONE"
+  invoke_mode        = "BUFFERED"
+}
+
 resource "aws_lambda_function_url" "enqueue" {
   function_name      = module.enqueue.name
   authorization_type = "NONE"
   invoke_mode        = "BUFFERED"
 }
 
-# Since October 2025 a function URL needs this second permission. Providers before 6.29 neither give it nor can say it.
+# Since October 2025 function URLs need this second permission. Providers before 6.29 neither give it nor can say it.
 resource "aws_cloudformation_stack" "url_permission" {
   name = "${var.name}-url-permission"
   template_body = jsonencode({
-    Resources = {
-      Invoke = {
-        Type = "AWS::Lambda::Permission"
-        Properties = {
-          FunctionName          = module.enqueue.name
-          Action                = "lambda:InvokeFunction"
-          Principal             = "*"
-          InvokedViaFunctionUrl = true
-        }
+    Resources = { for name in ["enqueue", "plugins"] : title(name) => {
+      Type = "AWS::Lambda::Permission"
+      Properties = {
+        FunctionName          = "${var.name}-${name}"
+        Action                = "lambda:InvokeFunction"
+        Principal             = "*"
+        InvokedViaFunctionUrl = true
+      }
       }
     }
   })
-  depends_on = [aws_lambda_function_url.enqueue]
+  depends_on = [aws_lambda_function_url.enqueue, aws_lambda_function_url.plugins]
 }
 
 module "tick" {

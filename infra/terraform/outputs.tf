@@ -8,6 +8,11 @@ output "function_url" {
   description = "The function URL of the API, whatever stands in front of it."
 }
 
+output "plugins_url" {
+  value       = aws_lambda_function_url.plugins.function_url
+  description = "Where plugins are pushed to, and what is called once after an upgrade."
+}
+
 output "table_name" {
   value       = local.table.name
   description = "The table with the jobs."
