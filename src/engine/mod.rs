@@ -18,6 +18,7 @@ mod heartbeat;
 mod ids;
 pub mod ingest;
 mod jobs;
+mod kept;
 mod objects;
 pub mod plugins;
 pub mod reply;
