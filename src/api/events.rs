@@ -66,8 +66,12 @@ enum EventAnswer {
 
 /// Events as they came.
 enum Came {
-    One(Event),
+    One(Box<Event>),
     Batch(read::Batch),
+}
+
+fn one(event: Event) -> Came {
+    Came::One(Box::new(event))
 }
 
 fn problem(fault: Fault) -> Problem {
@@ -85,9 +89,9 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
     let batch = media.starts_with("application/cloudevents-batch");
     let body = bounded(request, if batch { MOST_BATCH_BYTES } else { 2 * most + ENVELOPE }).await?;
     match media.as_str() {
-        "application/cloudevents+json" => read::structured(&body).map(Came::One).map_err(problem),
+        "application/cloudevents+json" => read::structured(&body).map(one).map_err(problem),
         "application/cloudevents-batch+json" => read::batch(&body).map(Came::Batch).map_err(problem),
-        "application/cloudevents+msgpack" => read::structured_msgpack(&body).map(Came::One).map_err(problem),
+        "application/cloudevents+msgpack" => read::structured_msgpack(&body).map(one).map_err(problem),
         "application/cloudevents-batch+msgpack" => read::batch_msgpack(&body).map(Came::Batch).map_err(problem),
         other if other.starts_with("application/cloudevents") => {
             let detail = format!("{other} is not known here; send application/cloudevents+json or application/cloudevents-batch+json");
@@ -99,7 +103,7 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
         }
         _ => {
             let attributes = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-            read::binary(attributes, content_type, body).map(Came::One).map_err(problem)
+            read::binary(attributes, content_type, body).map(one).map_err(problem)
         }
     }
 }
@@ -128,7 +132,7 @@ async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request
     let most = api.server.engine().rules().events.max_bytes;
     match came(request, most).await? {
         Came::One(event) => {
-            let answer = api.server.ingest(&[event]).await.pop();
+            let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
             Ok(accept.ok(EventAnswer::One(answer.ok_or_else(|| Problem::internal("an event has no answer"))??)).into_response())
         }
         Came::Batch(batch) => {

@@ -174,9 +174,11 @@ impl Engine {
             }
         }
         let mut ingestion = self.apply(events, &mut tasks).await;
-        let answer = |event: &Event| match large(event) {
-            true => Err(Error::TooLarge { field: "event", limit }),
-            false => Ok(Ingested { id: event.id.clone(), source: event.source.clone(), outcomes: Vec::new() }),
+        let answer = |event: &Event| {
+            if large(event) {
+                return Err(Error::TooLarge { field: "event", limit });
+            }
+            Ok(Ingested { id: event.id.clone(), source: event.source.clone(), outcomes: Vec::new() })
         };
         ingestion.answers = events.iter().map(answer).collect();
         for Task { event, trigger, did, .. } in tasks {

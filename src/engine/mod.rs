@@ -19,6 +19,7 @@ mod ids;
 mod in_use;
 pub mod ingest;
 mod jobs;
+mod kept;
 mod objects;
 pub mod occur;
 mod plain;

@@ -16,21 +16,18 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
 use super::{
     Catalog, Engine, Error, Ticked,
+    kept::{Stored, prefix_of, record_name},
     report::Settled,
     request::{Report, Verdict},
     tick::delivery,
 };
 use crate::{
-    event::trigger::{Reply, Said, digest, hex},
+    event::trigger::{Reply, Said},
     job::{
-        Body, Encoding, Event, Job, JobId, Payload, Revision, State, Version,
-        life::{Failure, Reason, ReplyId, ResultBody},
+        Body, Event, Job, JobId, Revision, State, Version,
+        life::{Failure, Reason, ResultBody},
     },
     port::{
         Committed, Txn, Write,
@@ -183,7 +180,8 @@ impl Engine {
         let now = self.now();
         // Who waits for a retry is not to be handed on while a reply ends it.
         let _held = self.plain.hold(left.iter().map(|(_, id)| id));
-        let (mut txns, mut changes, mut again): (Vec<Txn>, Vec<(Open, Job, Job, Replied)>, _) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut txns, mut again): (Vec<Txn>, _) = (Vec::new(), Vec::new());
+        let mut changes: Vec<(Open, Job, Job, Replied)> = Vec::new();
         for (one, id) in left {
             let reply = &replies[one.index];
             // Handed on without a claim: the store does not know that it runs.
@@ -244,9 +242,10 @@ impl Engine {
                         // It was removed at its end: whoever ended it was faster.
                         _ => drop(jobs.remove(&id)),
                     }
-                    match jobs.contains_key(&id) {
-                        true => again.push((one, id)),
-                        false => met.answers[one.index] = Ok(Replied::Late(id)),
+                    if jobs.contains_key(&id) {
+                        again.push((one, id));
+                    } else {
+                        met.answers[one.index] = Ok(Replied::Late(id));
                     }
                 }
             }
@@ -328,13 +327,12 @@ impl Engine {
     async fn meet_records(&self, records: Vec<Record>) -> Result<(Met, u64), Error> {
         let (mut replies, mut open) = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
         for record in records {
-            match serde_json::from_slice::<Stored>(&record.bytes).map(Stored::reply) {
-                Ok(Some(reply)) => {
-                    open.push(Open { index: replies.len(), record: Some(record.name) });
-                    replies.push(reply);
-                }
-                _ => tracing::error!(name = record.name, "a kept reply cannot be read"),
-            }
+            let Some(reply) = serde_json::from_slice::<Stored>(&record.bytes).ok().and_then(Stored::reply) else {
+                tracing::error!(name = record.name, "a kept reply cannot be read");
+                continue;
+            };
+            open.push(Open { index: replies.len(), record: Some(record.name) });
+            replies.push(reply);
         }
         let mut met = Met { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
         if !replies.is_empty() {
@@ -382,15 +380,6 @@ fn key_of(reply: &Reply) -> Key {
     Key::Correlation(reply.job_type.clone(), reply.correlation_key.clone())
 }
 
-/// What the names of all replies to one key begin with.
-fn prefix_of(job_type: &str, key: &str) -> String {
-    format!("{}-", hex(&digest(&[job_type, key])[..16]))
-}
-
-fn record_name(reply: &Reply) -> String {
-    format!("{}{:032x}", prefix_of(reply.job_type.as_str(), &reply.correlation_key), reply.id.0)
-}
-
 fn unanswered() -> Error {
     Error::Unavailable { retry_after: Duration::from_secs(1), message: "the store did not say what became of it; send it again".into() }
 }
@@ -405,57 +394,4 @@ fn failed(mut met: Met, open: &[Open], error: &Error) -> Met {
         *answer = Err(error.clone());
     }
     met
-}
-
-/// A reply as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    id: String,
-    job_type: String,
-    correlation_key: String,
-    attempt: Option<u16>,
-    /// What it brought, if it succeeded and brought something: JSON, or MessagePack in base64.
-    result: Option<Box<RawValue>>,
-    result_msgpack: Option<String>,
-    /// Why it failed, if it did.
-    failed: Option<StoredFailure>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredFailure {
-    message: Option<String>,
-    details: Option<String>,
-    retryable: bool,
-}
-
-impl Stored {
-    fn of(reply: &Reply) -> Self {
-        let (mut result, mut result_msgpack, mut failed) = (None, None, None);
-        match &reply.said {
-            Said::Succeeded(None) => {}
-            Said::Succeeded(Some(payload)) => match payload.encoding {
-                Encoding::Json => result = serde_json::from_slice(&payload.bytes).ok(),
-                Encoding::MessagePack => result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes)),
-            },
-            Said::Failed { message, details, retryable } => {
-                failed = Some(StoredFailure { message: message.clone(), details: details.clone(), retryable: *retryable });
-            }
-        }
-        let (job_type, correlation_key) = (reply.job_type.to_string(), reply.correlation_key.clone());
-        Self { id: format!("{:032x}", reply.id.0), job_type, correlation_key, attempt: reply.attempt, result, result_msgpack, failed }
-    }
-
-    fn reply(self) -> Option<Reply> {
-        let said = match (self.failed, self.result, self.result_msgpack) {
-            (Some(StoredFailure { message, details, retryable }), ..) => Said::Failed { message, details, retryable },
-            (None, Some(json), _) => Said::Succeeded(Some(Payload::json(json.get().to_owned()))),
-            (None, None, Some(packed)) => {
-                let bytes = BASE64_STANDARD.decode(packed).ok()?.into();
-                Said::Succeeded(Some(Payload { encoding: Encoding::MessagePack, bytes }))
-            }
-            (None, None, None) => Said::Succeeded(None),
-        };
-        let id = ReplyId(u128::from_str_radix(&self.id, 16).ok()?);
-        Some(Reply { id, job_type: self.job_type.parse().ok()?, correlation_key: self.correlation_key, attempt: self.attempt, said })
-    }
 }

@@ -9,12 +9,13 @@
 //! same job id.
 //!
 //! Read in this order: [`value`] (what an event is), [`read`] (its three modes), [`trigger`] (what a rule is and makes),
-//! [`filter`] and [`template`] (what a rule is made of), [`expression`] (how expressions are bounded), [`fields`] (what a
+//! [`filter`] and [`template`] (what a rule is made of), [`look`] (what it sees), [`expression`] (how expressions are bounded), [`fields`] (what a
 //! rule can say of a job).
 
 pub mod expression;
 pub mod fields;
 pub mod filter;
+pub mod look;
 pub mod read;
 pub mod template;
 pub mod trigger;

@@ -3,25 +3,22 @@
 //! The one thing to know: a rule is checked as a whole when it is put, so that what can fail later depends on the event
 //! alone. Such a failure is a value, [`Decision::Failed`], which is kept as a dead letter.
 
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use jmespath::{Rcvar, Variable};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    expression::{self, Expression, MOST_OUTPUT},
+    expression::MOST_OUTPUT,
     fields::{self, JobFields},
     filter::Filter,
+    look::Look,
     template::{Compiled, Template},
-    value::{Event, Extension},
+    value::Event,
 };
 use crate::{
-    job::{Attributes, JobId, Payload, TriggerName, TypeName, extract::extract, life::ReplyId},
+    job::{JobId, Payload, TriggerName, TypeName, life::ReplyId},
     queue::Fault,
 };
 
@@ -351,54 +348,6 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// An event as rules look at it: what is costly is done once, and only if a rule asks.
-pub struct Look<'a> {
-    event: &'a Event,
-    found: Attributes,
-    whole: OnceCell<Result<Rcvar, String>>,
-}
-
-impl<'a> Look<'a> {
-    /// `event`, with what its data holds where `pointers` (each under itself) lead.
-    pub fn new(event: &'a Event, pointers: &BTreeMap<String, String>) -> Self {
-        let found = event.data.as_ref().filter(|_| !pointers.is_empty()).and_then(|data| extract(pointers, data).ok());
-        Self { event, found: found.unwrap_or_default(), whole: OnceCell::new() }
-    }
-
-    fn whole(&self) -> Result<&Rcvar, String> {
-        self.whole.get_or_init(|| whole(self.event)).as_ref().map_err(String::clone)
-    }
-
-    fn fill(&self, template: &Compiled, left: &mut usize) -> Result<Value, Fault> {
-        template.fill(&mut |expression: &Expression| expression.evaluate(self.whole()?, left))
-    }
-
-    /// What `template` is as a payload: the event's own bytes where it is all of its data.
-    fn payload(&self, template: &Compiled, left: &mut usize) -> Result<Payload, Fault> {
-        if template.is_data() { Ok(self.data()) } else { Ok(Payload::json(self.fill(template, left)?.to_string())) }
-    }
-
-    fn data(&self) -> Payload {
-        self.event.data.clone().unwrap_or_else(Payload::null)
-    }
-}
-
-/// What expressions see: the attributes and extensions by name, and `data`; binary in it as `{"$binary": "base64"}`.
-fn whole(event: &Event) -> Result<Rcvar, String> {
-    let attribute = |value| match value {
-        Extension::Text(text) => Variable::String(text),
-        Extension::Whole(number) => Variable::Number(Number::from(number)),
-        Extension::Flag(flag) => Variable::Bool(flag),
-    };
-    let mut fields: BTreeMap<String, Rcvar> =
-        event.attributes().map(|(name, value)| (name.to_owned(), Rcvar::new(attribute(value)))).collect();
-    if let Some(data) = &event.data {
-        let json = data.to_json().map_err(|malformed| malformed.to_string())?;
-        fields.insert("data".to_owned(), Rcvar::new(expression::variable(&json)?));
-    }
-    Ok(Rcvar::new(Variable::Object(fields)))
-}
-
 /// Every trigger, ready to look at events.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
@@ -412,7 +361,9 @@ impl Triggers {
     pub fn new(mut list: Vec<Trigger>) -> Self {
         list.sort_by(|a, b| a.name.cmp(&b.name));
         let mut pointers = BTreeSet::new();
-        list.iter().for_each(|trigger| trigger.filter.pointers(&mut pointers));
+        for trigger in &list {
+            trigger.filter.pointers(&mut pointers);
+        }
         let pointers = pointers.into_iter().map(|pointer| (pointer.to_owned(), pointer.to_owned())).collect();
         Self { list, pointers }
     }

@@ -345,6 +345,7 @@ pub enum Complete {
 }
 
 impl Complete {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
     fn is_on_delivery(&self) -> bool {
         *self == Self::OnDelivery
     }

@@ -123,7 +123,9 @@ impl DynamoStore {
         let mut found = Found { query, jobs: BTreeMap::new(), next_due: None };
         let late = late.iter().filter(|bucket| holds(query, bucket));
         let pages = future::try_join_all(late.map(|bucket| self.read_whole(bucket.clone()))).await?;
-        pages.into_iter().for_each(|seen| found.add(seen));
+        for seen in pages {
+            found.add(seen);
+        }
         // What comes before the step of the page's start was on an earlier page.
         let from = query.after.as_ref().and_then(|after| match query.order {
             Order::Time { step_millis } => {
@@ -150,7 +152,9 @@ impl DynamoStore {
             }
             let behind = lanes.values_mut().filter(|lane| lane.read_until == read_until);
             let pages = future::try_join_all(behind.map(|lane| self.read_on(lane, from, query.until, page))).await?;
-            pages.into_iter().for_each(|seen| found.add(seen));
+            for seen in pages {
+                found.add(seen);
+            }
         }
     }
 

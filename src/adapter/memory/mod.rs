@@ -164,7 +164,7 @@ impl JobStore for MemoryStore {
         let page = |query: &RecordQuery| {
             let start =
                 query.after.as_ref().filter(|after| **after >= query.prefix).map_or(Bound::Included(&query.prefix), Bound::Excluded);
-            let named = records.records.range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded)).map(|(_, record)| record);
+            let named = records.kept.range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded)).map(|(_, record)| record);
             let asked = named.take_while(|record| record.kind == query.kind && record.name.starts_with(&query.prefix));
             asked.take(query.limit as usize).cloned().collect()
         };

@@ -27,7 +27,7 @@ pub(super) struct Records {
     pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
-    pub records: BTreeMap<(RecordKind, String), Record>,
+    pub kept: BTreeMap<(RecordKind, String), Record>,
 }
 
 /// `job` as readers see it: a large body stays beside it.
@@ -114,12 +114,12 @@ impl Records {
                 self.items_version += u64::from(kind.is_decided_under());
             }
             Write::PutRecord(record) => {
-                self.records.insert((record.kind, record.name.clone()), record);
+                self.kept.insert((record.kind, record.name.clone()), record);
             }
             Write::RemoveRecord { kind, name, until } => {
                 let key = (kind, name);
-                if self.records.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
-                    self.records.remove(&key);
+                if self.kept.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
+                    self.kept.remove(&key);
                 }
             }
         }
@@ -128,7 +128,7 @@ impl Records {
     /// Drops records; see the port.
     pub(super) fn purge(&mut self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Purged {
         let mut all: Vec<(Timestamp, String)> =
-            self.records.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
+            self.kept.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
         all.sort();
         let mut purged = Purged { left: all.len() as u64, ..Purged::default() };
         for (until, name) in all.into_iter().take(limit as usize) {
@@ -138,7 +138,7 @@ impl Records {
                 false => break,
             }
             purged.left -= 1;
-            self.records.remove(&(kind, name));
+            self.kept.remove(&(kind, name));
         }
         purged
     }

@@ -22,6 +22,7 @@ use tidegate::{
 
 use super::place::{Place, everywhere};
 
+#[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, more: Value) -> Event {
     let mut event = json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "order", "data": {"id": id}});
     event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -20,6 +20,7 @@ use tidegate::{
 use super::place::{Place, everywhere, failed, report, work};
 use tidegate::engine::Round;
 
+#[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, data: Value) -> Event {
     let event = json!({"specversion": "1.0", "id": id, "source": "/replies", "type": "answer", "data": data});
     read::structured(&Bytes::from(event.to_string())).unwrap()
