@@ -318,7 +318,7 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
     let Plan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
     let (faults, left) = (Vec::new(), Vec::new());
-    Ticked { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, pending, asked, faults, left }
+    Ticked { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, left, pending, asked, faults }
 }
 
 /// The grant of a job, decided at `granted_at`.
