@@ -20,7 +20,7 @@ use tidegate::{
         PluginHost, Run,
         compile::{Artifact, Compiler},
     },
-    port::policy::{Plugin, Policy as _, RunningSet, ThrottleCall},
+    port::policy::{Plugin, Policy as _, Purpose, RunningSet, ThrottleCall},
     queue::{
         Grant, GrantBatch,
         head::{BatchId, Bits},
@@ -106,7 +106,7 @@ fn calls(c: &mut Criterion) {
     for (candidates, running) in [(0, 0), (100, 100), (1000, 100), (100, 10_000)] {
         let call = call(candidates, running);
         group.bench_function(format!("{candidates} candidates, {running} running"), |b| {
-            b.iter(|| runtime.block_on(host.throttle(&plugin, Arc::clone(&call))).unwrap());
+            b.iter(|| runtime.block_on(host.throttle(&plugin, Arc::clone(&call), Purpose::Live)).unwrap());
         });
     }
     group.finish();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main, cli, api ─▶ server ─▶ engine ─▶ port (traits) ─▶ job, queue (pure) ─▶ time
-//! functions ─▶ cloud ─▶ api, server     adapter/{memory, sqlite, sqs, aws, http, system}, plugin ─▶ port
+//! functions ─▶ cloud ─▶ api, server   adapter/{memory, sqlite, dynamodb, sqs, aws, http, otlp, system}, plugin ─▶ port
 //! ```
 //!
 //! The pure core decides, the engine asks and writes, adapters keep and compare.
@@ -19,6 +19,7 @@ pub mod cloud;
 #[cfg(feature = "server")]
 pub mod dashboard;
 pub mod engine;
+pub mod event;
 pub mod job;
 #[cfg(feature = "plugins")]
 pub mod plugin;

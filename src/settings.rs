@@ -10,7 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use crate::{adapter::http::Guard, queue::config::Push, signature::Secret, time::Seconds};
+use crate::{
+    adapter::http::Guard,
+    queue::{check::check_headers, config::Push},
+    signature::Secret,
+    time::Seconds,
+};
 
 #[cfg(feature = "embedded")]
 mod load;
@@ -52,6 +57,16 @@ documented! {
         pub create_unknown_types: bool,
         /// Where the jobs of types go that name no target, in the shape of a type's `target` (`TIDEGATE_DEFAULT_TARGET__URL` and so on). By default to pull workers.
         pub default_target: Option<Push>,
+        /// The most bytes of an event, 1024 to 1048576; past it the answer is 413.
+        pub max_event_bytes: u32,
+        /// Through how many triggers an event may have come to be, 1 to 1000; past it, it enqueues nothing, so that triggers do not go round for ever.
+        pub max_event_hops: u32,
+        /// How long a reply is kept whose job or attempt is not there yet, in seconds, 0 to 86400.
+        pub reply_wait_seconds: Seconds,
+        /// How long an event is kept of which a trigger could make nothing, in seconds, 60 to 31536000.
+        pub dead_event_retention_seconds: Seconds,
+        /// The most such events that are kept, 1 to 1000000; past it the oldest are dropped.
+        pub max_dead_events: u32,
         /// The most calls to push targets that are under way at once for one queue, 1 to 10000.
         pub push_slots: u32,
         /// Whether link-local, cloud metadata, multicast and unspecified addresses may be called. They give out a machine's own credentials.
@@ -68,10 +83,44 @@ documented! {
         pub log_format: LogFormat,
         /// Whether every request and answer is logged, secrets blanked.
         pub log_traffic: bool,
-        /// Names of metrics that are not shown; one that ends in `*` stands for all that begin so. In the environment, commas between them.
+        /// Names of metrics that are shown nowhere, neither for Prometheus nor for CloudWatch; one that ends in `*` stands for all that begin so. In the environment, commas between them.
         pub metrics_exclude: Vec<String>,
+        /// Metrics for CloudWatch.
+        pub emf: Emf,
+        /// Traces for OpenTelemetry.
+        pub tracing: Tracing,
         /// Tokens that an identity provider signs (JWT, by its published keys) are taken beside the server's own.
         pub jwt: Jwt,
+    }
+}
+
+documented! {
+    /// Metrics as lines of JSON that CloudWatch takes out of a log (embedded metric format).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Emf {
+        /// Where metrics for CloudWatch are written: `stdout`, or the path of a file that lines are added to. By default nowhere.
+        pub output: Option<String>,
+        /// The namespace they have in CloudWatch: 1 to 255 of `A-Z a-z 0-9 . - _ / # :`, not beginning with `AWS/`.
+        pub namespace: String,
+        /// How often they are written, in seconds, 1 to 3600; and once more at the stop.
+        pub interval_seconds: Seconds,
+    }
+}
+
+documented! {
+    /// Where spans go, and of which traces.
+    #[derive(Clone, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Tracing {
+        /// The collector that spans are sent to by OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added unless it ends so. By default nothing is traced, and a job's `traceparent` goes on to its worker as it came. `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` say the same.
+        pub otlp_endpoint: Option<Url>,
+        /// Headers of every request to the collector, such as its key. Never shown. `OTEL_EXPORTER_OTLP_HEADERS` says the same.
+        pub otlp_headers: BTreeMap<String, String>,
+        /// What this server is called in traces. `OTEL_SERVICE_NAME` says the same.
+        pub service_name: String,
+        /// How many of the traces that begin here are recorded, 0 to 1; one that a caller began is recorded if the caller's is. `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` say the same.
+        pub sample_ratio: f64,
     }
 }
 
@@ -139,6 +188,11 @@ impl Default for Settings {
             max_data_bytes: 4 << 20,
             create_unknown_types: false,
             default_target: None,
+            max_event_bytes: 256 << 10,
+            max_event_hops: 8,
+            reply_wait_seconds: Seconds::new(300),
+            dead_event_retention_seconds: Seconds::new(14 * 86_400),
+            max_dead_events: 10_000,
             push_slots: 256,
             allow_unsafe_targets: false,
             shutdown_seconds: Seconds::new(10),
@@ -148,8 +202,22 @@ impl Default for Settings {
             log_format: LogFormat::Text,
             log_traffic: false,
             metrics_exclude: Vec::new(),
+            emf: Emf::default(),
+            tracing: Tracing::default(),
             jwt: Jwt::default(),
         }
+    }
+}
+
+impl Default for Emf {
+    fn default() -> Self {
+        Self { output: None, namespace: "tidegate".into(), interval_seconds: Seconds::new(60) }
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self { otlp_endpoint: None, otlp_headers: BTreeMap::new(), service_name: "tidegate".into(), sample_ratio: 1.0 }
     }
 }
 
@@ -200,6 +268,11 @@ impl Settings {
             return fault("public_url", "must end with its path: a query or fragment would stand in the middle of callback URLs");
         }
         within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;
+        within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
+        within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
+        within("reply_wait_seconds", self.reply_wait_seconds.millis().div_ceil(1000), &(0..=86_400))?;
+        within("dead_event_retention_seconds", self.dead_event_retention_seconds.millis().div_ceil(1000), &(60..=31_536_000))?;
+        within("max_dead_events", self.max_dead_events.into(), &(1..=1_000_000))?;
         within("push_slots", self.push_slots.into(), &(1..=10_000))?;
         within("shutdown_seconds", self.shutdown_seconds.millis().div_ceil(1000), &(0..=3600))?;
         if let Some(target) = &self.default_target {
@@ -209,6 +282,8 @@ impl Settings {
             return fault("dashboard_title", "must have at most 100 characters");
         }
         web("dashboard_page_url", self.dashboard_page_url.as_ref())?;
+        self.emf.validate()?;
+        self.tracing.validate()?;
         self.jwt.validate()
     }
 
@@ -253,6 +328,10 @@ impl Settings {
     /// All settings as JSON, each secret replaced by `***`.
     fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
+        shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
+        if let Some(endpoint) = shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some()) {
+            endpoint.set_query(Some("***"));
+        }
         if let Some(target) = &mut shown.default_target {
             let blank = || "***".to_owned();
             target.headers.values_mut().for_each(|value| *value = blank());
@@ -267,6 +346,38 @@ impl Settings {
             }
         }
         serde_json::to_value(shown).expect("settings are plain data")
+    }
+}
+
+impl Emf {
+    fn validate(&self) -> Result<(), Fault> {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_/#:".contains(letter);
+        if !(1..=255).contains(&self.namespace.len()) || !self.namespace.chars().all(letters) {
+            return fault("emf.namespace", "must be 1 to 255 of A-Z a-z 0-9 . - _ / # :");
+        }
+        if self.namespace.starts_with("AWS/") {
+            return fault("emf.namespace", "must not begin with AWS/, which is CloudWatch's own");
+        }
+        if self.output.as_ref().is_some_and(String::is_empty) {
+            return fault("emf.output", "must be `stdout` or the path of a file");
+        }
+        within("emf.interval_seconds", self.interval_seconds.millis().div_ceil(1000), &(1..=3600))
+    }
+}
+
+impl Tracing {
+    fn validate(&self) -> Result<(), Fault> {
+        web("tracing.otlp_endpoint", self.otlp_endpoint.as_ref())?;
+        if let Err(wrong) = check_headers(&self.otlp_headers) {
+            return fault("tracing.otlp_headers", wrong.message);
+        }
+        if self.service_name.is_empty() || self.service_name.len() > 255 {
+            return fault("tracing.service_name", "must have 1 to 255 bytes");
+        }
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            return fault("tracing.sample_ratio", "must be 0 to 1");
+        }
+        Ok(())
     }
 }
 

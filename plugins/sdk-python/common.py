@@ -63,6 +63,18 @@ def data_of(job) -> Any:
     return None if text is None else json.loads(text)
 
 
+def instant(at: Any, name: str) -> int:
+    """Milliseconds since 1970, as the contract has them."""
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 2**63:
+        raise ValueError(f"{name} must be milliseconds since 1970, not {at!r}")
+    return int(at)
+
+
+def text(words: Any) -> Optional[str]:
+    """What is shown to people, as the contract has it."""
+    return None if words is None else str(words)
+
+
 class Plugin:
     """What a plugin says about itself. What it does not declare it is not given."""
 
@@ -97,15 +109,15 @@ class Plugin:
 
 
 def guarded(call: Callable) -> Callable:
-    """Turns what the author's code raises into the call's error: anything but Err would trap without a word."""
+    """Turns what the author's code raises into the call's error: anything but an Err of text would trap without a word."""
 
     @functools.wraps(call)
     def caught(*given):
         try:
             return call(*given)
-        except Err:
-            raise
         except Exception as wrong:
+            if isinstance(wrong, Err) and isinstance(wrong.value, str):
+                raise
             error(_told(wrong))
             raise Err(f"{type(wrong).__name__}: {wrong}") from wrong
 

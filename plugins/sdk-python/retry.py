@@ -18,7 +18,7 @@ from typing import Any, Optional
 from wit_world import exports
 from wit_world.exports import retry as contract
 
-from .common import Plugin, attribute, begin, data_of, guarded
+from .common import Plugin, attribute, begin, data_of, guarded, instant, text
 
 __all__ = ["Call", "RetryStrategy", "after", "attribute", "data_of", "give_up", "retry_at"]
 
@@ -35,8 +35,10 @@ class Call:
 
 def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
     """Another attempt at `at`; with data or a priority that replace the job's."""
-    text = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
-    return contract.Verdict_Retry(contract.Plan(max(0, int(at)), text, priority))
+    new_data = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
+    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31):
+        raise ValueError(f"priority must be a whole number of 32 bits, not {priority!r}")
+    return contract.Verdict_Retry(contract.Plan(instant(max(0, at), "at"), new_data, priority))
 
 
 def after(call: Call, seconds: float, data: Any = _KEEP, priority: Optional[int] = None):
@@ -46,7 +48,7 @@ def after(call: Call, seconds: float, data: Any = _KEEP, priority: Optional[int]
 
 def give_up(message: Optional[str] = None):
     """No more attempts; the job ends `failed`, with this message if it is given."""
-    return contract.Verdict_GiveUp(message)
+    return contract.Verdict_GiveUp(text(message))
 
 
 class RetryStrategy(Plugin, exports.Retry):

@@ -15,12 +15,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Union
 
+from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports import throttle as contract
 from wit_world.imports import running as host_running
 from wit_world.imports import state as host_state
 
-from .common import Plugin, attribute, begin, data_of, guarded
+from .common import Plugin, attribute, begin, data_of, guarded, instant, text
 
 __all__ = ["Answer", "Round", "Running", "State", "Throttler", "attribute", "data_of", "drop", "hold", "hold_until", "reschedule", "run"]
 
@@ -34,22 +35,22 @@ def run() -> Decision:
 
 def hold(reason: Optional[str] = None) -> Decision:
     """It waits, and is offered again when something happens."""
-    return Decision(contract.Action_Hold(None), reason)
+    return Decision(contract.Action_Hold(None), text(reason))
 
 
 def hold_until(until: int, reason: Optional[str] = None) -> Decision:
     """It waits, and is offered again when something happens, at `until` at the latest."""
-    return Decision(contract.Action_Hold(int(until)), reason)
+    return Decision(contract.Action_Hold(instant(until, "until")), text(reason))
 
 
 def reschedule(at: int, reason: Optional[str] = None) -> Decision:
     """It is due at `at`: after now, and within 366 days."""
-    return Decision(contract.Action_Reschedule(int(at)), reason)
+    return Decision(contract.Action_Reschedule(instant(at, "at")), text(reason))
 
 
 def drop(reason: Optional[str] = None) -> Decision:
     """It ends, as `dropped`."""
-    return Decision(contract.Action_Drop(), reason)
+    return Decision(contract.Action_Drop(), text(reason))
 
 
 @dataclass
@@ -96,11 +97,15 @@ class State:
     """Kept with the call's decisions, if it succeeds."""
 
     def load(self, key: str) -> Any:
-        text = host_state.get(key)
-        return None if text is None else json.loads(text)
+        kept = host_state.get(key)
+        return None if kept is None else json.loads(kept)
 
     def save(self, key: str, value: Any) -> None:
-        host_state.set(key, json.dumps(value, separators=(",", ":")))
+        try:
+            host_state.set(key, json.dumps(value, separators=(",", ":")))
+        except Err as refused:
+            why = "its key has more than 128 bytes" if refused.value == host_state.StateError.KEY_TOO_LONG else "the state is full"
+            raise ValueError(f"{key!r} cannot be kept: {why}") from None
 
     def delete(self, key: str) -> None:
         host_state.delete(key)
@@ -120,7 +125,7 @@ class Round:
     room: int
     """Workers can take this many jobs now."""
     ended: list
-    """Attempts that ended since the last round, if `needs_ended` says so."""
+    """Attempts that ended since the last call that succeeded, if `needs_ended` says so."""
     running: Running = field(default_factory=Running)
     state: State = field(default_factory=State)
 

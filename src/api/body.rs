@@ -88,13 +88,13 @@ pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
 impl Body {
     fn new(encoding: Encoding, bytes: Bytes) -> Result<Self, Problem> {
         if encoding == Encoding::Json || bytes.is_empty() {
-            if depth_over(&bytes, MAX_DEPTH + ENVELOPE_DEPTH) {
-                return Err(too_deep());
+            if let Some(field) = too_deep_in(&bytes, MAX_DEPTH + ENVELOPE_DEPTH) {
+                return Err(too_deep(field));
             }
             return Ok(Self { json: bytes, encoding: Encoding::Json, kept: Vec::new() });
         }
         let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
-            Malformed::Deep => too_deep(),
+            Malformed::Deep(field) => too_deep(field),
             other => Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not MessagePack: it {other}")),
         })?;
         Ok(Self { json: json.into(), encoding, kept })
@@ -170,8 +170,8 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
     })
 }
 
-fn too_deep() -> Problem {
-    Problem::invalid_as("too_deep", "", format!("is nested deeper than {MAX_DEPTH}"))
+fn too_deep(field: String) -> Problem {
+    Problem::invalid_as("too_deep", field, format!("is nested deeper than {MAX_DEPTH}"))
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
@@ -218,20 +218,24 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     }
 }
 
-/// Whether JSON text opens more than `most` lists and objects inside one another.
-fn depth_over(json: &[u8], most: usize) -> bool {
+/// Which field of an object in JSON text opens more than `most` lists and objects inside one another, if one does; without a name
+/// if the text is no object.
+fn too_deep_in(json: &[u8], most: usize) -> Option<String> {
     let (mut depth, mut at) = (0usize, 0);
+    // The latest text at the top: while what is inside it is read, the name of a field.
+    let mut name = 0..0;
     while let Some(&byte) = json.get(at) {
         match byte {
             b'{' | b'[' => {
                 depth += 1;
                 if depth > most {
-                    return true;
+                    return Some(String::from_utf8_lossy(&json[name]).into_owned());
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
                 at += 1;
+                let start = at;
                 while let Some(&inner) = json.get(at) {
                     match inner {
                         b'"' => break,
@@ -239,12 +243,15 @@ fn depth_over(json: &[u8], most: usize) -> bool {
                         _ => at += 1,
                     }
                 }
+                if depth == 1 && json[0] == b'{' {
+                    name = start..at.min(json.len());
+                }
             }
             _ => {}
         }
         at += 1;
     }
-    false
+    None
 }
 
 /// Reads a field so that an absent one differs from one that is null.
@@ -360,6 +367,8 @@ mod tests {
         }
         let hostile = Bytes::from("[".repeat(100_000));
         assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "too_deep");
+        let hostile = format!(r#"{{"type":"a","data":{}"#, "[".repeat(1000));
+        assert_eq!(Body::new(Encoding::Json, hostile.into()).unwrap_err().field(), Some("data"));
         let harmless = format!(r#"["{}", "\"{}"]"#, "[".repeat(200), "{".repeat(200));
         assert!(Body::new(Encoding::Json, harmless.into()).is_ok());
     }

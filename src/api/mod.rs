@@ -15,6 +15,7 @@ mod body;
 mod config;
 mod envelope;
 mod error;
+mod events;
 mod health;
 mod job_types;
 mod jobs;
@@ -26,9 +27,11 @@ mod params;
 mod plugins;
 mod queues;
 mod reply;
+mod schedules;
 #[allow(unused_qualifications, reason = "the derive writes whole paths")]
 mod schema;
 mod tokens;
+mod triggers;
 mod workers;
 
 use std::sync::Arc;
@@ -103,6 +106,9 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(leases::routes())
         .merge(queues::routes())
         .merge(job_types::routes())
+        .merge(schedules::routes())
+        .merge(events::routes())
+        .merge(triggers::routes())
         .merge(workers::routes())
         .merge(plugins::routes())
         .merge(tokens::routes())

@@ -35,12 +35,19 @@ pub enum Malformed {
     /// Something follows the value.
     #[error("goes on after its value, from byte {0}")]
     Trailing(usize),
-    /// Nested too deeply.
+    /// Nested too deeply, in the field of this name if it is inside one.
     #[error("is nested deeper than {MAX_DEPTH}")]
-    Deep,
+    Deep(String),
     /// What is around the kept values has no JSON form.
     #[error("{0}")]
     Envelope(String),
+}
+
+impl Malformed {
+    /// The same, as what is inside the field of this name.
+    fn within(self, field: &[u8]) -> Self {
+        if let Self::Deep(_) = self { Self::Deep(String::from_utf8_lossy(field).into_owned()) } else { self }
+    }
 }
 
 /// One token: what it is, its length with its own content, and how many values follow inside it.
@@ -119,7 +126,7 @@ fn skip(bytes: &[u8], mut at: usize, depth: usize) -> Result<usize, Malformed> {
         at += token.len;
         if matches!(token.kind, Kind::List | Kind::Map) {
             if open.len() == depth {
-                return Err(Malformed::Deep);
+                return Err(Malformed::Deep(String::new()));
             }
             open.push(token.inner);
         }
@@ -188,10 +195,10 @@ impl Split<'_> {
             self.copy(self.at + name.len);
             let value = token(self.bytes, self.at)?;
             if KEPT.contains(&&*field) {
-                let end = skip(self.bytes, self.at, MAX_DEPTH)?;
+                let end = skip(self.bytes, self.at, MAX_DEPTH).map_err(|malformed| malformed.within(&field))?;
                 // 0xce begins an unsigned number of 32 bits.
                 self.out.push(0xce);
-                self.out.extend_from_slice(&u32::try_from(self.kept.len()).map_err(|_| Malformed::Deep)?.to_be_bytes());
+                self.out.extend_from_slice(&u32::try_from(self.kept.len()).map_err(|_| Malformed::Deep(String::new()))?.to_be_bytes());
                 self.kept.push(self.bytes.slice(self.at..end));
                 self.at = end;
             } else if outermost && value.kind == Kind::List && LISTS.contains(&&*field) {
@@ -200,7 +207,7 @@ impl Split<'_> {
                     self.record(false)?;
                 }
             } else {
-                self.value()?;
+                self.value().map_err(|malformed| malformed.within(&field))?;
             }
         }
         Ok(())
@@ -320,7 +327,7 @@ mod tests {
     fn a_value_may_be_64_deep_and_no_deeper() {
         let nested = |depth: usize| (0..depth).fold(Value::Nil, |inner, _| Value::Array(vec![inner]));
         assert!(split(&pack(&map(&[("data", nested(64))]))).is_ok());
-        assert_eq!(split(&pack(&map(&[("data", nested(65))]))), Err(Malformed::Deep));
+        assert_eq!(split(&pack(&map(&[("data", nested(65))]))), Err(Malformed::Deep("data".into())));
     }
 
     #[test]

@@ -24,6 +24,8 @@ use super::schema;
         (name = "jobs", description = "What is to be done"),
         (name = "queues", description = "Where jobs wait, and how they are admitted"),
         (name = "job types", description = "How jobs of one kind are run"),
+        (name = "schedules", description = "Jobs that recur"),
+        (name = "events", description = "What happens elsewhere, and the triggers that make jobs and results of it"),
         (name = "workers", description = "Those who do it"),
         (name = "plugins", description = "Throttlers and retry strategies of one's own"),
         (name = "tokens", description = "Who may ask what"),
@@ -131,7 +133,7 @@ fn webhooks() -> Value {
         signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
         signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),
         signature("webhook-signature", "`v1,` and the signature; one per secret, with spaces between them"),
-        signature("traceparent", "The trace that the job was enqueued in"),
+        signature("traceparent", "The trace that the job was enqueued in; the span is the attempt's if the server writes spans"),
     ]);
     let body = |schema: &str| {
         let mut content = Map::new();

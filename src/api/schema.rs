@@ -14,8 +14,9 @@ use utoipa::{
 
 use super::jobs::view::JobView;
 use crate::{
+    event::Template,
     job::{
-        Attributes, JobId, PluginName, QueueName, TypeName,
+        Attributes, JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName,
         retry::{BUILT_IN, Backoff, Retry},
         spec,
     },
@@ -50,6 +51,8 @@ fn name(pattern: &'static str, description: &'static str) -> ObjectBuilder {
 schema!(JobId, "JobId", name("^[A-Za-z0-9_.:-]+$", "A job's id."));
 schema!(TypeName, "TypeName", name("^[A-Za-z0-9_.-]+$", "The name of a job type."));
 schema!(PluginName, "PluginName", name("^[A-Za-z0-9_.-]+$", "The name of a plugin."));
+schema!(ScheduleName, "ScheduleName", name("^[A-Za-z0-9_.-]+$", "The name of a schedule."));
+schema!(TriggerName, "TriggerName", name("^[A-Za-z0-9_.-]+$", "The name of a trigger."));
 schema!(QueueName, "QueueName", name("^[A-Za-z0-9_.-]+$", "The name of a queue."));
 schema!(
     Timestamp,
@@ -77,6 +80,15 @@ schema!(
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
         "Any JSON or MessagePack value, kept byte for byte. What only MessagePack can say is shown in JSON as an object of one key, \
          such as {\"$binary\": \"base64\"}."
+    ))
+);
+
+schema!(
+    Template,
+    "Template",
+    ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
+        "Any JSON value. Wherever in it an object {\"$expr\": \"...\"} stands, what that JMESPath expression yields for the event \
+         takes its place: over the event's attributes and extensions by their names, and its `data`."
     ))
 );
 
@@ -184,6 +196,34 @@ pub struct Problem {
     reasons: Option<Vec<String>>,
 }
 
+/// An event, in the JSON format of CloudEvents 1.0. Beside these it may have up to 32 extensions: names of small letters and digits, values
+/// texts, whole numbers, true or false.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what event::read takes")]
+pub struct CloudEvent {
+    /// `1.0`.
+    specversion: String,
+    /// Its id, unique within its source; at most 1024 bytes, as every text here.
+    id: String,
+    /// Where it happened: a URI reference.
+    source: String,
+    /// What kind of thing happened.
+    r#type: String,
+    /// What it is about.
+    subject: Option<String>,
+    /// When it happened.
+    time: Option<String>,
+    /// The media type of its data.
+    datacontenttype: Option<String>,
+    /// The schema of its data.
+    dataschema: Option<String>,
+    /// Its data, kept byte for byte.
+    #[schema(value_type = Option<AnyValue>)]
+    data: Option<AnyValue>,
+    /// Binary data, in place of `data`.
+    data_base64: Option<String>,
+}
+
 /// What became of one job of a batch.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "describes what a batch answers")]
@@ -214,7 +254,7 @@ pub struct PushRequest {
     /// What limits look at.
     #[schema(value_type = BTreeMap<String, AttributeValue>)]
     attributes: Attributes,
-    /// What a later reply can build; absent if the job has none.
+    /// What the reply is to be found by, if the job has it.
     correlation_key: Option<String>,
     /// Where the result goes if it comes later than the answer.
     callback: PushCallback,

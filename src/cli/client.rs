@@ -3,7 +3,7 @@
 //! Nothing is repeated here. A command fails at once when no server answers; only a worker, which
 //! has work in hand, waits for the server to come back.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::Ipv4Addr, time::Duration};
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -153,13 +153,15 @@ impl Client {
     ///
     /// The machine's TLS settings are broken.
     pub fn new(base: Url, token: Option<String>) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder()
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(5))
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .context("no HTTP client can be made")?;
-        Ok(Self { http, base, token })
+            .redirect(reqwest::redirect::Policy::none());
+        // Names under `localhost` are this machine (RFC 6761, 6.3), and not every resolver knows it.
+        if let Some(host) = base.host_str().filter(|host| host.ends_with(".localhost")) {
+            http = http.resolve(host, (Ipv4Addr::LOCALHOST, base.port_or_known_default().unwrap_or(80)).into());
+        }
+        Ok(Self { http: http.build().context("no HTTP client can be made")?, base, token })
     }
 
     /// Where the server is.

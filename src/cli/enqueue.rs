@@ -1,6 +1,6 @@
 //! `tidegate enqueue`: hand in one job, or many with their due times spread over a span.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{ArgGroup, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,7 @@ async fn many(
     let bar = ctx.progress(offsets.len() as u64, "enqueue");
     let offsets: Vec<Seconds> = offsets.collect();
     let mut all = BatchAnswer::default();
-    let mut refused = 0_usize;
+    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     for chunk in offsets.chunks(per_request) {
         let jobs = chunk.iter().map(|later| {
             let mut job = job.clone();
@@ -218,23 +218,30 @@ async fn many(
         for raw in answer.read::<BatchAnswer>()?.results {
             match answer.read_part(&raw)? {
                 Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
-                Item { error: Some(problem), .. } => {
-                    refused += 1;
-                    bar.suspend(|| complain(format_args!("error: {problem}")));
-                }
-                Item { status, .. } => refused += usize::from(status >= 400),
+                Item { error: Some(problem), .. } => *refused.entry(problem.to_string()).or_default() += 1,
+                Item { status, .. } if status >= 400 => *refused.entry(format!("status {status}")).or_default() += 1,
+                Item { .. } => {}
             }
             all.results.push(raw);
         }
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();
+    for error in told(&refused) {
+        complain(error);
+    }
+    let refused: usize = refused.values().sum();
     if ctx.json() {
         ctx.print(serde_json::to_string(&all)?)?;
     } else if refused > 0 {
         ctx.note(format_args!("{refused} of {} jobs were refused", all.results.len()));
     }
     Ok(if refused == 0 { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+/// Each error once, with how many jobs have it if several do.
+fn told(refused: &BTreeMap<String, usize>) -> impl Iterator<Item = String> {
+    refused.iter().map(|(error, count)| if *count == 1 { format!("error: {error}") } else { format!("error: {error} ({count} jobs)") })
 }
 
 #[cfg(test)]
@@ -295,6 +302,13 @@ mod tests {
         assert_eq!(out.lines().nth(1), Some("j0.4"));
         let sizes: Vec<usize> = server.seen().iter().map(|seen| seen.body["jobs"].as_array().unwrap().len()).collect();
         assert_eq!(sizes, [1000, 1000, 500]);
+    }
+
+    #[test]
+    fn an_error_that_many_jobs_have_is_told_once() {
+        let refused = [("job type mail is not there".to_owned(), 100), ("weight: must be positive".to_owned(), 1)].into();
+        let said: Vec<String> = told(&refused).collect();
+        assert_eq!(said, ["error: job type mail is not there (100 jobs)", "error: weight: must be positive"]);
     }
 
     #[tokio::test]

@@ -13,16 +13,20 @@ mod context;
 mod demo;
 mod doctor;
 mod enqueue;
+mod events;
 mod jobs;
 mod operation;
 mod pages;
 mod plugin;
+mod profile;
 mod queues;
+mod schedule;
 mod serve;
 mod show;
 #[cfg(test)]
 mod testing;
 mod token;
+mod triggers;
 mod types;
 mod wire;
 mod work;
@@ -33,6 +37,7 @@ use clap::{Parser, Subcommand};
 use url::Url;
 
 use crate::plugin::compile_process;
+use profile::Profile;
 
 pub use self::{
     client::{Client, Error, Problem},
@@ -55,22 +60,42 @@ pub struct Cli {
 /// The options that every command has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
-    /// Where the server is.
-    #[arg(
-        long,
-        global = true,
-        env = "TIDEGATE_URL",
-        default_value = "http://127.0.0.1:8080",
-        value_parser = client::base_url,
-        help_heading = "Common options"
-    )]
-    pub url: Url,
-    /// The token to show to the server.
+    /// Where the server is [default: the profile's `url`, or 127.0.0.1:8080].
+    #[arg(long, global = true, env = "TIDEGATE_URL", value_parser = client::base_url, help_heading = "Common options")]
+    pub url: Option<Url>,
+    /// The token to show to the server [default: the profile's].
     #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true, help_heading = "Common options")]
     pub token: Option<String>,
+    /// A server by its name in the file of profiles, `TIDEGATE_PROFILES` or ~/.config/tidegate/profiles.toml: `[NAME]` with `url` and `token`.
+    #[arg(long, global = true, env = "TIDEGATE_PROFILE", value_name = "NAME", help_heading = "Common options")]
+    pub profile: Option<String>,
     /// Print the server's JSON instead of tables.
     #[arg(long, global = true, help_heading = "Common options")]
     pub json: bool,
+}
+
+/// Where the server is if nobody says otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
+impl Global {
+    /// The same with the server that the profile names, unless another is named.
+    ///
+    /// # Errors
+    ///
+    /// [`Misused`] if there is no such profile.
+    fn with_profile(mut self) -> anyhow::Result<Self> {
+        // A profile's token is for its own server alone.
+        if let (None, Some(name)) = (&self.url, &self.profile) {
+            let (url, token) = Profile::named(name)?.server()?;
+            (self.url, self.token) = (Some(url), self.token.or(token));
+        }
+        Ok(self)
+    }
+
+    /// Where the server is.
+    pub fn server(&self) -> Url {
+        self.url.clone().unwrap_or_else(|| Url::parse(DEFAULT_URL).expect("it is one"))
+    }
 }
 
 /// What tidegate can be told to do.
@@ -91,6 +116,15 @@ pub enum Command {
     /// Look at job types and configure them.
     #[command(subcommand)]
     Types(types::Command),
+    /// Look at schedules, which make jobs at their times, and configure them.
+    #[command(subcommand)]
+    Schedule(schedule::Command),
+    /// Write rules that make jobs and results of events, and try them.
+    #[command(subcommand)]
+    Trigger(triggers::Command),
+    /// Hand in events, and look after those of which nothing could be made.
+    #[command(subcommand)]
+    Event(events::Command),
     /// Write, test, push and watch plugins: throttlers and retry strategies.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -121,7 +155,13 @@ pub enum Command {
 
 /// Runs the command line and says with what code the program ends.
 pub async fn run(cli: Cli) -> ExitCode {
-    run_in(cli.command, &Context::new(cli.global)).await
+    match cli.global.with_profile() {
+        Ok(global) => run_in(cli.command, &Context::new(global)).await,
+        Err(error) => {
+            context::complain(format_args!("error: {error:#}"));
+            ExitCode::of(&error)
+        }
+    }
 }
 
 /// Runs `command` in given surroundings; an error is told on standard error in one line.
@@ -133,6 +173,9 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
+        Command::Schedule(command) => schedule::run(command, ctx).await,
+        Command::Trigger(command) => triggers::run(command, ctx).await,
+        Command::Event(command) => Box::pin(events::run(command, ctx)).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
@@ -188,6 +231,13 @@ mod tests {
     fn global_options_may_stand_after_the_command() {
         let cli = Cli::try_parse_from(["tidegate", "queues", "list", "--json", "--url", "localhost:9"]).unwrap();
         assert!(cli.global.json);
-        assert_eq!(cli.global.url.as_str(), "http://localhost:9/");
+        assert_eq!(cli.global.server().as_str(), "http://localhost:9/");
+        let cli = Cli::try_parse_from(["tidegate", "queues", "list", "--profile", "p", "--url", "localhost:9"]).unwrap();
+        let global = cli.global.with_profile().unwrap();
+        assert_eq!(
+            (global.server().as_str(), global.token),
+            ("http://localhost:9/", None),
+            "the URL is named, so the profile is not asked"
+        );
     }
 }

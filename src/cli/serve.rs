@@ -2,9 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use anyhow::Context as _;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tracing_subscriber::EnvFilter;
@@ -13,16 +12,22 @@ use super::{Context, ExitCode};
 use crate::{
     adapter::{
         http::HttpTarget,
+        otlp::Exporter,
         system::{SystemClock, SystemEntropy},
     },
     api::{self, ApiOptions},
     auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
     dashboard::DashboardOptions,
-    engine::Rules,
+    engine::{EventRules, Rules},
     plugin::{compile::Compiler, compile_process::Process},
-    server::{Options, Server, metrics},
+    port::Spans,
+    server::{Options, Server},
     settings::{LogFormat, Settings, reference_table, unknown_variables},
 };
+
+mod measure;
+
+use measure::Measuring;
 
 /// Serve the jobs in a directory.
 ///
@@ -56,6 +61,9 @@ struct Flags<'a> {
     public_url: Option<&'a url::Url>,
 }
 
+/// The longest that a stop waits for the collector of spans.
+const SPANS: Duration = Duration::from_secs(5);
+
 /// Variables of the command line's own, which are no settings.
 const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
 
@@ -75,9 +83,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     for name in unknown_variables(std::env::vars()).iter().filter(|name| !OWN_VARIABLES.contains(&name.as_str())) {
         tracing::warn!("{name} is set but is no setting of tidegate");
     }
-    let metrics = install_metrics(&settings)?;
-    tokio::spawn(keep_up(metrics.clone()));
-    let serving = start(&settings, Some(metrics)).await?;
+    let measuring = Measuring::start(&settings)?;
+    let serving = start(&settings, Some(measuring.prometheus.clone())).await?;
     ctx.note(format_args!("tidegate serves {} on http://{}", settings.data.display(), serving.address));
     let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
     tokio::select! {
@@ -86,6 +93,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     tracing::info!("stopping: no job is admitted any more, answers are finished");
     serving.stop().await;
+    measuring.stop().await;
     Ok(ExitCode::Ok)
 }
 
@@ -97,6 +105,7 @@ pub struct Serving {
     pub server: Server,
     closing: watch::Sender<bool>,
     listener: tokio::task::JoinHandle<()>,
+    exporter: Option<Arc<Exporter>>,
 }
 
 impl Serving {
@@ -110,6 +119,9 @@ impl Serving {
         tokio::select! {
             _ = self.listener => {}
             () = clock.sleep_until(deadline) => tracing::warn!("some answers were still under way at the stop"),
+        }
+        if let Some(exporter) = self.exporter {
+            exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
         }
     }
 }
@@ -127,6 +139,15 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
+        refuse_unsafe_hosts: !settings.allow_unsafe_targets,
+        events: EventRules {
+            max_bytes: settings.max_event_bytes as usize,
+            max_hops: settings.max_event_hops,
+            reply_wait: settings.reply_wait_seconds.duration(),
+            dead_retention: settings.dead_event_retention_seconds.duration(),
+            dead_most: settings.max_dead_events.into(),
+        },
+        ..Rules::default()
     };
     let options = Options {
         push_slots: settings.push_slots,
@@ -134,7 +155,12 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         shutdown: settings.shutdown_seconds.duration(),
     };
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
-    let server = builder.rules(rules).options(options).start().await?;
+    let mut builder = builder.rules(rules).options(options);
+    let exporter = measure::exporter(settings)?;
+    if let Some(exporter) = &exporter {
+        builder = builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
+    }
+    let server = builder.start().await?;
 
     let loopback = settings.listen.ip().is_loopback();
     let jwt = JwtAuthenticator::new(&settings.jwt, HttpTarget::new(settings.guard())?, Arc::new(SystemClock));
@@ -174,7 +200,10 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
             tracing::error!(%error, "the listener ended");
         }
     });
-    Ok(Serving { address, server, closing, listener })
+    // Most of the program is run once, to start it.
+    #[cfg(target_os = "linux")]
+    crate::adapter::system::unload_code();
+    Ok(Serving { address, server, closing, listener, exporter })
 }
 
 /// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.
@@ -187,56 +216,6 @@ fn compiler() -> anyhow::Result<Compiler> {
 /// Tokens as they are stored.
 fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
     items.iter().map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read")).collect()
-}
-
-/// Collects metrics, without those that the settings exclude.
-fn install_metrics(settings: &Settings) -> anyhow::Result<PrometheusHandle> {
-    let recorder = PrometheusBuilder::new().set_buckets(&metrics::BUCKETS)?.build_recorder();
-    let handle = recorder.handle();
-    let chosen = Chosen { recorder, settings: settings.clone() };
-    ::metrics::set_global_recorder(chosen).map_err(|error| anyhow::anyhow!("metrics cannot be collected: {error}"))?;
-    Ok(handle)
-}
-
-/// Folds what histograms were told into their buckets now and then, so that it does not pile up between two scrapes.
-async fn keep_up(handle: PrometheusHandle) {
-    let mut tick = tokio::time::interval(Duration::from_secs(5));
-    loop {
-        tick.tick().await;
-        handle.run_upkeep();
-    }
-}
-
-/// A recorder that leaves out what the settings exclude.
-struct Chosen {
-    recorder: PrometheusRecorder,
-    settings: Settings,
-}
-
-impl Recorder for Chosen {
-    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
-        self.recorder.describe_counter(key, unit, description);
-    }
-
-    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
-        self.recorder.describe_gauge(key, unit, description);
-    }
-
-    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
-        self.recorder.describe_histogram(key, unit, description);
-    }
-
-    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        if self.settings.excludes_metric(key.name()) { Counter::noop() } else { self.recorder.register_counter(key, metadata) }
-    }
-
-    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        if self.settings.excludes_metric(key.name()) { Gauge::noop() } else { self.recorder.register_gauge(key, metadata) }
-    }
-
-    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        if self.settings.excludes_metric(key.name()) { Histogram::noop() } else { self.recorder.register_histogram(key, metadata) }
-    }
 }
 
 /// Starts logging to standard error.

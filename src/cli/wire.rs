@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::time::Timestamp;
 
@@ -117,6 +118,29 @@ pub struct Target {
     pub url: Option<String>,
 }
 
+/// A schedule: its settings, and what it came to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Schedule {
+    pub name: String,
+    pub r#type: String,
+    pub cron: Option<String>,
+    pub tz: Option<String>,
+    pub every_seconds: Option<f64>,
+    pub paused: bool,
+    pub next: Vec<Timestamp>,
+    pub last_occurrence: Option<Timestamp>,
+    pub last_error: Option<ScheduleError>,
+    pub missed_count: u64,
+}
+
+/// Why an occurrence made no job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ScheduleError {
+    pub message: String,
+}
+
 /// An access token, without its secret.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -148,4 +172,81 @@ pub struct Operation {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Operating {
     pub operation: Operation,
+}
+
+/// A trigger's rule.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Trigger {
+    pub name: String,
+    pub filter: Value,
+    pub enqueue: Value,
+    pub complete: Value,
+    pub version: u64,
+}
+
+/// An event of which a trigger could make nothing.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Dead {
+    pub id: String,
+    pub trigger: String,
+    pub reason: String,
+    pub failed_at: Option<Timestamp>,
+    pub event: Value,
+}
+
+/// What a trigger did about an event.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Outcome {
+    pub trigger: Option<String>,
+    pub did: String,
+    pub job: Option<String>,
+    #[serde(rename = "type")]
+    pub job_type: Option<String>,
+    pub until: Option<String>,
+    pub letter: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// What became of an event.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EventOutcome {
+    pub id: String,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// The answer to one event of a batch.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EventResult {
+    pub event: Option<EventOutcome>,
+    pub error: Option<Refusal>,
+}
+
+/// Why one of many was refused.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Refusal {
+    pub detail: String,
+}
+
+/// The answer to events: of a batch its results, of one itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Outcomes {
+    pub results: Vec<EventResult>,
+    #[serde(flatten)]
+    pub one: EventOutcome,
+}
+
+/// What became of dead events that were replayed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReplayedDead {
+    pub replayed: u64,
+    pub dead: u64,
+    pub next_cursor: Option<String>,
 }

@@ -10,6 +10,7 @@ use super::settings::CloudSettings;
 use crate::{
     adapter::{
         aws::{self, AwsTarget},
+        dynamodb::{DynamoStore, sdk::SdkTable},
         http::{Guard, HttpTarget},
         memory::MemoryStore,
         sqs::SqsWorkQueue,
@@ -36,9 +37,6 @@ const MARGIN: Duration = Duration::from_secs(3);
 /// Why a deployment cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotOpen {
-    /// The table cannot be used.
-    #[error("the table {0} cannot be used: {1}")]
-    Table(String, String),
     /// The bucket cannot be used.
     #[error("the bucket cannot be used: {0}")]
     Bucket(#[from] object_store::Error),
@@ -62,7 +60,7 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&config), settings.queues.clone(), clock.clone(), entropy.clone());
     let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
-    let ports = Ports { store: store(settings)?, objects, work: Arc::new(queue), clock, entropy, policy: Arc::new(NoPolicy) };
+    let ports = Ports { store: store(settings, clock.clone(), entropy.clone()).await, objects, work: Arc::new(queue), clock, entropy, policy: Arc::new(NoPolicy) };
     let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
     let target = AwsTarget::new(&config, Arc::new(http));
     let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
@@ -85,11 +83,13 @@ pub fn until(deadline: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64))
 }
 
-fn store(settings: &CloudSettings) -> Result<SharedStore, CannotOpen> {
+async fn store(settings: &CloudSettings, clock: Arc<SystemClock>, entropy: Arc<SystemEntropy>) -> SharedStore {
     if settings.table == MEMORY {
-        return Ok(Arc::new(MemoryStore::new()));
+        return Arc::new(MemoryStore::new());
     }
-    Err(CannotOpen::Table(settings.table.clone(), "this program was built without DynamoDB".into()))
+    // It bounds its own requests: how long a write may be under way is a promise of the store's.
+    let table = SdkTable::open(settings.table.as_str(), None).await;
+    Arc::new(DynamoStore::new(Arc::new(table), clock, entropy))
 }
 
 fn objects(settings: &CloudSettings) -> Result<Arc<dyn ObjectStore>, CannotOpen> {

@@ -3,6 +3,7 @@
 // that nothing a job carries is ever read as HTML.
 
 const $ = (id) => document.getElementById(id);
+const USES = 12; // Values of constraints per chart: the heaviest.
 const KEEP = 180; // Samples per chart: six minutes at one every two seconds.
 const EVERY = 2000;
 
@@ -95,7 +96,10 @@ const all = async (path, name) => {
 const sample = (queue) => {
   const seen = samples.get(queue.name) || [];
   const depth = (queue.status.depth || {}).scheduled || 0;
-  seen.push({ depth, admitted: queue.status.running_weight, limit: queue.concurrency });
+  seen.push({
+    depth, admitted: queue.status.running_weight, limit: queue.concurrency,
+    late: queue.status.lateness_seconds || 0, uses: queue.status.constraints || [],
+  });
   if (seen.length > KEEP) seen.shift();
   samples.set(queue.name, seen);
 };
@@ -115,14 +119,22 @@ const line = (values, top, kind) => {
   return svg('polyline', { class: kind, points: points.join(' ') });
 };
 
+// What runs of a constraint, or of one value of its attribute, against what may.
+const use = ({ name, per, value, running_weight: weight, limit }) => node('div', { class: 'use' },
+  node('span', {}, per ? `${per}=${value}` : name),
+  node('meter', { min: 0, max: Math.max(limit, weight, 1), value: weight, title: name, 'aria-label': `admitted of ${name}` }),
+  node('span', {}, `${weight} of ${limit}`));
+
 const chart = (name) => {
   const seen = samples.get(name);
   const last = seen[seen.length - 1];
-  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth and admitted weight of ${name}` });
+  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth, lateness and admitted weight of ${name}` });
   const deepest = Math.max(1, ...seen.map((one) => one.depth));
+  const latest = Math.max(0.1, ...seen.map((one) => one.late));
   const most = Math.max(1, ...seen.map((one) => Math.max(one.admitted, one.limit || 0)));
   drawing.append(
     line(seen.map((one) => one.depth), deepest, 'depth'),
+    line(seen.map((one) => one.late), latest, 'late'),
     line(seen.map((one) => one.limit), most, 'limit'),
     line(seen.map((one) => one.admitted), most, 'admitted'),
   );
@@ -132,8 +144,10 @@ const chart = (name) => {
     drawing,
     node('div', { class: 'key' },
       node('span', { class: 'depth-key' }, `waiting (to ${deepest})`), ' · ',
+      node('span', { class: 'late-key' }, `late by ${last.late.toFixed(2)} s (to ${latest.toFixed(1)})`), ' · ',
       node('span', { class: 'admitted-key' }, `admitted weight (to ${most})`), ' · ',
-      node('span', { class: 'limit-key' }, 'limit')));
+      node('span', { class: 'limit-key' }, 'limit')),
+    ...last.uses.slice(0, USES).map(use));
 };
 
 const queueRow = (queue) => {
@@ -262,6 +276,24 @@ const showJob = async (type, id) => {
     ].filter(Boolean));
 };
 
+// Schedules.
+
+const scheduleRow = (schedule) => {
+  const path = `/v1/schedules/${encodeURIComponent(schedule.name)}`;
+  const rule = schedule.cron ? `${schedule.cron} ${schedule.tz || 'UTC'}` : `every ${schedule.every_seconds} s`;
+  const { last_error: error, last_job: job } = schedule;
+  const last = job ? node('a', { href: `#job/${encodeURIComponent(schedule.type)}/${encodeURIComponent(job)}` }, time(schedule.last_occurrence)) : '—';
+  return node('tr', {},
+    cell(schedule.name), cell(schedule.type), cell(rule), cell(schedule.paused ? state('paused') : time(schedule.next[0])), cell(last),
+    cell(schedule.missed_count, 'number'), cell(error ? node('span', { class: 'state failed' }, error.message) : '—'),
+    cell(node('span', {}, button('Run now', () => ask('POST', `${path}/run`)), ' ',
+      schedule.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`)))));
+};
+
+const showSchedules = async () => {
+  $('schedules').replaceChildren(...(await all('/v1/schedules', 'schedules')).map(scheduleRow));
+};
+
 // Workers.
 
 const showWorkers = async () => {
@@ -292,7 +324,7 @@ const showPlugins = async () => {
   $('plugins').replaceChildren(...plugins.map((plugin, index) => pluginRow(plugin, compared[index])));
 };
 
-// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #workers, #plugins.
+// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #schedules, #workers, #plugins.
 
 const view = () => {
   const [path, query] = location.hash.slice(1).split('?');
@@ -305,6 +337,7 @@ const refresh = async () => {
   try {
     if (name === 'job') await showJob(type, id);
     else if (name === 'jobs') await showJobs();
+    else if (name === 'schedules') await showSchedules();
     else if (name === 'workers') await showWorkers();
     else if (name === 'plugins') await showPlugins();
     await showQueues();
@@ -320,7 +353,7 @@ const refresh = async () => {
 
 const route = () => {
   const { name, query } = view();
-  for (const one of ['queues', 'jobs', 'job', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
+  for (const one of ['queues', 'jobs', 'job', 'schedules', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.hash === `#${name === 'job' ? 'jobs' : name}`) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');

@@ -1,19 +1,24 @@
 //! The configuration as an engine sees it: a snapshot, read anew when the store says it changed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{Engine, Error, change};
 use crate::{
-    job::{PluginName, QueueName, TypeName},
+    event::{Trigger, Triggers, trigger::TriggerItem},
+    job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName},
     port::{job_store::ItemKind, policy::Plugin},
     queue::{
         Limits,
         config::{QueueItem, TypeItem},
         plugin::{PluginItem, Role},
+        schedule::ScheduleItem,
     },
 };
 
-/// Every queue, type and plugin at one moment.
+/// Every queue, type, plugin, schedule and trigger at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
@@ -24,6 +29,12 @@ pub struct Catalog {
     pub types: HashMap<TypeName, Arc<TypeItem>>,
     /// The plugins.
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
+    /// The schedules.
+    pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
+    /// The triggers, as they are stored.
+    pub triggers: BTreeMap<TriggerName, TriggerItem>,
+    /// The same, ready to look at events.
+    pub rules: Arc<Triggers>,
     /// What decides each queue's admissions.
     limits: HashMap<QueueName, Arc<Limits>>,
 }
@@ -56,15 +67,17 @@ impl Catalog {
         let callback = TypeItem { config: change::callback_type(), version: 0, leaving: false };
         types.insert(change::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
         let missing = QueueItem::default();
+        let mut limited: HashMap<&QueueName, BTreeMap<TypeName, u32>> = HashMap::new();
+        for (name, item) in &types {
+            if let Some(most) = item.config.concurrency {
+                limited.entry(&item.config.queue).or_default().insert(name.clone(), most);
+            }
+        }
         let implicit = types.values().map(|item| (&item.config.queue, &missing));
         let limits = implicit
             .chain(&queues)
             .map(|(name, item)| {
-                let types = types
-                    .iter()
-                    .filter(|(_, item)| item.config.queue == *name)
-                    .filter_map(|(name, item)| Some((name.clone(), item.config.concurrency?)))
-                    .collect();
+                let types = limited.get(name).cloned().unwrap_or_default();
                 let throttler = item.config.throttler.as_ref();
                 let throttler = throttler.and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
                 let throttler = throttler.map(|plugin| plugin.version);
@@ -112,7 +125,28 @@ impl Engine {
             plugin.version = item.version;
             plugins.insert(name, Arc::new(plugin));
         }
-        let catalog = Arc::new(Catalog::of(version, queues, types, plugins));
+        let mut schedules = BTreeMap::new();
+        for item in self.ports.store.items(ItemKind::Schedule).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
+            let mut schedule: ScheduleItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            schedule.version = item.version;
+            schedules.insert(name, Arc::new(schedule));
+        }
+        let mut catalog = Catalog { schedules, ..Catalog::of(version, queues, types, plugins) };
+        let mut rules = Vec::new();
+        for item in self.ports.store.items(ItemKind::Trigger).await? {
+            let name: TriggerName = item.name.parse().map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
+            let mut trigger: TriggerItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            trigger.version = item.version;
+            match Trigger::new(&name, &trigger.config) {
+                Ok(rule) => rules.push(rule),
+                // It was good when it was put: another release has other bounds. Everything else goes on without it.
+                Err(fault) => tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew"),
+            }
+            catalog.triggers.insert(name, trigger);
+        }
+        catalog.rules = Arc::new(Triggers::new(rules));
+        let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }

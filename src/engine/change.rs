@@ -38,17 +38,17 @@ pub(super) fn callback_type() -> TypeConfig {
 impl Engine {
     /// The writes that replace what stands at revision `was` by `job`. `all` says whether more than its life changed.
     pub(super) fn change(&self, was: Revision, job: &Job, all: bool, now: Timestamp) -> Vec<Write> {
-        let ended = job.life.ended().is_some();
-        let mut writes = Vec::with_capacity(2);
-        if ended && let Some(callback) = self.callback(job, now) {
-            writes.push(Write::AddJob(callback));
-        }
-        writes.push(if objects::is_removed(job) {
+        let write = if objects::is_removed(job) {
             Write::RemoveJob { id: job.id.clone(), was }
         } else {
             Write::SetJob { job: job.clone(), was, all }
-        });
-        writes
+        };
+        let callback = job.life.ended().and_then(|_| self.callback(job, now));
+        match callback {
+            // Nobody is told of an end that does not come, and no end goes untold.
+            Some(callback) => vec![Write::Together(vec![Write::AddJob(callback), write])],
+            None => vec![write],
+        }
     }
 
     /// The job that tells of the end of `job`, if somebody is to be told.
@@ -91,7 +91,7 @@ impl Engine {
             request_digest: [0; 16],
         };
         Some(Job {
-            id: self.draw_id(now),
+            id: self.ports.store.place(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
             data: Body::Inline(Payload { encoding: Encoding::Json, bytes: body.to_string().into() }),
             life: Life::new(now, Waiting::Due),

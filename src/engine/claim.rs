@@ -39,6 +39,16 @@ impl Engine {
                 claims[index] = claimed.remove(&work.job);
             }
         }
+        // Whoever hears a reply that was kept for it is over. Its grant is released when its batch is looked at next.
+        let keyed: Vec<&Job> = claims.iter().flatten().filter(|job| job.spec.correlation_key.is_some()).collect();
+        if !keyed.is_empty() {
+            let heard = Box::pin(self.hear_kept(&keyed)).await;
+            for claim in
+                claims.iter_mut().filter(|claim| claim.as_ref().is_some_and(|job| heard.iter().any(|(heard, _)| heard.id == job.id)))
+            {
+                *claim = None;
+            }
+        }
         Ok(claims)
     }
 

@@ -85,19 +85,25 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Checks a throttler that is new to its queue: what must stand, so that the answer holds when it is written.
+    /// Checks a throttler that is new to its queue: what is to be written with it.
     async fn check_throttler(&self, catalog: &Catalog, standing: Option<&QueueItem>, item: &QueueItem) -> Result<Vec<Write>, Error> {
         let before = standing.and_then(|item| item.config.throttler.as_ref());
         let Some(throttler) = item.config.throttler.as_ref().filter(|throttler| before != Some(throttler)) else { return Ok(Vec::new()) };
         let (name, fields) = (&throttler.plugin, ["throttler.plugin", "throttler.config"]);
-        let version = self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?;
-        Ok(vec![Write::RequireItem { kind: ItemKind::Plugin, name: name.to_string(), version }])
+        Ok(vec![self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?])
     }
 
     /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
     async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
         let seen = if was == 0 { self.ports.store.head(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
-        Ok(seen + 1)
+        Ok(seen.max(self.version_before(was).await?) + 1)
+    }
+
+    /// The version that an item's next one follows: what is made anew under a name that was given up goes on after every version
+    /// that its forerunner had, so that nobody takes the one for the other.
+    async fn version_before(&self, was: u64) -> Result<u64, Error> {
+        // This number is raised by every change of an item, so none has a higher version.
+        if was == 0 { Ok(self.ports.store.items_version().await?) } else { Ok(was) }
     }
 
     /// A queue's configuration; that of the default queue even if nobody set it.
@@ -147,6 +153,9 @@ impl Engine {
     /// if its queue changes while jobs wait; 412 if `if_match` is not its version.
     pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> {
         check::check_type(&config).map_err(fault)?;
+        if self.rules.refuse_unsafe_hosts {
+            check::check_type_hosts(&config).map_err(fault)?;
+        }
         refuse_reserved(name.as_str())?;
         refuse_reserved(config.queue.as_str())?;
         for _ in 0..TRIES {
@@ -157,15 +166,14 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             self.queue(&config.queue).await?;
-            if standing.as_ref().is_none_or(|item| item.config.retry != config.retry) {
-                self.check_retry(&catalog, &config.retry).await?;
-            }
+            let new_retry = standing.as_ref().is_none_or(|item| item.config.retry != config.retry);
+            let taken = if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
             if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue) {
                 let Some(marked) = self.mark_leaving(name, item).await? else { continue };
                 was = marked;
             }
-            let item = TypeItem { config: config.clone(), version: was + 1, leaving: false };
-            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item)).await? {
+            let item = TypeItem { config: config.clone(), version: self.version_before(was).await? + 1, leaving: false };
+            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item), taken).await? {
                 return Ok((item, standing.is_none()));
             }
         }
@@ -195,7 +203,7 @@ impl Engine {
             }
             let Some(marked) = self.mark_leaving(name, &item).await? else { continue };
             let catalog = self.catalog().await?;
-            if self.write_type(name, &catalog, marked, Some(&item), None).await? {
+            if self.write_type(name, &catalog, marked, Some(&item), None, None).await? {
                 return Ok(());
             }
         }
@@ -230,8 +238,8 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Writes a type at version `was` together with the versions of the queues that it joins or whose limits it changes.
-    /// False if something stood in the way.
+    /// Writes a type at version `was` together with the versions of the queues that it joins or whose limits it changes, and of the plugin
+    /// that it takes. False if something stood in the way.
     async fn write_type(
         &self,
         name: &TypeName,
@@ -239,6 +247,7 @@ impl Engine {
         was: u64,
         before: Option<&TypeItem>,
         after: Option<&TypeItem>,
+        taken: Option<Write>,
     ) -> Result<bool, Error> {
         let limit = |item: Option<&TypeItem>| item.and_then(|item| item.config.concurrency.map(|most| (item.config.queue.clone(), most)));
         let (old, new) = (limit(before), limit(after));
@@ -253,6 +262,7 @@ impl Engine {
         moved.sort_unstable();
         moved.dedup();
         let mut writes = vec![type_write(name, was, after)?];
+        writes.extend(taken);
         let mut versions = Vec::new();
         for queue in &moved {
             let was = catalog.queues.get(queue).map_or(0, |item| item.version);
@@ -342,8 +352,9 @@ fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Er
 }
 
 fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Write, Error> {
+    let version = item.map_or(was + 1, |item| item.version);
     let bytes = item.map(bytes).transpose()?;
-    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version: was + 1, bytes })
+    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version, bytes })
 }
 
 pub(super) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {

@@ -12,14 +12,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Engine, Error, OBJECT_BYTES,
+    Engine, Error,
     catalog::Catalog,
+    plugins::Checked,
     request::{Enqueued, NewJob},
 };
 use crate::{
     job::{
         Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName, extract::extract, life::Waiting, name::ROUTE_WORDS,
-        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile,
+        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile, trace,
     },
     port::{
         Committed, Txn, Write,
@@ -36,29 +37,59 @@ use crate::{
 /// How often a key may change hands, or the type change, while one enqueue wants it.
 const KEY_TRIES: usize = 8;
 
+/// What is written with a job: the job is added if all of it can be, and where transactions are atomic only then.
+#[derive(Clone, Default)]
+pub(super) struct With {
+    /// What must stand before the job is added.
+    pub require: Vec<Write>,
+    /// What is written after it. Of items only.
+    pub then: Vec<Write>,
+}
+
 /// A job on its way into the store.
 struct Entry {
     index: usize,
+    with: With,
     /// What was asked for, in case it is to be resolved anew.
     asked: NewJob,
     job: Job,
     /// The version of its type that it was resolved under.
     type_version: u64,
-    /// Its keys, and what they must point at.
-    keys: Vec<(Key, Expect<JobId>)>,
+    keys: Keys,
 }
 
+/// The keys of a job, and what they must point at.
+type Keys = Vec<(Key, Expect<JobId>)>;
+
 impl Entry {
-    /// What adds the job: its type as it was, then its keys, then itself.
+    /// What adds the job: what it requires, its type as it was, its keys, itself, and what follows it.
     fn writes(&self) -> Txn {
         let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
-        let mut writes = Vec::with_capacity(self.keys.len() + 2);
+        let mut writes = Vec::with_capacity(self.with.require.len() + self.keys.len() + 2 + self.with.then.len());
+        writes.extend_from_slice(&self.with.require);
         writes.push(Write::RequireItem { kind, name, version: self.type_version });
         let keys = self.keys.iter();
         writes.extend(keys.map(|(key, was)| Write::SetKey { key: key.clone(), job: self.job.id.clone(), was: was.clone() }));
         writes.push(Write::AddJob(self.job.clone()));
+        writes.extend_from_slice(&self.with.then);
         writes
     }
+
+    /// Which part of its writes number `step` is.
+    fn part(&self, step: usize) -> Part {
+        match step.checked_sub(self.with.require.len()) {
+            Some(0) => Part::Type,
+            Some(step) if step <= self.keys.len() => Part::Key(step - 1),
+            _ => Part::With,
+        }
+    }
+}
+
+/// A part of an entry's writes that may be refused, but for the job itself.
+enum Part {
+    Type,
+    Key(usize),
+    With,
 }
 
 impl Engine {
@@ -66,6 +97,12 @@ impl Engine {
     ///
     /// Repeating a call is harmless where the job has an id or an idempotency key.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        self.enqueue_with(jobs, Vec::new()).await
+    }
+
+    /// The same, each with the writes that stand in its place in `with`, as far as that goes: if one of those is refused, so
+    /// is the job, with [`Error::Stale`]. Where the answer is a job that was there before, what was to follow is not written.
+    pub(super) async fn enqueue_with(&self, jobs: Vec<NewJob>, with: Vec<With>) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
         let mut catalog = match self.catalog().await {
             Ok(catalog) => catalog,
@@ -73,10 +110,13 @@ impl Engine {
         };
         let now = self.now();
         let mut entries = Vec::with_capacity(jobs.len());
+        let mut with = with.into_iter();
+        let mut checked = Checked::default();
         for (index, job) in jobs.into_iter().enumerate() {
-            match self.entry(index, job, &mut catalog, now).await {
-                Ok(entry) => entries.push(entry),
-                Err(error) => answers[index] = Some(Err(error)),
+            let with = with.next().unwrap_or_default();
+            match self.entry(&job, &mut catalog, &mut checked, now).await {
+                Ok((made, type_version, keys)) => entries.push(Entry { index, with, asked: job, job: made, type_version, keys }),
+                Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
         }
         for _ in 0..KEY_TRIES {
@@ -112,31 +152,33 @@ impl Engine {
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
-                Committed::Refused { step, standing: Standing::Key(holder) } => {
-                    match Box::pin(self.contend(&mut entry, step - 1, holder)).await {
+                Committed::Refused { step, standing } => match (entry.part(step), standing) {
+                    (Part::Key(key), Standing::Key(holder)) => match Box::pin(self.contend(&mut entry, key, holder)).await {
                         Ok(None) => {
                             again.push(entry);
                             None
                         }
                         Ok(Some(enqueued)) => Some(Ok(enqueued)),
                         Err(error) => Some(Err(error)),
-                    }
-                }
-                Committed::Refused { step: 0, .. } => match Box::pin(self.resolve_anew(&mut entry)).await {
-                    Ok(()) => {
+                    },
+                    (Part::Key(key), _) => {
+                        // The key was freed since: ask again for an absent one.
+                        entry.keys[key].1 = Expect::Absent;
                         again.push(entry);
                         None
                     }
-                    Err(error) => Some(Err(error)),
-                },
-                Committed::Refused { step, .. } => {
-                    // The key was freed since: ask again for an absent one.
-                    if let Some((_, was)) = entry.keys.get_mut(step - 1) {
-                        *was = Expect::Absent;
+                    (Part::Type, _) => match Box::pin(self.resolve_anew(&mut entry)).await {
+                        Ok(()) => {
+                            again.push(entry);
+                            None
+                        }
+                        Err(error) => Some(Err(error)),
+                    },
+                    (Part::With, standing) => {
+                        let version = if let Standing::Version(version) = standing { version } else { 0 };
+                        Some(Err(Error::Stale { version }))
                     }
-                    again.push(entry);
-                    None
-                }
+                },
             };
             if let (Body::Object { .. }, Some(answer)) = (&body, &answer) {
                 Box::pin(self.forget_refused(&body, answer)).await;
@@ -203,9 +245,15 @@ impl Engine {
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
     /// What is rare is boxed, so that it takes no room in the future of every enqueue.
-    async fn entry(&self, index: usize, new: NewJob, catalog: &mut Arc<Catalog>, now: Timestamp) -> Result<Entry, Error> {
+    async fn entry(
+        &self,
+        new: &NewJob,
+        catalog: &mut Arc<Catalog>,
+        checked: &mut Checked,
+        now: Timestamp,
+    ) -> Result<(Job, u64, Keys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
-        let digest = if new.id.is_some() || new.idempotency_key.is_some() { digest(&new) } else { [0; 16] };
+        let digest = if new.is_repeatable() { digest(new) } else { [0; 16] };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
             keys.push((Key::Idempotency(key.clone()), Expect::Absent));
@@ -217,13 +265,28 @@ impl Engine {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
         if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
-            Box::pin(self.check_retry(catalog, retry)).await?;
+            Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
-        let mut job = self.resolve(&new, catalog, &job_type, digest, now)?;
-        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > OBJECT_BYTES).cloned() {
+        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
+        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > self.rules.object_bytes).cloned() {
             job.data = Box::pin(self.put_object(large)).await?;
         }
-        Ok(Entry { index, asked: new, job, type_version: job_type.version, keys })
+        Ok((job, job_type.version, keys))
+    }
+
+    /// The answer to a request that is refused now: the job that it made before, if it was sent and accepted before.
+    async fn unless_repeated(&self, new: &NewJob, error: Error) -> Result<Enqueued, Error> {
+        if !new.is_repeatable() {
+            return Err(error);
+        }
+        let digest = digest(new);
+        let mut ids: Vec<JobId> = new.id.iter().cloned().collect();
+        if let Some(key) = &new.idempotency_key {
+            ids.extend(self.ports.store.keys(&[Key::Idempotency(key.clone())]).await?.into_iter().flatten());
+        }
+        let found = self.ports.store.get(&ids).await?.into_iter().flatten();
+        let same = found.into_iter().find(|job| job.spec.request_digest == digest);
+        same.map(|job| Enqueued { job, new: false }).ok_or(error)
     }
 
     /// The same entry under its type as it stands now.
@@ -263,7 +326,7 @@ impl Engine {
     }
 
     /// Precedence: job over type over server default, settled here once.
-    fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    pub(super) fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
@@ -297,8 +360,9 @@ impl Engine {
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers.clone());
-        for (name, value) in &new.trace {
-            headers.entry(name.clone()).or_insert_with(|| value.clone());
+        // A job that names its own trace does not belong to the request's, and a trace makes no good request a bad one.
+        if trace::named(&headers, trace::PARENT).is_none() && headers.len() + new.trace.len() <= check::MAX_HEADERS {
+            headers.extend(new.trace.clone());
         }
         let spec = Spec {
             job_type: new.job_type.clone(),
@@ -325,18 +389,39 @@ impl Engine {
             request_digest: digest,
         };
         check::check_job(&spec, config.delivery).map_err(fault)?;
-        let id = new.id.clone().unwrap_or_else(|| self.draw_id(now));
+        if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
+            check::check_host("callback_url", url).map_err(fault)?;
+        }
+        let id = new.id.clone().unwrap_or_else(|| self.ports.store.place(self.draw_id(now), &spec, run_at));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
     }
 }
 
+/// Takes the attributes of a job anew from its new data. What its type's pointers found in the old data and do not find in the new
+/// is gone.
+///
+/// # Errors
+///
+/// 400 if what is found is out of bounds.
+pub(super) fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -> Result<(), Error> {
+    let Some(item) = catalog.types.get(&spec.job_type) else { return Ok(()) };
+    let pointers = &item.config.attributes;
+    let given = spec.attributes.iter().filter(|(name, _)| !pointers.contains_key(*name));
+    let given = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let found = attributes(pointers, data, given)?;
+    check::check_attributes(&found).map_err(fault)?;
+    spec.partition = partition(&catalog.limits(&spec.queue), &found);
+    spec.attributes = found;
+    Ok(())
+}
+
 /// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
-pub(super) fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
+fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
     limits.queue.partition_by.as_ref().and_then(|name| attributes.get(name)).map(crate::job::Value::text).unwrap_or_default()
 }
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
-pub(super) fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
+fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
     given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
@@ -355,11 +440,14 @@ pub(crate) fn fault(fault: check::Fault) -> Error {
 fn digest(new: &NewJob) -> [u8; 16] {
     let mut sent = new.clone();
     // A repeat comes with a trace of its own.
-    sent.headers.retain(|name, _| name != "traceparent" && name != "tracestate");
+    sent.headers.retain(|name, _| !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE));
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&sent).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == crate::job::Encoding::Json)]);
     hash.update(&new.data.bytes);
+    if let Some(of) = &new.replay_of {
+        hash.update(format!("replay of {of}"));
+    }
     let mut short = [0; 16];
     short.copy_from_slice(&hash.finalize()[..16]);
     short

@@ -1,6 +1,6 @@
 //! `explain`: why a job waits, found by deciding again without committing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Engine, Error, View,
@@ -71,7 +71,7 @@ impl Engine {
             let reason = if push { "every delivery slot of its queue is in use" } else { "no worker asks for jobs of its type" };
             return Ok(held("worker", None, Some(run_at), reason.into(), None));
         }
-        let verdict = self.decide(&job, &limits, view, now).await?;
+        let verdict = self.decide(&job, &limits, view, &asked, now).await?;
         Ok(match verdict {
             Some(Verdict::Hold(hold)) => {
                 let (kind, name) = match &hold.rule {
@@ -99,8 +99,15 @@ impl Engine {
         Ok(limits.queue.throttler.as_ref().map(|throttler| throttler.plugin.to_string()))
     }
 
-    /// The verdict on `job`, others being offered before it; `None` if more go before it than a tick looks at.
-    async fn decide(&self, job: &Job, limits: &Limits, mut view: Option<View>, now: Timestamp) -> Result<Option<Verdict>, Error> {
+    /// The verdict on `job`, others that somebody takes being offered before it; `None` if more go before it than a tick looks at.
+    async fn decide(
+        &self,
+        job: &Job,
+        limits: &std::sync::Arc<Limits>,
+        mut view: Option<View>,
+        asked: impl Fn(&Job) -> bool,
+        now: Timestamp,
+    ) -> Result<Option<Verdict>, Error> {
         let (usage, buckets) = match &mut view {
             Some(view) => (view.usage(limits).clone(), view.head.buckets.clone()),
             None => (Usage::default(), BTreeMap::new()),
@@ -121,7 +128,16 @@ impl Engine {
         let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
         let throttler = limits.queue.throttler.as_ref().filter(|_| !job.spec.critical).and(view);
         let mut before = Vec::new();
-        for other in page.jobs.into_iter().filter(|other| !other.life.awaits_verdict()) {
+        // A round looks at those alone whom somebody takes.
+        let mut taken: HashMap<TypeName, bool> = HashMap::from([(job.spec.job_type.clone(), true)]);
+        let looked_at = |other: &Job| {
+            !other.life.awaits_verdict()
+                && match taken.get(&other.spec.job_type) {
+                    Some(taken) => *taken,
+                    None => *taken.entry(other.spec.job_type.clone()).or_insert_with(|| asked(other)),
+                }
+        };
+        for other in page.jobs.into_iter().filter(looked_at) {
             let candidate = Candidate::of(&other.spec);
             let Some(view) = &throttler else {
                 let verdict = admission.offer(candidate);

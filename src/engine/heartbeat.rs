@@ -52,18 +52,25 @@ impl Engine {
         let event = Event::Heartbeat { attempt: beat.attempt, until: now + lease.duration(), progress: beat.progress.clone() };
         let mut after = job.apply(event, now).map_err(|_| stale())?;
         // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
-        let was = self.plain.lock().get(&job.id).copied().unwrap_or(job.life.revision);
+        let was = self.plain.revision(&job.id).unwrap_or(job.life.revision);
         after.life.revision = Revision(was.0 + 1);
         let writes = self.change(was, &after, false, now);
         Ok(match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {
-                self.plain.lock().remove(&after.id);
+                self.plain.forget(&after.id);
                 self.remember(&after);
                 let run = after.life.running().ok_or_else(stale)?;
                 Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })
             }
-            Some(Committed::Refused { standing: Standing::Job(there), .. }) => Err(Some(there)),
-            _ => Err(None),
+            refused => {
+                // Whatever it was when it was handed on, it is something else now.
+                self.plain.forget(&job.id);
+                self.running.lock().remove(&job.id);
+                match refused {
+                    Some(Committed::Refused { standing: Standing::Job(there), .. }) => Err(Some(there)),
+                    _ => Err(None),
+                }
+            }
         })
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use object_store::{ObjectStoreExt, path::Path};
 
 use super::{
-    Engine, Error, OBJECT_BYTES,
-    enqueue::{attributes, fault, partition},
+    Engine, Error,
+    enqueue::{extract_anew, fault},
+    plain::Held,
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
 };
 use crate::{
@@ -65,13 +66,14 @@ impl Engine {
         Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
     }
 
-    /// Refuses what cannot follow a job's being handed on without a claim.
-    fn not_handed_on(&self, id: &JobId) -> Result<(), Error> {
-        if self.plain.lock().contains_key(id) {
-            let message = "it was handed on without a claim, and its worker may have it".to_owned();
-            return Err(Error::Conflict { code: "handed_on", message, holder: None });
+    /// Refuses what cannot follow a job's being handed on without a claim. It is not handed on while what comes back lives.
+    fn not_handed_on(&self, id: &JobId) -> Result<Held<'_>, Error> {
+        let held = self.plain.hold([id]);
+        if held.holds(id) {
+            return Ok(held);
         }
-        Ok(())
+        let message = "it was handed on without a claim, and its worker may have it".to_owned();
+        Err(Error::Conflict { code: "handed_on", message, holder: None })
     }
 
     /// Changes a scheduled job. Before and after come back.
@@ -89,14 +91,17 @@ impl Engine {
         if let Some(windows) = &patch.windows {
             check_windows(windows).map_err(fault)?;
         }
-        self.not_handed_on(id)?;
+        let _held = self.not_handed_on(id)?;
         let mut body = None;
         if let Some(data) = patch.data.take() {
             data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
             if data.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
             }
-            body = Some((data.clone(), if data.bytes.len() > OBJECT_BYTES { self.put_object(data).await? } else { Body::Inline(data) }));
+            body = Some((
+                data.clone(),
+                if data.bytes.len() > self.rules.object_bytes { self.put_object(data).await? } else { Body::Inline(data) },
+            ));
         }
         let catalog = self.catalog().await?;
         let altered = self.alter(id, job_type, |job, now| {
@@ -109,9 +114,8 @@ impl Engine {
             if let Some(windows) = &patch.windows {
                 spec.windows.clone_from(windows);
             }
-            if let (Some((data, _)), Some(item)) = (&body, catalog.types.get(&spec.job_type)) {
-                spec.attributes = attributes(&item.config.attributes, data, spec.attributes)?;
-                spec.partition = partition(&catalog.limits(&spec.queue), &spec.attributes);
+            if let Some((data, _)) = &body {
+                extract_anew(&catalog, &mut spec, data)?;
             }
             let run_at = patch.run_at.map(|at| at.max(now));
             let changed =
@@ -134,7 +138,7 @@ impl Engine {
     ///
     /// 409 `ended` or `handed_on`.
     pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<(Job, Cancelled), Error> {
-        self.not_handed_on(id)?;
+        let _held = self.not_handed_on(id)?;
         let (before, job) = self
             .alter(id, job_type, |job, now| {
                 if job.life.running().is_some_and(|run| run.cancel && !force) {
@@ -154,7 +158,7 @@ impl Engine {
     ///
     /// 409 `not_scheduled` or `handed_on`.
     pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
-        self.not_handed_on(id)?;
+        let _held = self.not_handed_on(id)?;
         self.alter(id, None, |job, now| {
             let event = Event::Drop { reason: reason.to_owned() };
             Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("not_scheduled", &refused))?, false)))
@@ -192,6 +196,7 @@ impl Engine {
             expires_at: with.expires_at.unwrap_or(spec.expires_at),
             windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
             attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+            trace: with.trace,
             replay_of: Some(job.id.clone()),
             ..NewJob::new(spec.job_type.clone(), data)
         };

@@ -10,25 +10,36 @@ mod catalog;
 mod change;
 mod claim;
 pub mod configure;
+pub mod dead;
 mod enqueue;
 pub mod error;
 mod explain;
 mod hand_on;
 mod heartbeat;
 mod ids;
+mod in_use;
+pub mod ingest;
 mod jobs;
+mod kept;
 mod objects;
+pub mod occur;
+mod plain;
 pub mod plugins;
+pub mod reply;
 mod report;
 pub mod request;
+mod schedules;
 mod sweep;
 pub mod tick;
+mod triggers;
+mod trouble;
 pub mod verdicts;
 mod view;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -41,12 +52,14 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub(crate) use enqueue::fault;
 pub use error::Error;
 pub use hand_on::HandedOn;
+pub use occur::Occurred;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
+pub(crate) use trouble::Troubles;
 pub use view::View;
 
 use crate::{
-    job::{Job, JobId, QueueName, Revision, retry::Retry},
+    job::{Job, JobId, QueueName, retry::Retry},
     port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
     queue::config::{AwsTarget, Push, TargetConfig, TypeConfig},
 };
@@ -77,11 +90,24 @@ pub struct Rules {
     pub create_unknown_types: bool,
     /// Where types go that name no target of their own.
     pub default_target: Option<Push>,
+    /// Whether targets and callbacks are refused whose host is unsafe as it is written: whoever calls them refuses it too.
+    pub refuse_unsafe_hosts: bool,
+    /// The bounds of events.
+    pub events: EventRules,
+    /// Bodies over this many bytes become objects: as many as are cheaper in the store.
+    pub object_bytes: usize,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { max_data_bytes: 4 << 20, create_unknown_types: false, default_target: None }
+        Self {
+            max_data_bytes: 4 << 20,
+            create_unknown_types: false,
+            default_target: None,
+            refuse_unsafe_hosts: false,
+            events: EventRules::default(),
+            object_bytes: OBJECT_BYTES,
+        }
     }
 }
 
@@ -94,7 +120,34 @@ pub enum PushTarget<'a> {
     Aws(&'a AwsTarget),
 }
 
-/// Bodies over this many bytes become objects.
+/// The bounds of events, and of what is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRules {
+    /// Most bytes of an event.
+    pub max_bytes: usize,
+    /// Through how many triggers an event may have come to be; past it, it enqueues nothing.
+    pub max_hops: u32,
+    /// How long a reply is kept whose job or attempt is not there yet.
+    pub reply_wait: Duration,
+    /// How long a dead letter is kept.
+    pub dead_retention: Duration,
+    /// Most dead letters; past it the oldest are dropped.
+    pub dead_most: u64,
+}
+
+impl Default for EventRules {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 << 10,
+            max_hops: 8,
+            reply_wait: Duration::from_mins(5),
+            dead_retention: Duration::from_hours(14 * 24),
+            dead_most: 10_000,
+        }
+    }
+}
+
+/// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
 pub const OBJECT_BYTES: usize = 64 << 10;
 
 /// Most running jobs that an engine remembers.
@@ -108,12 +161,19 @@ pub struct Engine {
     ids: Mutex<ids::Ids>,
     /// Running jobs as this engine saw them last: saves a read per report.
     running: Mutex<HashMap<JobId, Job>>,
-    /// Jobs handed on without a claim, with the revision that stands in the store.
-    plain: Mutex<HashMap<JobId, Revision>>,
+    plain: plain::Plain,
     /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
     headless: Mutex<HashMap<QueueName, u64>>,
-    /// The plugin strategy that was found good last, and under which configuration.
-    good_retry: Mutex<Option<(u64, Retry)>>,
+    /// Strategies of jobs' own choice that were found good, and under which configuration.
+    good_retries: Mutex<(u64, Vec<Retry>)>,
+    /// The plugin strategies that failed.
+    troubles: Troubles,
+    /// The schedules and when each occurs next.
+    agenda: Mutex<occur::Agenda>,
+    /// How many dead letters there are at most, as far as this engine knows.
+    letters: AtomicU64,
+    /// How many were dropped since somebody asked, for being too many.
+    letters_over: AtomicU64,
 }
 
 impl Engine {
@@ -125,9 +185,13 @@ impl Engine {
             catalog: ArcSwap::default(),
             ids: Mutex::default(),
             running: Mutex::default(),
-            plain: Mutex::default(),
+            plain: plain::Plain::default(),
             headless: Mutex::default(),
-            good_retry: Mutex::default(),
+            good_retries: Mutex::default(),
+            troubles: Troubles::default(),
+            agenda: Mutex::default(),
+            letters: AtomicU64::new(u64::MAX / 2),
+            letters_over: AtomicU64::default(),
         }
     }
 
@@ -176,7 +240,7 @@ impl Engine {
     fn remember(&self, job: &Job) {
         let runs = job.life.running().is_some();
         if !runs {
-            self.plain.lock().remove(&job.id);
+            self.plain.forget(&job.id);
         }
         let mut running = self.running.lock();
         if !runs {

@@ -29,6 +29,9 @@ use crate::{
     },
 };
 
+/// Most retry strategies, each with its configuration, that are checked in one request: a check may take a quarter of a second.
+const STRATEGIES: usize = 20;
+
 /// How often a change is tried against others'.
 const TRIES: usize = 16;
 
@@ -63,6 +66,8 @@ pub enum Stage {
     Live,
     /// It is asked too, to see where it differs. A plugin's first version is live all the same.
     Shadow,
+    /// It is there, and that is all: for code of a version that is known.
+    Kept,
 }
 
 /// A version that is in the store.
@@ -72,7 +77,7 @@ pub struct Pushed {
     pub item: PluginItem,
     /// The version's number.
     pub number: u32,
-    /// Whether this call added it; else the same bytes were there already, and nothing was made live.
+    /// Whether this call added it; else the same bytes were there already, and nothing was made live: at most it is in the shadow now.
     pub new: bool,
 }
 
@@ -117,8 +122,12 @@ impl Engine {
                 let has = |code: &&Compiled| !item.versions[index].compiled.contains(code);
                 let added: Vec<Compiled> = version.compiled.iter().filter(has).cloned().collect();
                 let number = item.versions[index].number;
-                if added.is_empty() {
+                let to_shadow = stage == Stage::Shadow && number != item.live && item.shadow != Some(number);
+                if added.is_empty() && !to_shadow {
                     return Ok(Pushed { item, number, new: false });
+                }
+                if to_shadow {
+                    item.shadow = Some(number);
                 }
                 let there = Arc::make_mut(&mut item.versions[index]);
                 let replaced = |old: &Compiled| added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine));
@@ -131,7 +140,7 @@ impl Engine {
                 if stage == Stage::Live || item.versions.is_empty() {
                     self.refuse_unfit(&catalog, name, &version).await?;
                     item.live = number;
-                } else {
+                } else if stage == Stage::Shadow {
                     item.shadow = Some(number);
                 }
                 item.versions.push(version);
@@ -163,8 +172,7 @@ impl Engine {
     ///
     /// 404 `plugin_not_found`.
     pub async fn plugin(&self, name: &PluginName) -> Result<Arc<PluginItem>, Error> {
-        let missing = || Error::NotFound { code: "plugin_not_found", what: format!("plugin {name}") };
-        self.catalog().await?.plugins.get(name).cloned().ok_or_else(missing)
+        self.catalog().await?.plugins.get(name).cloned().ok_or_else(|| no_plugin(name))
     }
 
     /// Makes version `to` live, or without a number the latest before the live one.
@@ -209,8 +217,9 @@ impl Engine {
     /// 404 `plugin_not_found`; 409 `plugin_in_use` if a queue or a type uses it.
     pub async fn delete_plugin(&self, name: &PluginName) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let item = self.plugin(name).await?;
+            // Of one moment: whoever takes the plugin raises its version, so that what is seen here holds until the commit.
             let catalog = self.catalog().await?;
+            let item = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
             if let Some((user, ..)) = users(&catalog, name).next() {
                 return Err(Error::Conflict { code: "plugin_in_use", message: format!("{user} uses it"), holder: None });
             }
@@ -236,8 +245,8 @@ impl Engine {
     ) -> Result<PluginItem, Error> {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
-            let was = self.plugin(name).await?;
-            let mut item = (*was).clone();
+            let was = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
+            let mut item = (**was).clone();
             change(&mut item)?;
             if let Some(version) = item.numbered(item.live).filter(|_| item.live != was.live) {
                 self.refuse_unfit(&catalog, name, version).await?;
@@ -253,8 +262,7 @@ impl Engine {
     async fn set_plugin(&self, name: &PluginName, mut item: PluginItem) -> Result<Option<PluginItem>, Error> {
         let was = item.version;
         item.version += 1;
-        let bytes = super::configure::bytes(&item)?;
-        let write = Write::SetItem { kind: ItemKind::Plugin, name: name.to_string(), was, version: item.version, bytes: Some(bytes) };
+        let write = set_item(name, &item, was)?;
         let done = matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
         Ok(done.then_some(item))
     }
@@ -286,8 +294,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks what somebody says of a plugin in `role`: that it is there, has the role, and takes `config`. The item's
-    /// version, on which the answer rests. `fields` are the names of the plugin's and its config's fields.
+    /// Checks what somebody says of a plugin in `role`: that it is there, has the role, and takes `config`. `fields` are the names of
+    /// the plugin's and its config's fields.
+    ///
+    /// What comes back is to be written together with what makes a queue or a type use the plugin: it raises the plugin's version. So this
+    /// answer still holds then, and a push, a rollback or a removal that did not see the new user is refused and looks again.
     ///
     /// # Errors
     ///
@@ -299,14 +310,14 @@ impl Engine {
         name: &PluginName,
         config: &serde_json::Value,
         fields: [&str; 2],
-    ) -> Result<u64, Error> {
+    ) -> Result<Write, Error> {
         let item = catalog.plugins.get(name).ok_or_else(|| Error::invalid(fields[0], format!("must be a plugin; there is no {name}")))?;
         let plugin = catalog.plugin(name, role).ok_or_else(|| {
             Error::invalid(fields[0], format!("must be a {}, which plugin {name} is not in its version {}", word(role), item.live))
         })?;
         match self.ports.policy.check(&plugin, role, &config.to_string()).await {
             Ok(problems) => match problems.into_iter().next() {
-                None => Ok(item.version),
+                None => set_item(name, &PluginItem { version: item.version + 1, ..(**item).clone() }, item.version),
                 Some(problem) => Err(Error::invalid(format!("{}{}", fields[1], problem.path), problem.message)),
             },
             Err(fault) if fault.kind == FaultKind::Unavailable => Err(unavailable(fault.message)),
@@ -314,21 +325,67 @@ impl Engine {
         }
     }
 
-    /// Checks a retry strategy if it is a plugin. What was found good last is remembered: jobs come in their thousands with the same.
+    /// Checks the retry strategy of a job, if it is a plugin of the job's own choice. Jobs come in their thousands with the same: each strategy
+    /// with its configuration is checked once in a request (`checked`), and not again while the configuration stands.
     ///
     /// # Errors
     ///
-    /// As for a throttler, at `retry.strategy` and `retry.config`.
-    pub(super) async fn check_retry(&self, catalog: &Catalog, retry: &Retry) -> Result<(), Error> {
+    /// As for a throttler, at `retry.strategy` and `retry.config`; also for those beyond 20 different ones in one request.
+    pub(super) async fn check_retry(&self, catalog: &Catalog, retry: &Retry, checked: &mut Checked) -> Result<(), Error> {
         let Retry::Plugin(name, config) = retry else { return Ok(()) };
-        check::check_retry(retry).map_err(fault)?;
-        let good = (catalog.version, retry.clone());
-        if self.good_retry.lock().as_ref() != Some(&good) {
-            self.check_plugin(catalog, Role::Retry, name, config, ["retry.strategy", "retry.config"]).await?;
-            *self.good_retry.lock() = Some(good);
+        if let Some((_, answer)) = checked.0.iter().find(|(known, _)| known == retry) {
+            return answer.clone();
         }
-        Ok(())
+        check::check_retry(retry).map_err(fault)?;
+        {
+            let mut good = self.good_retries.lock();
+            if good.0 != catalog.version {
+                *good = (catalog.version, Vec::new());
+            }
+            if good.1.contains(retry) {
+                return Ok(());
+            }
+        }
+        if checked.0.len() >= STRATEGIES {
+            let message = format!(
+                "must be one of at most {STRATEGIES} different ones that the jobs of one request bring; send the others in another"
+            );
+            return Err(Error::invalid("retry", message));
+        }
+        let answer = self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(drop);
+        if answer.is_ok() {
+            let mut good = self.good_retries.lock();
+            if good.0 == catalog.version && good.1.len() < STRATEGIES {
+                good.1.push(retry.clone());
+            }
+        }
+        checked.0.push((retry.clone(), answer.clone()));
+        answer
     }
+
+    /// Checks the retry strategy that a type is given: what is to be written with it.
+    ///
+    /// # Errors
+    ///
+    /// As for a job's.
+    pub(super) async fn take_retry(&self, catalog: &Catalog, retry: &Retry) -> Result<Option<Write>, Error> {
+        let Retry::Plugin(name, config) = retry else { return Ok(None) };
+        check::check_retry(retry).map_err(fault)?;
+        self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(Some)
+    }
+}
+
+/// The names of a retry strategy's fields.
+const RETRY_FIELDS: [&str; 2] = ["retry.strategy", "retry.config"];
+
+/// The strategies that the jobs of one request brought, and what was found of each.
+#[derive(Default)]
+pub(super) struct Checked(Vec<(Retry, Result<(), Error>)>);
+
+/// Writes `item` if `was` is the version that stands.
+fn set_item(name: &PluginName, item: &PluginItem, was: u64) -> Result<Write, Error> {
+    let bytes = Some(super::configure::bytes(item)?);
+    Ok(Write::SetItem { kind: ItemKind::Plugin, name: name.to_string(), was, version: item.version, bytes })
 }
 
 /// Who uses a plugin, by name, as what, and with which configuration.
@@ -370,6 +427,10 @@ fn digest(bytes: &[u8]) -> String {
 
 fn unavailable(message: String) -> Error {
     Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message }
+}
+
+fn no_plugin(name: &PluginName) -> Error {
+    Error::NotFound { code: "plugin_not_found", what: format!("plugin {name}") }
 }
 
 fn no_version(name: &PluginName, which: impl std::fmt::Display) -> Error {

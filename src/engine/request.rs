@@ -66,8 +66,8 @@ pub struct NewJob {
     pub callback_url: Option<Url>,
     /// Passed on to the worker.
     pub headers: BTreeMap<String, String>,
-    /// Headers of the trace that the request belongs to, passed on where `headers` has none of the name. A repeat may come
-    /// in another trace and is the same request all the same.
+    /// Headers of the trace that the request belongs to, passed on unless `headers` names another. A repeat may come in
+    /// another trace and is the same request all the same.
     #[serde(skip)]
     pub trace: BTreeMap<String, String>,
     /// The job it runs again.
@@ -103,6 +103,11 @@ impl NewJob {
             trace: BTreeMap::new(),
             replay_of: None,
         }
+    }
+
+    /// Whether a second sending can be told from a second job: it has an id or an idempotency key.
+    pub fn is_repeatable(&self) -> bool {
+        self.id.is_some() || self.idempotency_key.is_some()
     }
 }
 
@@ -145,6 +150,8 @@ pub struct ReplayWith {
     pub windows: Option<Vec<Window>>,
     /// Another end of its chance; `Some(None)` means never.
     pub expires_at: Option<Option<Timestamp>>,
+    /// Headers of the trace that the request belongs to.
+    pub trace: BTreeMap<String, String>,
 }
 
 /// What became of an attempt.
@@ -346,6 +353,28 @@ pub struct QueueStatus {
     pub held: BTreeMap<String, u64>,
     /// How many workers would drain the backlog in a minute, within what the limits admit.
     pub desired_workers: u64,
+    /// How long after their due time attempts start, a moving mean since the server started.
+    pub lateness_seconds: f64,
+    /// What runs under each constraint's concurrency, the heaviest first, at most 100 values.
+    pub constraints: Vec<ConstraintUse>,
+}
+
+/// What runs under a constraint, or under one value of its attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+pub struct ConstraintUse {
+    /// The constraint's name.
+    pub name: String,
+    /// The attribute each value of which has the limit to itself, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The weight that runs.
+    pub running_weight: u64,
+    /// The most that may.
+    pub limit: u32,
 }
 
 /// A worker that was heard of lately.

@@ -8,8 +8,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// Most jobs that one sweep takes.
+/// Most jobs that one sweep takes, unless nothing can be done about any of them.
 const SWEEP: u32 = 500;
+/// Most jobs that one sweep looks at.
+const MOST: u32 = 16 * SWEEP;
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -22,24 +24,43 @@ pub struct Swept {
     pub removed: usize,
     /// When the next sweep is due; now if there is more.
     pub next_at: Option<Timestamp>,
+    /// Whether there were as many as were looked at.
+    full: bool,
 }
 
 impl Engine {
     /// Does what is due for at most 500 jobs.
     ///
+    /// Those about which nothing can be done now, since they were handed on without a claim or wait for a verdict, are looked
+    /// past: however many there are, they keep nobody else waiting.
+    ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep(&self) -> Result<Swept, Error> {
+        let mut limit = SWEEP;
+        loop {
+            let swept = self.sweep_first(limit).await?;
+            let stuck = swept.full && swept.changed.is_empty() && swept.removed == 0;
+            if !stuck || limit >= MOST {
+                // At once only if something moved: else the same would be found again.
+                return Ok(Swept { next_at: swept.next_at.filter(|_| !stuck), ..swept });
+            }
+            limit *= 2;
+        }
+    }
+
+    async fn sweep_first(&self, limit: u32) -> Result<Swept, Error> {
         let now = self.now();
         let catalog = self.catalog().await?;
-        let (jobs, next_at) = self.ports.store.overdue(now, SWEEP).await?;
-        let full = jobs.len() as u32 == SWEEP;
-        let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, ..Swept::default() };
+        let (jobs, next_at) = self.ports.store.overdue(now, limit).await?;
+        let full = jobs.len() as u32 == limit;
+        let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, full, ..Swept::default() };
         let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
+        let held = self.plain.hold(jobs.iter().map(|job| &job.id));
         for job in jobs {
             // Handed on without a claim: its result says what becomes of it.
-            if self.plain.lock().contains_key(&job.id) {
+            if !held.holds(&job.id) {
                 continue;
             }
             let kept_until = |at: Timestamp| at + job.spec.retention.duration();

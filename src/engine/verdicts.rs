@@ -5,34 +5,28 @@
 //! here loses it. The verdict is one conditional write at the version that was asked about: of two who ask, one wins.
 //! A fault falls back to the built-in backoff.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
-use super::{
-    Engine, Error, OBJECT_BYTES,
-    catalog::Catalog,
-    enqueue::{attributes, partition},
-};
+use super::{Engine, Error, catalog::Catalog, enqueue::extract_anew};
 use crate::{
     job::{
-        Body, Encoding, Event, Job, Payload, Spec, Version,
+        Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
         life::Plan,
-        payload::MAX_DEPTH,
         retry::{Backoff, Retry},
     },
     port::{
         Committed, Txn,
-        policy::{Fault, FaultKind, Plugin, RetryAnswer, RetryCall},
+        policy::{Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
     },
-    queue::{check, plugin::Role},
+    queue::plugin::Role,
     time::Timestamp,
 };
 
-/// How far ahead a plugin may plan.
-pub(super) const AHEAD: Duration = Duration::from_hours(366 * 24);
-/// How many strategies are asked at once.
-const AT_ONCE: usize = 16;
+/// How many plugins are asked at once, and how often each: however slow one is, it takes no more than its share.
+const PLUGINS_AT_ONCE: usize = 16;
+const SHARE: usize = 4;
 
 /// What [`Engine::verdicts`] did.
 #[derive(Debug, Default)]
@@ -41,6 +35,19 @@ pub struct Verdicts {
     pub changed: Vec<(Job, Version)>,
     /// The calls that failed.
     pub faults: Vec<RetryFault>,
+    /// What the strategies said that have another version in their shadow.
+    pub asked: Vec<RetryAsked>,
+}
+
+/// A retry strategy's call, and what it said.
+#[derive(Clone, Debug)]
+pub struct RetryAsked {
+    /// The plugin.
+    pub plugin: Plugin,
+    /// All that its answer depends on.
+    pub call: Arc<RetryCall>,
+    /// What it said.
+    pub answer: RetryAnswer,
 }
 
 /// A retry strategy that could not say what follows; the built-in backoff did instead.
@@ -60,11 +67,15 @@ struct Made {
     /// Whether more than its life changed.
     all: bool,
     fault: Option<RetryFault>,
+    asked: Option<RetryAsked>,
 }
 
 impl Engine {
     /// Asks the retry strategies of `jobs` that wait for a verdict, and writes what they say. Jobs that changed meanwhile
-    /// are left as they are.
+    /// are left as they are. Nothing is written before all have answered, so whoever does not want the jobs of one strategy to wait
+    /// for another asks about them in a call of their own: see [`by_strategy`].
+    ///
+    /// One that failed is left alone for 1 s, doubling up to 30 s, with the built-in backoff in its place.
     ///
     /// # Errors
     ///
@@ -72,13 +83,23 @@ impl Engine {
     pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<Verdicts, Error> {
         let catalog = self.catalog().await?;
         let waiting: Vec<Job> = jobs.into_iter().filter(|job| job.life.awaits_verdict()).collect();
-        let asked: Vec<_> = waiting.iter().map(|job| self.verdict(&catalog, job)).collect();
-        let made: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let strategies = by_strategy(waiting);
+        let each: Vec<_> = strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
+        let made: Vec<Vec<_>> = stream::iter(each).buffered(PLUGINS_AT_ONCE).collect().await;
         let mut verdicts = Verdicts::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
-        for (before, made) in waiting.iter().zip(made) {
-            let Some(made) = made? else { continue };
+        for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
+            let made = match made {
+                Ok(Some(made)) => made,
+                Ok(None) => continue,
+                // It waits as before, and the next sweep finds it. Others are not to wait with it.
+                Err(error) => {
+                    tracing::warn!(job = %before.id, %error, "the verdict on a failed attempt cannot be had now");
+                    continue;
+                }
+            };
             verdicts.faults.extend(made.fault);
+            verdicts.asked.extend(made.asked);
             txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
         }
@@ -90,6 +111,12 @@ impl Engine {
             .changed
             .extend(changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| matches!(outcome, Committed::All).then_some(change)));
         Ok(verdicts)
+    }
+
+    /// What the one strategy of `jobs` says of each.
+    async fn verdicts_of_one(&self, catalog: &Catalog, jobs: &[Job]) -> Vec<Result<Option<Made>, Error>> {
+        let asked: Vec<_> = jobs.iter().map(|job| self.verdict(catalog, job)).collect();
+        stream::iter(asked).buffered(SHARE).collect().await
     }
 
     /// The job with its verdict; none if none can follow any more.
@@ -111,6 +138,10 @@ impl Engine {
             let fault = Fault { kind: FaultKind::Unavailable, message: format!("there is no retry strategy {name}") };
             return Ok(self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault })));
         };
+        if self.troubles.leave_alone(&plugin, &call.config, now) {
+            tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
+            return Ok(self.fall_back(job, None));
+        }
         if plugin.version.retry.as_ref().is_some_and(|says| says.needs_data) {
             call.data = match self.data(job).await {
                 Ok(data) => data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok()),
@@ -120,14 +151,25 @@ impl Engine {
             };
         }
         let call = Arc::new(call);
-        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call)).await;
-        let made = match answer {
+        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+        let made = match answer.clone() {
             Ok(answer) => self.follow(catalog, job, answer, now).await?,
             Err(fault) => Err(fault),
         };
         Ok(match made {
-            Ok(made) => made,
-            Err(fault) => self.fall_back(job, Some(RetryFault { plugin: Some(plugin), call, fault })),
+            Ok(made) => {
+                self.troubles.answered(&plugin, &call.config);
+                let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
+                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked { plugin, call, answer });
+                made.map(|made| Made { asked, ..made })
+            }
+            Err(fault) => {
+                // That it has no answer to one failure says nothing of others.
+                if fault.kind != FaultKind::Declined {
+                    self.troubles.failed(&plugin, &call.config, now, self.now());
+                }
+                self.fall_back(job, Some(RetryFault { plugin: Some(plugin), call, fault }))
+            }
         })
     }
 
@@ -143,9 +185,6 @@ impl Engine {
             RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, Plan::GiveUp(message), false, now, None))),
             RetryAnswer::Retry { at, data, priority } => (at, data, priority),
         };
-        if at > now + AHEAD {
-            return Ok(Err(nonsense("its next attempt is more than 366 days away")));
-        }
         let mut changed = job.clone();
         let all = data.is_some() || priority.is_some();
         if let Some(text) = data {
@@ -154,11 +193,12 @@ impl Engine {
                 Err(fault) => return Ok(Err(fault)),
             };
             let mut spec = (*job.spec).clone();
-            if let Err(fault) = extract_anew(catalog, &mut spec, &payload) {
-                return Ok(Err(fault));
+            if let Err(error) = extract_anew(catalog, &mut spec, &payload) {
+                return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
-            changed.data = if payload.bytes.len() > OBJECT_BYTES { self.put_object(payload).await? } else { Body::Inline(payload) };
+            changed.data =
+                if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
         }
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
@@ -172,9 +212,6 @@ impl Engine {
         let json = Payload::json(text);
         if json.bytes.len() > most {
             return Ok(Err(nonsense(format!("its data is larger than {most} bytes"))));
-        }
-        if let Err(malformed) = json.check(MAX_DEPTH) {
-            return Ok(Err(nonsense(format!("its data is not JSON: {malformed}"))));
         }
         let encoding = match &job.data {
             Body::Inline(payload) => payload.encoding,
@@ -199,19 +236,19 @@ impl Engine {
     }
 }
 
-fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
-    let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
-    Some(Made { job, all, fault })
+/// Jobs by the plugin that is to be asked about them; the built-in backoff, to which others came back, has no name.
+pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
+    let mut strategies: BTreeMap<_, Vec<Job>> = BTreeMap::new();
+    for job in jobs {
+        let name = if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.clone()) } else { None };
+        strategies.entry(name).or_default().push(job);
+    }
+    strategies
 }
 
-/// Takes the attributes of a job from its new data, as a PATCH does.
-fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -> Result<(), Fault> {
-    let Some(item) = catalog.types.get(&spec.job_type) else { return Ok(()) };
-    let found = attributes(&item.config.attributes, data, spec.attributes.clone()).map_err(|error| nonsense(error.to_string()))?;
-    check::check_attributes(&found).map_err(|fault| nonsense(format!("the attributes of its data: {fault}")))?;
-    spec.partition = partition(&catalog.limits(&spec.queue), &found);
-    spec.attributes = found;
-    Ok(())
+fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
+    let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
+    Some(Made { job, all, fault, asked: None })
 }
 
 fn nonsense(message: impl Into<String>) -> Fault {

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use super::Error;
 use crate::{
     job::{JobId, PluginName, Version},
     port::policy::{Plugin, PolicyState},
@@ -36,7 +37,8 @@ pub struct View {
     /// Batches whose jobs were not read since the head was: hints about them may have been lost.
     unread: HashSet<BatchId>,
     usage: Usage,
-    usage_version: u64,
+    /// The limits that `usage` was counted for. Two of one version may differ where items are written one by one.
+    counted: Option<Arc<Limits>>,
     /// What the throttler remembers.
     state: Arc<PolicyState>,
 }
@@ -86,10 +88,24 @@ impl View {
         let unread = head.batches.iter().map(|reference| reference.id).collect();
         let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
         let (usage, state) = (Usage::default(), Arc::default());
-        let mut view = Self { head, batches, places: HashMap::new(), unread, usage, usage_version: u64::MAX, state };
+        let mut view = Self { head, batches, places: HashMap::new(), unread, usage, counted: None, state };
         view.index();
         view.state = view.read_state();
         view
+    }
+
+    /// The same, of what a store gave.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if a batch is missing that the head names: its grants would be taken for released.
+    pub(super) fn whole(head: Head, batches: Vec<GrantBatch>) -> Result<Self, Error> {
+        let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
+        let missing = head.named().find(|id| !there.contains(id));
+        match missing {
+            Some(id) => Err(Error::Internal(format!("the head names batch {:016x}, which is not there", id.0))),
+            None => Ok(Self::new(head, batches)),
+        }
     }
 
     fn read_state(&self) -> Arc<PolicyState> {
@@ -167,12 +183,16 @@ impl View {
     }
 
     /// What live grants take of `limits`.
-    pub fn usage(&mut self, limits: &Limits) -> &Usage {
-        if self.usage_version != limits.version {
+    pub fn usage(&mut self, limits: &Arc<Limits>) -> &Usage {
+        if !self.is_counted(limits) {
             self.usage = Usage::of(limits, self.live().collect::<Vec<_>>());
-            self.usage_version = limits.version;
+            self.counted = Some(Arc::clone(limits));
         }
         &self.usage
+    }
+
+    fn is_counted(&self, limits: &Arc<Limits>) -> bool {
+        self.counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, limits) || **counted == **limits)
     }
 
     /// The batches to be looked at by `now`, and those that were not yet.
@@ -264,8 +284,8 @@ impl View {
     }
 
     /// The view after `prepared` was committed.
-    pub(super) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Limits) {
-        if self.usage_version == limits.version {
+    pub(super) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Arc<Limits>) {
+        if self.is_counted(limits) {
             for (job, version) in &delta.released {
                 if let Some(grant) = self.grant(job).filter(|grant| grant.version == *version).cloned() {
                     self.usage.remove(limits, &grant);

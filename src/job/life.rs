@@ -8,6 +8,7 @@
 //!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
 //!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
 //!                 └───── attempts left: Fail, LeaseOver ◀───────────┘
+//!                        (said to have succeeded after all while the next attempt waits: succeeded)
 //!                        (a plugin's strategy: Scheduled for its Verdict, and then for the next attempt, or failed)
 //! ```
 //!
@@ -41,6 +42,10 @@ impl std::fmt::Debug for Token {
         f.write_str("Token(..)")
     }
 }
+
+/// Which event brought a reply: its second delivery is known by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ReplyId(pub u128);
 
 /// Why a scheduled job waits for its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,6 +207,9 @@ pub struct Entry {
     pub retry_at: Option<Timestamp>,
     /// The attempt's secret, so that a repeated report is known for one.
     pub token: Token,
+    /// The event that brought the result, if one did.
+    #[serde(default)]
+    pub reply: Option<ReplyId>,
 }
 
 /// How many entries of history a job keeps: the first, and the latest of the rest.
@@ -326,6 +334,16 @@ pub enum Event {
         /// What its strategy says; not asked when the attempts are spent.
         next: Next,
     },
+    /// The latest attempt succeeded after all, while the next one waits: there will be none.
+    SucceedLate {
+        /// With this.
+        result: Option<ResultBody>,
+    },
+    /// The latest attempt is said to have failed while the next one waits for its time: recorded, and nothing else.
+    FailLate {
+        /// Why.
+        failure: Failure,
+    },
     /// Nobody was heard of until the lease or the timeout ended.
     LeaseOver {
         /// What its strategy says.
@@ -333,6 +351,8 @@ pub enum Event {
         /// Whether it must not be started twice.
         at_most_once: bool,
     },
+    /// It was started before, and its type says now that nothing may start twice.
+    MustNotRunTwice,
     /// A grant was not claimed in time: void it, and let the job ask again.
     Revoke {
         /// The version it was granted at.
@@ -461,6 +481,10 @@ impl Life {
                 life.state = S::Running(Running { cancel: true, ..run.clone() });
                 return Ok(life);
             }
+            (S::Scheduled { run_at, .. }, E::FailLate { failure }) if self.attempt > 0 => {
+                life.record_late(now, Outcome::Failed, Some(failure), Some(*run_at));
+                return Ok(life);
+            }
             (S::Ended { .. }, E::ForgetResult) => {
                 life.result = None;
                 return Ok(life);
@@ -472,6 +496,12 @@ impl Life {
                 life.error = None;
                 life.result = if spec.keep_result == KeepResult::None || run.cancel { None } else { result };
                 life.end(now, outcome);
+            }
+            (S::Scheduled { .. }, E::SucceedLate { result }) if self.attempt > 0 => {
+                life.record_late(now, Outcome::Succeeded, None, None);
+                life.error = None;
+                life.result = if spec.keep_result == KeepResult::None { None } else { result };
+                life.end(now, Outcome::Succeeded);
             }
             (S::Running(run), E::Fail { attempt, failure, next }) if attempt == self.attempt => {
                 life.fail(run, spec, failure, next, now);
@@ -498,6 +528,10 @@ impl Life {
             }
             (S::Scheduled { .. }, E::Deadline) if spec.deadline_at.is_some_and(|at| at <= now) => {
                 life.error = Some(Failure::new(Reason::Deadline, "its deadline came while it waited"));
+                life.end(now, Outcome::Failed);
+            }
+            (S::Scheduled { .. }, E::MustNotRunTwice) if self.attempt > 0 => {
+                life.error = Some(Failure::new(Reason::Unknown, "it was started before its type became one whose jobs start once at most"));
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),
@@ -588,11 +622,34 @@ impl Life {
     }
 
     fn record(&mut self, run: &Running, ended_at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
+        let (attempt, token) = (self.attempt, run.token);
+        self.enter(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token, reply: None });
+    }
+
+    /// Records what is heard of the latest attempt after it was over.
+    fn record_late(&mut self, at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
+        let token = self.history.last().map_or(Token(0), |entry| entry.token);
+        let (attempt, started_at) = (self.attempt, self.started_at.unwrap_or(at));
+        self.enter(Entry { attempt, started_at, ended_at: at, outcome, error, retry_at, token, reply: None });
+    }
+
+    fn enter(&mut self, entry: Entry) {
         if self.history.len() >= HISTORY {
             self.history.remove(1);
         }
-        let attempt = self.attempt;
-        self.history.push(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token: run.token });
+        self.history.push(entry);
+    }
+
+    /// Notes that what happened last was said by `reply`.
+    pub fn said_by(&mut self, reply: ReplyId) {
+        if let Some(entry) = self.history.last_mut() {
+            entry.reply = Some(reply);
+        }
+    }
+
+    /// Whether `reply` was heard before.
+    pub fn has_heard(&self, reply: ReplyId) -> bool {
+        self.history.iter().any(|entry| entry.reply == Some(reply))
     }
 
     /// When something must be done with a job that is `spec` even if nobody asks: it expires, its
@@ -609,15 +666,18 @@ impl Life {
                 let lease = (!run.granted).then_some(run.lease_until);
                 spec.deadline_at.into_iter().chain(lease).min()
             }
-            State::Ended { at, .. } => {
-                let result = self.result.is_some().then(|| match spec.keep_result {
-                    KeepResult::None => *at,
-                    KeepResult::Once => *at + Duration::from_hours(1),
-                    KeepResult::For(seconds) => *at + seconds.duration(),
-                });
-                result.into_iter().chain([*at + spec.retention.duration()]).min()
-            }
+            State::Ended { at, .. } => self.result_until(spec).into_iter().chain([*at + spec.retention.duration()]).min(),
         }
+    }
+
+    /// How long the result of a job that is `spec` is kept, if it ended with one.
+    pub fn result_until(&self, spec: &Spec) -> Option<Timestamp> {
+        let State::Ended { at, .. } = &self.state else { return None };
+        self.result.is_some().then(|| match spec.keep_result {
+            KeepResult::None => *at,
+            KeepResult::Once => *at + Duration::from_hours(1),
+            KeepResult::For(seconds) => *at + seconds.duration(),
+        })
     }
 
     /// Whether it waits for its retry strategy to be asked.

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`spec`] (what it is), [`life`] (what happens to it), [`retry`] (the wait
 //! before another attempt), [`payload`] and [`translate`] (what it carries), [`extract`] (what limits see of that),
-//! [`name`] (how things are called).
+//! [`name`] (how things are called), [`trace`] (whose trace it belongs to).
 
 pub mod extract;
 pub mod life;
@@ -10,6 +10,7 @@ pub mod name;
 pub mod payload;
 pub mod retry;
 pub mod spec;
+pub mod trace;
 pub mod translate;
 
 #[cfg(test)]
@@ -18,9 +19,10 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 pub use life::{Event, Life, Outcome, Revision, State, Token, Version};
-pub use name::{JobId, PluginName, QueueName, TypeName};
+pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
+pub use trace::TraceContext;
 
 /// One unit of work: what it is, what it carries, where it stands.
 #[derive(Clone, Debug, PartialEq)]

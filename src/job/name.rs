@@ -81,6 +81,19 @@ name!(
     "A-Z a-z 0-9 _ . -, and not \".\" or \"..\"",
     b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-'
 );
+name!(
+    /// The name of a schedule.
+    ScheduleName,
+    "A-Z a-z 0-9 _ . -, and not \".\" or \"..\"",
+    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-'
+);
+
+name!(
+    /// The name of a trigger.
+    TriggerName,
+    "A-Z a-z 0-9 _ . -, and not \".\" or \"..\"",
+    b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-'
+);
 
 /// Words that stand in routes where an id or a name would: `POST /v1/jobs/batch` is not a job type.
 pub const ROUTE_WORDS: [&str; 4] = ["batch", "cancel", "replay", "result"];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(super) use crate::port::policy::cut;
+pub use crate::port::policy::{DATA_BYTES, MESSAGE_BYTES};
 /// Bytes of a component; one made from Python has 18 million.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 
@@ -39,12 +41,6 @@ pub const PAGE: u32 = 1000;
 /// Running jobs in all answers of `running.page`.
 pub const PAGED: u32 = 100_000;
 
-/// Bytes of a decision's reason that are kept.
-pub const REASON_BYTES: usize = 200;
-/// Bytes of a message for people that are kept.
-pub const MESSAGE_BYTES: usize = 2000;
-/// How far ahead a time may be.
-pub const AHEAD: Duration = Duration::from_hours(366 * 24);
 /// Problems of a configuration that are kept.
 pub const PROBLEMS: usize = 50;
 /// Earlier failures that a retry strategy is shown.
@@ -54,15 +50,6 @@ pub const EARLIER: usize = 50;
 pub const GROUPS: usize = 16;
 /// Bytes of the JSON Schema of its configuration.
 pub const SCHEMA_BYTES: usize = 64 << 10;
-
-/// `text`, cut to at most `most` bytes between two letters.
-pub(super) fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
-        text.shrink_to_fit();
-    }
-    text
-}
 
 #[cfg(test)]
 mod tests {
@@ -79,9 +66,12 @@ mod tests {
     #[test]
     fn the_contract_names_these_bounds() {
         let contract = include_str!("../../plugins/wit/plugin.wit").replace("\n///", "");
-        for bound in ["250 ms", "500 million", "64 MiB of memory", "512 KiB of stack", "100,000 host calls", "4 MiB of output"] {
+        for bound in
+            ["250 ms", "500 million", "64 MiB of memory", "512 KiB of stack", "100,000 host calls", "4 MiB of output", "16 MiB of data"]
+        {
             assert!(contract.contains(bound), "{bound}");
         }
+        assert_eq!(DATA_BYTES, 16 << 20);
         assert_eq!((TIME.as_millis(), FUEL, MEMORY, STACK, HOST_CALLS, OUTPUT), (250, 500_000_000, 64 << 20, 512 << 10, 100_000, 4 << 20));
     }
 }

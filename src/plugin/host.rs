@@ -23,7 +23,7 @@ use crate::{
     job::PluginName,
     port::{
         Clock,
-        policy::{Fault, FaultKind, Plugin, Policy, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::plugin::Role,
 };
@@ -120,9 +120,10 @@ pub(super) async fn run<T: Send + 'static>(place: Run, work: impl FnOnce() -> Re
     }
 }
 
-/// In which role a plugin is asked, and what.
+/// In which role a plugin is asked, what for, and what.
 struct Ask {
     role: Role,
+    purpose: Purpose,
     call: Option<Call>,
 }
 
@@ -174,8 +175,8 @@ impl Inner {
         let Outcome { answer, usage, guest } = outcome;
         let (log, log_dropped) = guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
         let fault = answer.as_ref().err();
-        let call = ask.call.filter(|_| fault.is_some());
-        self.journal.add(Called { plugin, role: ask.role, at: self.clock.now(), usage, log, log_dropped, fault, call });
+        let Ask { role, purpose, call } = ask;
+        self.journal.add(Called { plugin, role, purpose, at: self.clock.now(), usage, log, log_dropped, fault, call });
         answer
     }
 
@@ -238,20 +239,21 @@ fn stopwatch() -> impl FnOnce() -> Duration {
 
 #[async_trait]
 impl Policy for PluginHost {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
-        let ask = Ask { role: Role::Throttler, call: Some(Call::Throttle(Arc::clone(&call))) };
+    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault> {
+        let ask = Ask { role: Role::Throttler, purpose, call: Some(Call::Throttle(Arc::clone(&call))) };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.throttle(&asked, loaded, &call)).await
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
-        let ask = Ask { role: Role::Retry, call: Some(Call::Retry(Arc::clone(&call))) };
+    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault> {
+        let ask = Ask { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.retry(&asked, loaded, &call)).await
     }
 
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
         let (asked, config) = (plugin.clone(), config.to_owned());
-        self.ask(plugin, Ask { role, call: None }, move |inner, loaded| inner.check(&asked, loaded, role, &config)).await
+        self.ask(plugin, Ask { role, purpose: Purpose::Live, call: None }, move |inner, loaded| inner.check(&asked, loaded, role, &config))
+            .await
     }
 }

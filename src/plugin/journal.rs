@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use serde::{Serialize, Serializer};
 use super::{contract::throttler::tidegate::plugin::log, record::Call};
 use crate::{
     job::PluginName,
-    port::policy::{Fault, Plugin},
+    port::policy::{Fault, Plugin, Purpose},
     queue::plugin::Role,
     time::Timestamp,
 };
@@ -24,7 +25,7 @@ use crate::{
 const LINES: usize = 500;
 /// Bytes of a plugin's log that are kept.
 const LINE_BYTES: usize = 256 << 10;
-/// Faults of a plugin that are kept, each with its call.
+/// Faults of a plugin's live version, and of the one in its shadow, that are kept, each with its call.
 const FAULTS: usize = 8;
 
 /// How much a line of a plugin's log matters.
@@ -93,9 +94,10 @@ pub struct Failed {
     /// What went wrong.
     #[serde(serialize_with = "fault")]
     pub fault: Fault,
-    /// The call, for whoever wants to make it again; none for the check of a configuration.
+    /// The call as JSON, for whoever wants to make it again: without data that is too much to be kept, and saying so. None for the check of a
+    /// configuration.
     #[serde(skip)]
-    pub call: Option<Call>,
+    pub call: Option<Arc<str>>,
 }
 
 fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error> {
@@ -127,16 +129,29 @@ fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Er
 /// What is known of a plugin's calls in this process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Seen {
-    /// How often it was called.
-    pub calls: u64,
-    /// How many calls gave no answer, by the kind of fault.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// What its latest call used.
-    pub last: Option<Usage>,
+    /// The calls whose answers were done.
+    pub live: Calls,
+    /// The calls of the latest version that was asked beside the live one.
+    pub shadow: Calls,
     /// How many lines it has logged.
     pub logged: u64,
     /// The latest lines of its log, oldest first.
     pub log: VecDeque<LogLine>,
+}
+
+/// How calls went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Calls {
+    /// The number of the version that was called last.
+    pub version: u32,
+    /// How often it was called.
+    pub calls: u64,
+    /// How many calls gave no answer, by the kind of fault.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Whether its latest call gave no answer.
+    pub failing: bool,
+    /// What its latest call used.
+    pub last: Option<Usage>,
     /// Its latest faults, oldest first.
     pub failed: VecDeque<Failed>,
 }
@@ -145,6 +160,7 @@ pub struct Seen {
 pub(super) struct Called<'a> {
     pub plugin: &'a Plugin,
     pub role: Role,
+    pub purpose: Purpose,
     pub at: Timestamp,
     pub usage: Usage,
     pub log: Vec<(log::Level, String)>,
@@ -163,7 +179,7 @@ impl Journal {
     }
 
     pub(super) fn last(&self, plugin: &PluginName) -> Option<Usage> {
-        self.0.lock().get(plugin).and_then(|seen| seen.last)
+        self.0.lock().get(plugin).and_then(|seen| seen.live.last)
     }
 
     pub(super) fn forget(&self, plugin: &PluginName) {
@@ -171,13 +187,31 @@ impl Journal {
     }
 
     pub(super) fn add(&self, called: Called<'_>) {
-        let Called { plugin, role, at, usage, log, log_dropped, fault, call } = called;
-        measure(&plugin.name, role, usage, fault);
+        let Called { plugin, role, purpose, at, usage, log, log_dropped, fault, call } = called;
+        measure(&plugin.name, role, purpose, usage, fault);
+        if purpose == Purpose::Explain {
+            // Whoever asks why a job waits is told; nothing happened to the queue.
+            return;
+        }
+        let call = call.filter(|_| fault.is_some()).map(|call| call.kept().into());
         let version = plugin.version.number;
         let mut journal = self.0.lock();
         let seen = journal.entry(plugin.name.clone()).or_default();
-        seen.calls += 1;
-        seen.last = Some(usage);
+        let calls = if purpose == Purpose::Shadow { &mut seen.shadow } else { &mut seen.live };
+        if purpose == Purpose::Shadow && calls.version != version {
+            *calls = Calls::default();
+        }
+        calls.version = version;
+        calls.calls += 1;
+        calls.last = Some(usage);
+        calls.failing = fault.is_some();
+        if let Some(fault) = fault {
+            *calls.faults.entry(fault.kind.as_str()).or_default() += 1;
+            if calls.failed.len() == FAULTS {
+                calls.failed.pop_front();
+            }
+            calls.failed.push_back(Failed { at, version, role, fault: fault.clone(), call });
+        }
         let mut line = |level, text| {
             seen.logged += 1;
             seen.log.push_back(LogLine { number: seen.logged, at, version, role, level, text });
@@ -192,28 +226,21 @@ impl Journal {
         while seen.log.len() > LINES || bytes > LINE_BYTES {
             bytes -= seen.log.pop_front().map_or(bytes, |line| line.text.len());
         }
-        if let Some(fault) = fault {
-            *seen.faults.entry(fault.kind.as_str()).or_default() += 1;
-            if seen.failed.len() == FAULTS {
-                seen.failed.pop_front();
-            }
-            seen.failed.push_back(Failed { at, version, role, fault: fault.clone(), call });
-        }
     }
 }
 
-fn measure(plugin: &PluginName, role: Role, usage: Usage, fault: Option<&Fault>) {
-    let plugin = || plugin.as_str().to_owned();
+fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage, fault: Option<&Fault>) {
+    let (plugin, purpose) = (|| plugin.as_str().to_owned(), purpose.as_str());
     let role = match role {
         Role::Throttler => "throttler",
         Role::Retry => "retry",
     };
-    counter!("tidegate_plugin_calls_total", "plugin" => plugin(), "role" => role).increment(1);
-    histogram!("tidegate_plugin_seconds", "plugin" => plugin(), "role" => role).record(usage.took.as_secs_f64());
+    counter!("tidegate_plugin_calls_total", "plugin" => plugin(), "role" => role, "purpose" => purpose).increment(1);
+    histogram!("tidegate_plugin_seconds", "plugin" => plugin(), "role" => role, "purpose" => purpose).record(usage.took.as_secs_f64());
     if let Some(fuel) = usage.fuel {
-        counter!("tidegate_plugin_fuel_total", "plugin" => plugin(), "role" => role).increment(fuel);
+        counter!("tidegate_plugin_fuel_total", "plugin" => plugin(), "role" => role, "purpose" => purpose).increment(fuel);
     }
     if let Some(fault) = fault {
-        counter!("tidegate_plugin_faults_total", "plugin" => plugin(), "kind" => fault.kind.as_str()).increment(1);
+        counter!("tidegate_plugin_faults_total", "plugin" => plugin(), "kind" => fault.kind.as_str(), "purpose" => purpose).increment(1);
     }
 }

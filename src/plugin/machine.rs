@@ -72,7 +72,12 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new() -> wasmtime::Result<Self> {
-        let engine = Engine::new(&config())?;
+        #[cfg_attr(not(feature = "compiler"), expect(unused_mut, reason = "there is no compiler to leave out"))]
+        let mut config = config();
+        // It runs what was compiled elsewhere: a compiler in reserve would only take memory.
+        #[cfg(feature = "compiler")]
+        config.enable_compiler(false);
+        let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
         // The throttler's world has every import that there is.
         Throttler::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest)?;

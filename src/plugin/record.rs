@@ -1,4 +1,4 @@
-//! Calls and answers as JSON, in the words of `plugins/wit`: what a fault is kept with, and what test cases are written in.
+//! Calls as JSON, in the words of `plugins/wit`: what a fault is kept with, and what the cases of `tidegate plugin test` are turned into.
 //!
 //! ```json
 //! {"throttle": {
@@ -9,9 +9,10 @@
 //!   "state": {}, "data": {"b": {"rows": 12}}}}
 //! ```
 //!
-//! Whatever is left out has a default, so that a case written by hand names what it is about. Instants are RFC 3339,
+//! Whatever is left out has a default, so that a call written by hand names what it is about. Instants are RFC 3339,
 //! the configuration and data are JSON rather than JSON in a text, and attributes are an object. A call that is
-//! written and read again is the same call to a plugin.
+//! written and read again is the same call to a plugin, as far as the contract goes: what it never shows, a job's windows say, is not
+//! written. A call that is kept for long leaves out data over a bound; `data-left-out` has the bytes of each piece.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,6 +32,9 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
+/// Most bytes of data in a call that is kept.
+const KEPT_DATA_BYTES: usize = 64 << 10;
+
 /// A call of a plugin.
 #[derive(Clone, Debug)]
 pub enum Call {
@@ -48,11 +52,21 @@ pub struct NotACall(#[from] serde_json::Error);
 impl Call {
     /// The call as JSON.
     pub fn to_json(&self) -> String {
-        let written = match self {
+        self.written().to_json()
+    }
+
+    /// The call as JSON that is kept for long: with at most 64 KiB of data, and saying what is left out.
+    pub(super) fn kept(&self) -> String {
+        let mut written = self.written();
+        written.leave_out_data();
+        written.to_json()
+    }
+
+    fn written(&self) -> Written {
+        match self {
             Self::Throttle(call) => Written::Throttle(ThrottleWritten::of(call)),
             Self::Retry(call) => Written::Retry(RetryWritten::of(call)),
-        };
-        serde_json::to_string(&written).expect("it has texts for keys and no number that JSON lacks")
+        }
     }
 
     /// The call that `json` is.
@@ -73,6 +87,33 @@ impl Call {
 enum Written {
     Throttle(ThrottleWritten),
     Retry(RetryWritten),
+}
+
+impl Written {
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("it has texts for keys and no number that JSON lacks")
+    }
+
+    /// Leaves out the data that has no room in what is kept, a piece at a time.
+    fn leave_out_data(&mut self) {
+        let mut room = KEPT_DATA_BYTES;
+        let mut left_out = |data: &RawValue| {
+            let bytes = data.get().len();
+            let fits = bytes <= room;
+            room -= if fits { bytes } else { 0 };
+            (!fits).then_some(bytes)
+        };
+        match self {
+            Self::Throttle(call) => {
+                call.data_left_out = call.data.iter().filter_map(|(id, data)| Some((id.clone(), left_out(data)?))).collect();
+                call.data.retain(|id, _| !call.data_left_out.contains_key(id));
+            }
+            Self::Retry(call) => {
+                call.data_left_out = call.data.as_deref().and_then(left_out);
+                call.data = call.data.take().filter(|_| call.data_left_out.is_none());
+            }
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +151,8 @@ struct ThrottleWritten {
     candidates: Vec<JobWritten>,
     state: PolicyState,
     data: BTreeMap<JobId, Box<RawValue>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    data_left_out: BTreeMap<JobId, usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -289,6 +332,7 @@ impl ThrottleWritten {
             candidates: call.candidates.iter().map(|job| JobWritten::of(job, job.life.attempt.saturating_add(1))).collect(),
             state: PolicyState::clone(&call.state),
             data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
+            data_left_out: BTreeMap::new(),
         }
     }
 
@@ -327,6 +371,8 @@ struct RetryWritten {
     failed: FailedJob,
     #[serde(default)]
     data: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_left_out: Option<usize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -387,6 +433,7 @@ impl FailureWritten {
             error: Some(Failure { reason: self.reason, message: self.message, details, status: self.status }),
             retry_at: None,
             token: Token(0),
+            reply: None,
         }
     }
 }
@@ -414,6 +461,7 @@ impl RetryWritten {
                 not_before: call.not_before,
             },
             data: call.data.as_deref().map(raw),
+            data_left_out: None,
         }
     }
 

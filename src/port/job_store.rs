@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, TypeName, Value},
+    job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, Spec, TypeName, Value},
     queue::{
         GrantBatch, Head,
         head::BatchId,
@@ -123,6 +123,81 @@ pub enum Write {
         /// JSON; none removes it.
         bytes: Option<Vec<u8>>,
     },
+    /// Writes a record, in place of one of its kind and name. Whoever repeats it writes the same, so no condition is needed.
+    PutRecord(Record),
+    /// Removes a record. If there is none, or `until` is given and is not its time, nothing happens, which is no refusal.
+    RemoveRecord {
+        /// Its kind.
+        kind: RecordKind,
+        /// Its name.
+        name: String,
+        /// The time that it must have.
+        until: Option<Timestamp>,
+    },
+    /// All of these or none, in every store: one step of its transaction. At most ten, of jobs.
+    Together(Vec<Write>),
+}
+
+/// Something small that is kept for a time and then dropped, beside the jobs: found by the beginning of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What kind of thing it is.
+    pub kind: RecordKind,
+    /// Its name among those of its kind: 1 to 128 of `a-z 0-9 -`.
+    pub name: String,
+    /// From when on it may be dropped. Until it is, readers still find it.
+    pub until: Timestamp,
+    /// What it is, at most [`RECORD_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// Most bytes of a record's content. A store whose items are smaller puts what is over elsewhere.
+pub const RECORD_BYTES: usize = 2 << 20;
+
+/// The kinds of [`Record`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// A reply that waits for its job, or for an attempt of it.
+    Reply,
+    /// An event of which a trigger could make nothing: a dead letter.
+    DeadEvent,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadEvent];
+
+    /// The kind's name where it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reply => "reply",
+            Self::DeadEvent => "dead_event",
+        }
+    }
+}
+
+/// A question for records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordQuery {
+    /// Of this kind.
+    pub kind: RecordKind,
+    /// With names that begin so; empty means all.
+    pub prefix: String,
+    /// Only with names after this one.
+    pub after: Option<String>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// What a purge dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Records whose time was over.
+    pub expired: u64,
+    /// Records dropped because there were too many: those whose time is over first.
+    pub over: u64,
+    /// How many are left.
+    pub left: u64,
 }
 
 /// The kinds of small named records that are read whole.
@@ -140,6 +215,12 @@ pub enum ItemKind {
     Plugin,
     /// How far ahead jobs were handed on.
     Horizon,
+    /// [`crate::queue::schedule::ScheduleItem`].
+    Schedule,
+    /// [`crate::queue::schedule::ScheduleState`]: how far a schedule has come, apart from what its owner said of it.
+    ScheduleState,
+    /// A rule for events, as JSON.
+    Trigger,
 }
 
 impl ItemKind {
@@ -152,17 +233,38 @@ impl ItemKind {
             Self::Operation => "operation",
             Self::Plugin => "plugin",
             Self::Horizon => "horizon",
+            Self::Schedule => "schedule",
+            Self::ScheduleState => "schedule_state",
+            Self::Trigger => "trigger",
         }
     }
 
-    /// Whether rounds are decided under it, so that a change of it shows in [`JobStore::items_version`].
+    /// Whether it is configuration that engines keep a copy of, so that a change of it shows in [`JobStore::items_version`].
     pub fn is_decided_under(self) -> bool {
-        matches!(self, Self::Queue | Self::Type | Self::Plugin)
+        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger)
     }
 }
 
 /// Conditional writes, in an order of which any prefix is safe. No record is written twice in one.
 pub type Txn = Vec<Write>;
+
+/// `txn` with the writes of every [`Write::Together`] among the others, for a store that takes a transaction as a whole anyway;
+/// and which step each belongs to, if that is not its own place.
+pub fn apart(txn: Txn) -> (Txn, Vec<usize>) {
+    if !txn.iter().any(|write| matches!(write, Write::Together(_))) {
+        return (txn, Vec::new());
+    }
+    let mut steps = Vec::new();
+    let mut writes = Txn::new();
+    for (step, write) in txn.into_iter().enumerate() {
+        match write {
+            Write::Together(together) => writes.extend(together),
+            write => writes.push(write),
+        }
+        steps.resize(writes.len(), step);
+    }
+    (writes, steps)
+}
 
 /// What became of a [`Txn`].
 #[derive(Clone, Debug)]
@@ -176,6 +278,17 @@ pub enum Committed {
         /// What stands there instead.
         standing: Standing,
     },
+}
+
+impl Committed {
+    /// The same answer for the transaction that [`apart`] took apart.
+    #[must_use]
+    pub fn rejoined(self, steps: &[usize]) -> Self {
+        match self {
+            Self::Refused { step, standing } => Self::Refused { step: steps.get(step).copied().unwrap_or(step), standing },
+            Self::All => Self::All,
+        }
+    }
 }
 
 /// What stands where a write was refused.
@@ -303,6 +416,14 @@ pub trait JobStore: Send + Sync {
     /// The longest a write may be under way after its conditions were seen to hold; zero if transactions are atomic.
     fn flight(&self) -> Duration;
 
+    /// Whether the store itself forgets results and ended jobs when their time is over. Then [`JobStore::overdue`] leaves ended
+    /// jobs out, and nobody is shown what should be gone.
+    fn forgets(&self) -> bool;
+
+    /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies. Clients' ids are
+    /// taken as they are.
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
+
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
 
@@ -315,7 +436,8 @@ pub trait JobStore: Send + Sync {
     /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in their order from after `after` on.
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError>;
 
-    /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it.
+    /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it, which
+    /// a full page need not say.
     async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
     /// At most `limit` running jobs of `queue`, by id from after `after` on.
@@ -339,8 +461,17 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue, a type or a plugin does.
+    /// A number that changes whenever a queue, a type, a plugin, a schedule or a trigger does.
     async fn items_version(&self) -> Result<u64, StoreError>;
+
+    /// Records by name: one page per question, in their order. One that was dropped meanwhile may be missing, one just
+    /// written is not.
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError>;
+
+    /// Drops records of `kind`: those whose time is over at `now`, then, those with the least time left first, what is more
+    /// than `keep`; at most `limit` (1 to 10000) in one call. A store may leave some for a later call, and may count what is
+    /// left as of a minute ago.
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError>;
 }
 
 /// A store that is shared.

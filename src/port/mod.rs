@@ -7,6 +7,7 @@ pub mod entropy;
 pub mod job_store;
 pub mod listing;
 pub mod policy;
+pub mod spans;
 pub mod target;
 pub mod work_queue;
 
@@ -14,5 +15,6 @@ pub use clock::Clock;
 pub use entropy::Entropy;
 pub use job_store::{Committed, JobStore, StoreError, Txn, Write};
 pub use policy::Policy;
+pub use spans::Spans;
 pub use target::Target;
 pub use work_queue::{Hint, News, Wake, Work, WorkQueue};

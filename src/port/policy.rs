@@ -3,12 +3,12 @@
 //! A policy is a pure function of its call: whoever has the call can ask again and gets the same answer. It is
 //! bounded in time and memory, and never takes the engine down: what goes wrong in it is a [`Fault`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use crate::{
-    job::{Attributes, Job, JobId, PluginName, QueueName, TypeName},
+    job::{Attributes, Job, JobId, Payload, PluginName, QueueName, TypeName, payload::MAX_DEPTH},
     queue::{
         Grant, GrantBatch,
         head::Bits,
@@ -16,6 +16,15 @@ use crate::{
     },
     time::Timestamp,
 };
+
+/// How far ahead of its call an answer may name a time.
+pub const AHEAD: Duration = Duration::from_hours(366 * 24);
+/// Bytes of a decision's reason that are kept.
+pub const REASON_BYTES: usize = 200;
+/// Bytes of a message for people that are kept.
+pub const MESSAGE_BYTES: usize = 2000;
+/// Bytes of candidates' data, as they were sent, in one call; a single candidate may have more.
+pub const DATA_BYTES: usize = 16 << 20;
 
 /// A plugin in one of its versions.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +100,7 @@ pub struct ThrottleCall {
     pub ended: Arc<Vec<Ended>>,
     /// The state as it was committed last.
     pub state: Arc<PolicyState>,
-    /// The candidates' data as JSON text, if the plugin declares that it wants it.
+    /// The candidates' data as JSON text, if the plugin declares that it wants it; no more of it than [`DATA_BYTES`].
     pub data: BTreeMap<JobId, String>,
 }
 
@@ -213,14 +222,112 @@ pub struct Fault {
     pub message: String,
 }
 
-/// Runs plugins.
+impl ThrottleAnswer {
+    /// The answer, if it may be given to `call`, with its reasons cut to what is kept of them.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultKind::InvalidAnswer`] with the decision that makes no sense, and what may be said.
+    pub fn sound(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
+        let (offered, decided) = (call.candidates.len(), self.decisions.len());
+        if offered != decided {
+            return invalid(format!("answered {decided} decisions for {offered} candidates: there must be one for each, in their order"));
+        }
+        for (index, decision) in self.decisions.iter_mut().enumerate() {
+            let named = match decision.action {
+                Action::Hold(Some(at)) => Some((at, "holds until")),
+                Action::Reschedule(at) => Some((at, "reschedules to")),
+                Action::Run | Action::Hold(None) | Action::Drop => None,
+            };
+            if let Some((at, does)) = named {
+                let said = || format!("decision {} (job {}) {does} {}", index + 1, call.candidates[index].id, shown(at));
+                if at <= call.now {
+                    return invalid(format!("{}, which is not after the time of the call, {}", said(), call.now));
+                }
+                soon_enough(at, call.now, said)?;
+            }
+            decision.reason = decision.reason.take().map(|reason| cut(reason, REASON_BYTES));
+        }
+        Ok(self)
+    }
+}
+
+impl RetryAnswer {
+    /// The answer, if it may be given to `call`, with its message cut to what is kept of it.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultKind::InvalidAnswer`] with what makes no sense, and what may be said.
+    pub fn sound(self, call: &RetryCall) -> Result<Self, Fault> {
+        Ok(match self {
+            Self::GiveUp(message) => Self::GiveUp(message.map(|message| cut(message, MESSAGE_BYTES))),
+            Self::Retry { at, data, priority } => {
+                soon_enough(at, call.now, || format!("plans the next attempt for {}", shown(at)))?;
+                if let Some(Err(error)) = data.as_ref().map(|data| Payload::json(data.clone()).check(MAX_DEPTH)) {
+                    return invalid(format!("replaces the data by what is no JSON text of at most {MAX_DEPTH} levels: {error}"));
+                }
+                Self::Retry { at, data, priority }
+            }
+        })
+    }
+}
+
+fn invalid<T>(message: String) -> Result<T, Fault> {
+    Err(Fault { kind: FaultKind::InvalidAnswer, message })
+}
+
+/// Nothing if `at` is not too far ahead of `now`. `said` names who said it.
+fn soon_enough(at: Timestamp, now: Timestamp, said: impl FnOnce() -> String) -> Result<(), Fault> {
+    if at > now + AHEAD {
+        return invalid(format!("{}, which is more than 366 days after the time of the call, {now}", said()));
+    }
+    Ok(())
+}
+
+/// An instant as people read it; what no calendar has is shown as it is.
+fn shown(at: Timestamp) -> String {
+    if at <= Timestamp::MAX { at.to_string() } else { format!("{} ms after 1970", at.millis()) }
+}
+
+/// `text`, cut to at most `most` bytes between two letters.
+pub(crate) fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.shrink_to_fit();
+    }
+    text
+}
+
+/// What a call is made for: as whose it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Its answer is done.
+    Live,
+    /// Its answer is compared with the live version's.
+    Shadow,
+    /// Its answer is shown to whoever asks why a job waits.
+    Explain,
+}
+
+impl Purpose {
+    /// The purpose's name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Shadow => "shadow",
+            Self::Explain => "explain",
+        }
+    }
+}
+
+/// Runs plugins. Whoever asks holds the answer against its call once more (`sound`): not every implementation did.
 #[async_trait]
 pub trait Policy: Send + Sync {
     /// What the throttler `plugin` says of `call`.
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault>;
+    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault>;
 
     /// What the retry strategy `plugin` says of `call`.
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>) -> Result<RetryAnswer, Fault>;
+    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault>;
 
     /// What `plugin` finds wrong with a configuration (JSON text) for `role`; empty if nothing.
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault>;
@@ -238,11 +345,11 @@ impl NoPolicy {
 
 #[async_trait]
 impl Policy for NoPolicy {
-    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
         Self::fault()
     }
 
-    async fn retry(&self, _: &Plugin, _: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
+    async fn retry(&self, _: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
         Self::fault()
     }
 

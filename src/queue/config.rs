@@ -282,13 +282,14 @@ impl TryFrom<TargetFields> for TargetConfig {
         let (service, second) = (services.next(), services.next());
         let bare = (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
         match (pull, url, service, second, complete) {
-            (None, Some(url), None, None, None) => {
+            (None, Some(url), None, None, complete) => {
                 let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
-                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding: encoding.unwrap_or_default() })))
+                let (encoding, complete) = (encoding.unwrap_or_default(), complete.unwrap_or_default());
+                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding, complete })))
             }
             (Some(pull), None, None, None, None) if bare => Ok(Self::Pull(Pull { pull })),
             (None, None, Some(service), None, complete) if bare => {
-                Ok(Self::Aws(Box::new(AwsTarget { service, complete: complete.unwrap_or_default() })))
+                Ok(Self::Aws(Box::new(AwsTarget { service, complete: complete.unwrap_or(Complete::OnResult) })))
             }
             _ => Err(
                 "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
@@ -306,8 +307,7 @@ pub struct AwsTarget {
     /// Which.
     #[serde(flatten)]
     pub service: AwsService,
-    /// When an attempt has succeeded (default `on_result`).
-    #[serde(default)]
+    /// When a job is over (default `on_result`); `on_delivery` is when the service has taken it.
     pub complete: Complete,
 }
 
@@ -392,18 +392,6 @@ pub enum Invocation {
     Event,
 }
 
-/// When an attempt that was handed to a service has succeeded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Complete {
-    /// When its consumer reports so, by the callback.
-    #[default]
-    OnResult,
-    /// When the service has taken it.
-    OnDelivery,
-}
-
 impl AwsTarget {
     /// Whether the result comes after the service has taken the job.
     pub fn is_later(&self) -> bool {
@@ -441,12 +429,41 @@ pub struct Push {
     /// How the request's body is written.
     #[serde(default)]
     pub encoding: PushEncoding,
+    /// When a job is over.
+    #[serde(default, skip_serializing_if = "Complete::is_on_delivery")]
+    pub complete: Complete,
 }
 
 impl Push {
     /// A push to `url`, everything else by default.
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), headers: BTreeMap::new(), basic_auth: None, signing_secret: Secrets::None, encoding: PushEncoding::Json }
+        Self {
+            url: url.into(),
+            headers: BTreeMap::new(),
+            basic_auth: None,
+            signing_secret: Secrets::None,
+            encoding: PushEncoding::Json,
+            complete: Complete::OnDelivery,
+        }
+    }
+}
+
+/// When a pushed job is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Complete {
+    /// When its delivery is answered with 2xx: the answer is the result. 202 says that it comes later.
+    #[default]
+    OnDelivery,
+    /// When its result comes, by the callback or as an event. An answer of 2xx only says that the job was taken.
+    OnResult,
+}
+
+impl Complete {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+    fn is_on_delivery(&self) -> bool {
+        *self == Self::OnDelivery
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
 //! (**where a job is admitted**), [`usage`] (what is taken), [`matcher`], [`rate`] and [`window`] (what limits are made of),
-//! [`head`] (where decisions are recorded), [`plugin`] (what is known of a throttler that users write), [`check`] (what is wrong with what somebody said).
+//! [`head`] (where decisions are recorded), [`plugin`] (what is known of a throttler that users write), [`recurrence`] and [`schedule`]
+//! (when a schedule makes a job), [`check`] (what is wrong with what somebody said).
 
 pub mod admission;
 pub mod check;
@@ -12,6 +13,8 @@ pub mod matcher;
 pub mod order;
 pub mod plugin;
 pub mod rate;
+pub mod recurrence;
+pub mod schedule;
 pub mod usage;
 pub mod window;
 
@@ -23,4 +26,6 @@ pub use check::Fault;
 pub use config::{Limits, QueueConfig, TypeConfig};
 pub use head::{Grant, GrantBatch, Head, Rule};
 pub use order::Order;
+pub use recurrence::Recurrence;
+pub use schedule::ScheduleConfig;
 pub use usage::Usage;

@@ -90,6 +90,11 @@ impl Usage {
         self.weight
     }
 
+    /// What jobs take of each constraint's concurrency, by the constraint's index and the value.
+    pub fn values(&self) -> impl Iterator<Item = (usize, &str, u64)> {
+        self.values.iter().flat_map(|(index, values)| values.iter().map(|(value, weight)| (*index, value.as_str(), *weight)))
+    }
+
     /// What jobs of a type take, if it has a limit.
     pub(super) fn of_type(&self, job_type: &TypeName) -> u64 {
         self.types.get(job_type).copied().unwrap_or(0)

@@ -151,12 +151,14 @@ impl Server {
                 cursor: stored.cursor.clone(),
                 limit: PAGE,
             };
-            let page = self.inner.engine.ports().store.list(&query).await?;
+            let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
+            let page = self.persist(list).await?;
             for job in page.jobs {
+                let taken = self.persist(|| self.take_one(stored, &job)).await;
                 stored.operation.matched += 1;
-                match self.take_one(stored, &job).await {
+                match taken {
                     Ok(()) => stored.operation.done += 1,
-                    Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => return Err(error),
+                    Err(error @ Error::Internal(_)) => return Err(error),
                     Err(_) => stored.operation.refused += 1,
                 }
             }
@@ -164,9 +166,23 @@ impl Server {
             if stored.cursor.is_none() {
                 return Ok(true);
             }
-            self.save(stored).await?;
+            self.persist(|| self.save(stored)).await?;
             if self.now() >= until {
                 return Ok(false);
+            }
+        }
+    }
+
+    /// Does something again for as long as the store is not to be had: an operation goes on when it is.
+    async fn persist<T, F: Future<Output = Result<T, Error>>>(&self, what: impl Fn() -> F) -> Result<T, Error> {
+        loop {
+            match what().await {
+                Err(Error::Unavailable { retry_after, message }) => {
+                    tracing::warn!(message, "a bulk operation waits");
+                    let clock = &self.inner.engine.ports().clock;
+                    clock.sleep_until(clock.now() + retry_after).await;
+                }
+                done => return done,
             }
         }
     }

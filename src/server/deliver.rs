@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   2xx but 202 ─▶ succeeded        no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
-//!   202 ─▶ the result comes later   other 4xx, 5xx ─▶ failed (489: not retryable)
+//!   202 (any 2xx with `complete: on_result`) ─▶ the result comes later
+//!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
 //!   no answer in time ─▶ failed `timeout`, or with `on_no_answer: wait` still running
 //! ```
 //!
@@ -29,7 +30,7 @@ use crate::{
     port::target::{Message, Request, Response, TargetError},
     queue::{
         check::target_url,
-        config::{AwsTarget, Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
+        config::{AwsTarget, Complete, Delivery, OnNoAnswer, Push, PushEncoding, TargetConfig, TypeConfig},
     },
     signature,
     time::{Seconds, Timestamp},
@@ -81,6 +82,12 @@ async fn exchange(
     deadline: Timestamp,
 ) -> Outcome {
     let once = config.delivery == Delivery::AtMostOnce;
+    let told = job.spec.job_type.as_str() == CALLBACK_TYPE;
+    let complete = match target {
+        PushTarget::Url(push) => push.complete,
+        PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
+        PushTarget::Aws(_) => Complete::OnDelivery,
+    };
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -96,8 +103,7 @@ async fn exchange(
             },
         };
         let (message, after, status) = match answer {
-            Ok(Response { status: 200, .. }) if matches!(target, PushTarget::Aws(target) if target.is_later()) => return Outcome::Later,
-            Ok(response) => match judge(&response, once, inner.engine.now()) {
+            Ok(response) => match judge(&response, once, told, complete, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
             },
@@ -106,11 +112,14 @@ async fn exchange(
                 return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
             }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
-                return match (once, config.on_no_answer, &error) {
-                    (true, ..) => fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO),
-                    (false, OnNoAnswer::Wait, _) => Outcome::Later,
-                    (false, OnNoAnswer::Fail, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
-                    (false, OnNoAnswer::Fail, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
+                return match (config.on_no_answer, once, &error) {
+                    // To wait starts nothing twice.
+                    (OnNoAnswer::Wait, ..) => Outcome::Later,
+                    (OnNoAnswer::Fail, true, _) => {
+                        fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO)
+                    }
+                    (OnNoAnswer::Fail, false, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
+                    (OnNoAnswer::Fail, false, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
                 };
             }
         };
@@ -138,11 +147,14 @@ enum Judged {
     },
 }
 
-fn judge(response: &Response, once: bool, now: Timestamp) -> Judged {
+/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send.
+fn judge(response: &Response, once: bool, told: bool, complete: Complete, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
-        202 => done(Outcome::Later),
+        202 if !told => done(Outcome::Later),
+        // Whatever it answers, it has taken the job; what became of it is said later.
+        200..=299 if complete == Complete::OnResult => done(Outcome::Later),
         200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
@@ -341,16 +353,18 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
         (V::from(name.as_str()), value)
     });
     let callback = V::Map(vec![(V::from("url"), V::from(url)), (V::from("token"), V::from(token))]);
-    let correlation = job.spec.correlation_key.as_deref().map(|key| ("correlation_key", V::from(key)));
-    let fields = [
+    let key = job.spec.correlation_key.as_deref().map(|key| ("correlation_key", V::from(key)));
+    let fields: Vec<(&str, V)> = [
         ("id", V::from(job.id.as_str())),
         ("type", V::from(job.spec.job_type.as_str())),
         ("attempt", V::from(job.life.attempt)),
         ("attempts", V::from(job.spec.attempts)),
         ("attributes", V::Map(attributes.collect())),
         ("callback", callback),
-    ];
-    let fields: Vec<_> = fields.into_iter().chain(correlation).collect();
+    ]
+    .into_iter()
+    .chain(key)
+    .collect();
     let mut body = vec![0x80 | (fields.len() as u8 + 1)];
     let mut put = |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
     for (name, value) in &fields {

@@ -121,8 +121,7 @@ impl Server {
         }
         tracing::info!(plugin = %name, version = version.number, "compiling a plugin for this release");
         let wasm = self.plugin_component(name, version.number).await?;
-        // Its bytes are known, so nothing but code is added, whatever the stage.
-        match self.push_component(name, wasm, Stage::Shadow).await {
+        match self.push_component(name, wasm, Stage::Kept).await {
             Ok(_) => Ok(()),
             Err(CannotPush::Failed(error)) => Err(error),
             Err(refused @ CannotPush::Refused(_)) => {

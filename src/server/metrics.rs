@@ -9,9 +9,15 @@ use metrics::{counter, gauge, histogram};
 
 use super::bulk::state_word;
 use crate::{
-    engine::{Ticked, request::Enqueued},
-    job::{Job, QueueName, life},
-    port::job_store::Depth,
+    engine::{
+        Error, Occurred, Ticked,
+        dead::Replayed,
+        ingest::{Did, Ingested},
+        reply::Heard,
+        request::Enqueued,
+    },
+    job::{Job, QueueName, ScheduleName, life},
+    port::job_store::{Depth, Purged},
     time::Timestamp,
 };
 
@@ -29,6 +35,22 @@ pub(super) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
     }
 }
 
+/// Schedules made jobs, or did not.
+pub(super) fn occurred(occurred: &Occurred) {
+    enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
+    let count =
+        |name: &'static str, schedule: &ScheduleName, count: u64| counter!(name, "schedule" => schedule.to_string()).increment(count);
+    for (schedule, _) in &occurred.made {
+        count("tidegate_occurrences_total", schedule, 1);
+    }
+    for (schedule, missed) in &occurred.missed {
+        count("tidegate_occurrences_missed_total", schedule, *missed);
+    }
+    for (schedule, _) in &occurred.errors {
+        count("tidegate_occurrence_errors_total", schedule, 1);
+    }
+}
+
 /// A round was taken: what it claimed, and what its reports settled.
 pub(super) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
@@ -41,7 +63,7 @@ pub(super) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Du
         }
     }
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-    for job in ticked.reports.iter().flatten() {
+    for job in ticked.settled() {
         let Some(entry) = job.life.history.last() else { continue };
         let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
@@ -74,5 +96,58 @@ pub(super) fn depth(depths: &[Depth]) {
     }
     for ((queue, state), jobs) in sums {
         gauge!("tidegate_jobs", "queue" => queue.to_owned(), "state" => state).set(jobs as f64);
+    }
+}
+
+/// Events came in: how many some trigger was about, and what the triggers did.
+pub(super) fn ingested(answers: &[Result<Ingested, Error>]) {
+    let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut done: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for answer in answers {
+        let outcome = match answer {
+            Ok(ingested) if ingested.outcomes.is_empty() => "unmatched",
+            Ok(_) => "matched",
+            Err(_) => "refused",
+        };
+        *outcomes.entry(outcome).or_default() += 1;
+        for applied in answer.iter().flat_map(|ingested| &ingested.outcomes) {
+            *done.entry((applied.trigger.as_str(), applied.did.word())).or_default() += 1;
+        }
+    }
+    for (outcome, count) in outcomes {
+        counter!("tidegate_events_total", "outcome" => outcome).increment(count);
+    }
+    for ((trigger, did), count) in done {
+        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "did" => did).increment(count);
+        if did == "late" {
+            counter!("tidegate_replies_unmatched_total").increment(count);
+        }
+    }
+}
+
+/// A dead letter was replayed.
+pub(super) fn replayed(replayed: &Replayed) {
+    let did = match replayed {
+        Replayed::Applied(did) => Did::word(did),
+        Replayed::Passed { did } => did,
+    };
+    counter!("tidegate_dead_events_replayed_total", "did" => did).increment(1);
+}
+
+/// Kept replies were looked at.
+pub(super) fn heard(heard: &Heard) {
+    gauge!("tidegate_replies_kept").set(heard.kept as f64);
+    if heard.unmatched > 0 {
+        counter!("tidegate_replies_unmatched_total").increment(heard.unmatched);
+    }
+}
+
+/// Dead letters were looked at.
+pub(super) fn dead(purged: Purged) {
+    gauge!("tidegate_dead_events").set(purged.left as f64);
+    for (why, count) in [("expired", purged.expired), ("too_many", purged.over)] {
+        if count > 0 {
+            counter!("tidegate_dead_events_dropped_total", "why" => why).increment(count);
+        }
     }
 }

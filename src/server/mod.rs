@@ -4,7 +4,7 @@
 //!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
 //!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
 //!                      │     └── deliverers, handlers ◀─────┘
-//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts), bulk operations
+//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts, kept replies), schedules, bulk operations
 //!                      └▶ shadows (plugin versions that are asked and not obeyed)
 //! ```
 //!
@@ -14,6 +14,7 @@
 mod away;
 mod bulk;
 mod deliver;
+mod events;
 mod handler;
 mod host;
 mod lease;
@@ -22,7 +23,10 @@ pub mod metrics;
 mod open;
 mod plugins;
 mod queue_task;
+mod schedules;
+mod shadow;
 mod sweeper;
+mod traces;
 mod verbs;
 mod waiters;
 mod workers;
@@ -41,12 +45,12 @@ pub use handler::{Call, Handled, Handler, Work};
 pub use host::{CannotPush, PluginUser};
 #[cfg(feature = "embedded")]
 pub use open::CannotOpen;
-pub use plugins::{Comparison, Difference, Said};
+pub use shadow::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
     job::{QueueName, TypeName, Version},
-    port::{Policy, Target},
+    port::{Policy, Spans, Target},
     time::Timestamp,
 };
 use queue_task::{Message, QueueHandle};
@@ -82,12 +86,16 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
-    plugins: plugins::Plugins,
+    /// None: nobody looks at traces, and nothing is done for them.
+    traces: Option<traces::Traces>,
+    shadow: shadow::Shadow,
     hosted: Option<host::Hosted>,
     /// What it has instead of tasks, if it starts none.
     away: Option<away::Away>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
+    /// Told when a schedule changes.
+    rescheduled: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenWatch>>,
     stopping: watch::Sender<Stage>,
     /// Counts tasks and deliveries under way: a stop waits for it to close.
@@ -116,6 +124,7 @@ pub struct Builder {
     options: Options,
     target: Arc<dyn Target>,
     handlers: HashMap<TypeName, Handler>,
+    traces: Option<traces::Traces>,
     hosted: Option<host::Hosted>,
     away: bool,
 }
@@ -149,6 +158,14 @@ impl Builder {
         self
     }
 
+    /// Gives `spans` the spans of each job's way. Of the traces that begin here `ratio`, 0 to 1, are recorded; of the others,
+    /// those that their callers record.
+    #[must_use]
+    pub fn traces(mut self, spans: Arc<dyn Spans>, ratio: f64) -> Self {
+        self.traces = Some(traces::Traces::new(spans, ratio));
+        self
+    }
+
     /// Starts the server: what was under way when it stopped goes on. One that is [`away`](Builder::away) has nothing to start.
     ///
     /// # Errors
@@ -156,7 +173,7 @@ impl Builder {
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
-        let (plugins, asked) = plugins::Plugins::new();
+        let (shadow, asked) = shadow::Shadow::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -165,10 +182,12 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
-            plugins,
+            traces: self.traces,
+            shadow,
             hosted: self.hosted,
             away: self.away.then(away::Away::default),
             pending: Arc::default(),
+            rescheduled: Arc::default(),
             tokens: Mutex::default(),
             stopping: watch::Sender::new(Stage::Serving),
             busy: Mutex::new(Some(busy)),
@@ -181,7 +200,8 @@ impl Builder {
         host::recompile(&server).await?;
         server.wake_all().await?;
         sweeper::spawn(&server.inner);
-        plugins::follow(Arc::downgrade(&server.inner), asked);
+        schedules::spawn(&server.inner);
+        shadow::follow(Arc::downgrade(&server.inner), asked);
         bulk::resume(&server).await?;
         Ok(server)
     }
@@ -190,7 +210,8 @@ impl Builder {
 impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        Builder { ports, rules: Rules::default(), options: Options::default(), target, handlers: HashMap::new(), hosted: None, away: false }
+        let (rules, options) = (Rules::default(), Options::default());
+        Builder { ports, rules, options, target, handlers: HashMap::new(), traces: None, hosted: None, away: false }
     }
 
     /// The engine it runs on.
@@ -208,7 +229,7 @@ impl Server {
         &self.inner.options
     }
 
-    /// Wakes the task of every queue that has live jobs or a head.
+    /// Wakes the task of every queue that is configured or has live jobs.
     async fn wake_all(&self) -> Result<(), Error> {
         let catalog = self.inner.engine.catalog().await?;
         let live = self.inner.engine.ports().store.depth().await?;
@@ -288,13 +309,21 @@ impl Inner {
             None => self.queue(queue).send(Message::Left(job.id.clone(), version)),
         }
         if job.life.ended().is_some() {
+            metrics::ended(job);
+            self.over(job);
             self.ended(job);
+        }
+    }
+
+    /// An attempt or a wait of the job came to an end, and nobody reported it.
+    fn over(&self, job: &crate::job::Job) {
+        if let Some(traces) = &self.traces {
+            traces.over(job);
         }
     }
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
     fn ended(self: &Arc<Self>, job: &crate::job::Job) {
-        metrics::ended(job);
         self.waiters.tell(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
             self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));

@@ -128,6 +128,8 @@ pub(super) struct Shown {
     pub(super) handling: HashMap<TypeName, u32>,
     /// How long an attempt takes, a moving mean.
     pub(super) mean_run_seconds: f64,
+    /// How long after their due time attempts start, a moving mean.
+    pub(super) mean_lateness_seconds: f64,
 }
 
 impl QueueHandle {
@@ -206,6 +208,8 @@ struct Answers {
     sources: Vec<Source>,
     callers: Callers,
     own: Vec<Unsettled>,
+    /// When the round began and when it was committed.
+    took: (Timestamp, Timestamp),
 }
 
 impl Task {
@@ -298,9 +302,9 @@ impl Task {
         if ticked.pending {
             inner.pending.notify_one();
         }
-        inner.plugins.round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        inner.note_round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own });
+        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
@@ -366,11 +370,15 @@ impl Task {
         ticked: Ticked,
         catalog: &Arc<Catalog>,
         places: &[Place],
-        Answers { sources, mut callers, own }: Answers,
+        Answers { sources, mut callers, own, took: (from, to) }: Answers,
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);
+        ticked.settled().chain(&ticked.ended).filter(|job| job.life.ended().is_some()).for_each(metrics::ended);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
+            if let (Some(traces), Ok(job)) = (&inner.traces, &answer) {
+                traces.reported(job, !matches!(source, Source::Own), from, to);
+            }
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
             {
@@ -390,11 +398,16 @@ impl Task {
         for (reply, answers) in callers {
             let _ = reply.send(answers);
         }
+        ticked.lapsed.iter().for_each(|job| inner.over(job));
         for job in &ticked.ended {
+            inner.over(job);
             inner.ended(job);
         }
         let mut leased: HashMap<usize, Vec<Job>> = HashMap::new();
-        for claimed in ticked.claimed {
+        for mut claimed in ticked.claimed {
+            if let Some(traces) = &inner.traces {
+                traces.claimed(&mut claimed.job, claimed.run_at);
+            }
             match &places[claimed.ask] {
                 Place::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
                 Place::Lane(lane) => {
@@ -417,12 +430,15 @@ impl Task {
     fn count(&self, ticked: &Ticked) {
         let mut shown = self.shown.lock();
         shown.held = ticked.held.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
-        for job in ticked.reports.iter().flatten() {
+        for job in ticked.settled() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
-                let known = shown.mean_run_seconds;
-                shown.mean_run_seconds = if known == 0.0 { took } else { known + (took - known) / 16.0 };
+                shown.mean_run_seconds = moved(shown.mean_run_seconds, took);
             }
+        }
+        for claimed in &ticked.claimed {
+            let late = claimed.job.life.started_at.map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
+            shown.mean_lateness_seconds = moved(shown.mean_lateness_seconds, late);
         }
     }
 
@@ -510,6 +526,11 @@ impl Task {
     }
 }
 
+/// A moving mean with one more value; the first value is the mean.
+fn moved(mean: f64, value: f64) -> f64 {
+    if mean == 0.0 { value } else { mean + (value - mean) / 16.0 }
+}
+
 /// Where an ask's jobs go.
 enum Place {
     Lane(Lane),
@@ -563,12 +584,19 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
 
 /// A report of work done here, its result within the server's bound and put where large ones go.
 async fn bounded(inner: &Inner, report: Report) -> Report {
-    match inner.engine.prepare_report(report.clone()).await {
-        Ok(report) => report,
-        Err(error) => {
-            let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
-            let verdict = Verdict::Failed { failure, retryable: true, least_wait: Duration::ZERO };
-            Report { verdict, ..report }
+    loop {
+        match inner.engine.prepare_report(report.clone()).await {
+            Ok(report) => return report,
+            // The work is done, and must not be done again for want of a place for its result. When its lease is over, that is
+            // found by whoever looks.
+            Err(Error::Unavailable { retry_after, .. }) if *inner.stopping.borrow() < Stage::Stopped => {
+                inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
+            }
+            Err(error) => {
+                let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
+                let verdict = Verdict::Failed { failure, retryable: false, least_wait: Duration::ZERO };
+                return Report { verdict, ..report };
+            }
         }
     }
 }

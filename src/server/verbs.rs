@@ -10,7 +10,7 @@ use crate::{
         Error, fault,
         request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
     },
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
     queue::{
         Order, QueueConfig, TypeConfig,
@@ -35,8 +35,17 @@ impl Server {
     /// Accepts jobs: one answer each, in order.
     ///
     /// Each may be refused: 400 for a bad value, 404 for an unknown type, 409 for a clash, 413 for too much data.
-    pub async fn enqueue_many(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+    pub async fn enqueue_many(&self, mut jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let traced = self.inner.traces.as_ref().map(|traces| {
+            let entropy = &*self.inner.engine.ports().entropy;
+            let begun: Vec<_> = jobs.iter_mut().map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy)).collect();
+            (traces, begun, self.now())
+        });
         let answers = self.inner.engine.enqueue(jobs).await;
+        if let Some((traces, begun, from)) = traced {
+            let to = self.now();
+            begun.iter().zip(&answers).for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
+        }
         metrics::enqueued(answers.iter().flatten());
         let new = answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job);
         if self.inner.away.is_some() {
@@ -71,11 +80,11 @@ impl Server {
         self.inner.engine.load(jobs).await
     }
 
-    /// A page of jobs, newest first.
+    /// A page of jobs, newest first; an empty one for a cursor that is none.
     ///
     /// # Errors
     ///
-    /// 400 for a cursor that is none.
+    /// The store's.
     pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
         Ok(self.inner.engine.ports().store.list(query).await?)
     }
@@ -168,7 +177,7 @@ impl Server {
         self.inner.engine.heartbeat(beat).await
     }
 
-    /// A new job that does the same again, now.
+    /// A new job that does the same again, now; or the one that the same request made before.
     ///
     /// # Errors
     ///
@@ -177,12 +186,22 @@ impl Server {
         &self,
         id: &JobId,
         job_type: Option<&TypeName>,
-        with: ReplayWith,
+        mut with: ReplayWith,
         idempotency_key: Option<String>,
-    ) -> Result<Job, Error> {
-        let enqueued = self.inner.engine.replay(id, job_type, with, idempotency_key).await?;
+    ) -> Result<Enqueued, Error> {
+        let (engine, from) = (&self.inner.engine, self.now());
+        let entropy = &*engine.ports().entropy;
+        let traces = self.inner.traces.as_ref();
+        let traced = traces.map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
+        let answer = engine.replay(id, job_type, with, idempotency_key).await;
+        if let Some((traces, begun)) = traced {
+            let to = self.now();
+            let replayed = engine.job(id, job_type).await.ok().and_then(|job| TraceContext::of(&job.spec.headers));
+            traces.enqueued(&begun, &answer, replayed, from, to);
+        }
+        let enqueued = answer?;
         self.inner.accepted(&enqueued.job);
-        Ok(enqueued.job)
+        Ok(enqueued)
     }
 
     /// The result of a job, waiting for its end for at most `wait` (0 to 60 s): `Some(None)` if it has
@@ -357,7 +376,15 @@ impl Server {
         let drain = DRAIN_TARGET.as_secs_f64();
         let wanted = (backlog as f64 * shown.mean_run_seconds / drain).ceil() as u64 + running.min(u64::from(backlog > 0));
         let desired_workers = item.config.concurrency.map_or(wanted, |most| wanted.min(most.into()));
-        Ok(QueueStatus { depth, running_weight: shown.running_weight, oldest_due_at: oldest, held: shown.held, desired_workers })
+        Ok(QueueStatus {
+            depth,
+            running_weight: shown.running_weight,
+            oldest_due_at: oldest,
+            held: shown.held,
+            desired_workers,
+            lateness_seconds: shown.mean_lateness_seconds,
+            constraints: engine.constraints_in_use(name).await?,
+        })
     }
 
     /// Removes a queue's configuration.

@@ -75,11 +75,12 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &impl Serialize,
     ) -> Result<Self, SettingsError> {
+        let environment: Vec<(String, String)> = environment.into_iter().collect();
         let mut layers = Figment::new();
         if let Some(path) = file {
             layers = layers.merge(file_layer(path)?);
         }
-        layers = layers.merge(environment_layer(environment)).merge(flag_layer(flags));
+        layers = layers.merge(opentelemetry_layer(&environment)).merge(environment_layer(environment)).merge(flag_layer(flags));
         // Variables are text: where a number or a switch is expected, it is read from the text.
         let settings: Self = layers.extract_lossy().map_err(|error| explain(&layers, error))?;
         settings.validate().map_err(|fault| SettingsError::Setting {
@@ -136,6 +137,34 @@ fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) ->
         insert(&mut settings, &path, value);
     }
     Layer { origin: ENVIRONMENT.into(), settings }
+}
+
+/// What the variables say that OpenTelemetry has given names to, so that all programs of a machine can be told at once.
+fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
+    let said = |name: &str| environment.iter().find(|(have, text)| have == name && !text.is_empty()).map(|(_, text)| text.trim());
+    let mut settings = Dict::new();
+    let mut set = |name: &str, value: Value| insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value);
+    let off = said("OTEL_SDK_DISABLED") == Some("true") || said("OTEL_TRACES_EXPORTER") == Some("none");
+    let endpoint = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| said("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    if let Some(endpoint) = endpoint.filter(|_| !off) {
+        set("otlp_endpoint", endpoint.into());
+    }
+    if let Some(pairs) = said("OTEL_EXPORTER_OTLP_TRACES_HEADERS").or_else(|| said("OTEL_EXPORTER_OTLP_HEADERS")) {
+        // Written as in a form, but for the comma, and for the plus, which is one.
+        let form = pairs.replace('&', "%26").replace('+', "%2B").replace(',', "&");
+        let pairs = url::form_urlencoded::parse(form.as_bytes());
+        let headers: Dict = pairs.map(|(name, value)| (name.trim().to_lowercase(), value.trim().into())).collect();
+        set("otlp_headers", headers.into());
+    }
+    if let Some(name) = said("OTEL_SERVICE_NAME") {
+        set("service_name", name.into());
+    }
+    match (said("OTEL_TRACES_SAMPLER"), said("OTEL_TRACES_SAMPLER_ARG")) {
+        (Some("always_off" | "parentbased_always_off"), _) => set("sample_ratio", 0.0.into()),
+        (Some("traceidratio" | "parentbased_traceidratio"), Some(ratio)) => set("sample_ratio", ratio.into()),
+        _ => {}
+    }
+    Layer { origin: "the environment variables OTEL_…".into(), settings }
 }
 
 fn insert(settings: &mut Dict, path: &[String], value: Value) {

@@ -1,6 +1,6 @@
 //! The settings as people are told of them: taken from the struct, so that the docs are true.
 
-use super::{Jwt, PREFIX, Settings};
+use super::{Emf, Jwt, PREFIX, Settings, Tracing};
 
 /// What people are told of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,25 +15,26 @@ pub struct Reference {
     pub meaning: &'static str,
 }
 
+/// Settings that are tables of settings, each documented.
+const TABLES: [(&str, &[(&str, &str)]); 3] = [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
+/// Settings that are tables whose fields are documented elsewhere; each of those is a variable of its own.
+const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
+
 /// Every setting, in the order of [`Settings`].
 pub fn reference() -> Vec<Reference> {
     let defaults = serde_json::to_value(Settings::default()).expect("settings are plain data");
     let one = |name: String, meaning: &'static str, default: &serde_json::Value| Reference {
-        variable: variable(&name),
+        variable: variable(&name) + if OPEN_TABLES.contains(&name.as_str()) { "__…" } else { "" },
         name,
         default: if default.is_null() { String::new() } else { default.to_string() },
         meaning: meaning.trim(),
     };
     let mut all = Vec::new();
     for (name, meaning) in Settings::FIELDS {
-        if *name == "jwt" {
-            all.extend(Jwt::FIELDS.iter().map(|(field, meaning)| one(format!("jwt.{field}"), meaning, &defaults["jwt"][field])));
-        } else {
+        let fields = TABLES.iter().find(|(table, _)| table == name).map_or(&[][..], |(_, fields)| fields);
+        all.extend(fields.iter().map(|(field, meaning)| one(format!("{name}.{field}"), meaning, &defaults[name][field])));
+        if fields.is_empty() {
             all.push(one((*name).into(), meaning, &defaults[name]));
-            if *name == "default_target" {
-                // A table whose fields are those of a type's target: each is a variable of its own.
-                all.iter_mut().last().expect("just pushed").variable += "__…";
-            }
         }
     }
     all

@@ -135,6 +135,20 @@ fn every_bound_is_held() {
         ("log_traffic", "perhaps"),
         ("dashboard_title", &"x".repeat(101)),
         ("dashboard_page_url", "javascript:alert(1)"),
+        ("emf.output", ""),
+        ("emf.namespace", ""),
+        ("emf.namespace", "my jobs"),
+        ("emf.namespace", "AWS/jobs"),
+        ("emf.interval_seconds", "0"),
+        ("emf.interval_seconds", "3601"),
+        ("tracing.otlp_endpoint", "grpc://a"),
+        ("tracing.otlp_endpoint", "http://me:pw@a/"),
+        ("tracing.otlp_endpoint", "a:4317"),
+        ("tracing.service_name", ""),
+        ("tracing.sample_ratio", "1.1"),
+        ("tracing.sample_ratio", "NaN"),
+        ("tracing.sample_ratio", "half"),
+        ("tracing.otlp_headers", "x"),
         ("jwt.jwks_url", "file:///keys"),
         ("default_target.url", "http://169.254.169.254/"),
         ("default_target.url", "worker"),
@@ -154,6 +168,40 @@ fn every_bound_is_held() {
 }
 
 #[test]
+fn the_variables_that_all_programs_know_say_where_spans_go() {
+    let settings = from_environment(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20aGk%3D+, x-team = blue&red"),
+        ("OTEL_SERVICE_NAME", "12"),
+        ("OTEL_TRACES_SAMPLER", "traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+        ("OTEL_LOG_LEVEL", "info"),
+    ]);
+    let Tracing { otlp_endpoint, otlp_headers, service_name, sample_ratio } = settings.unwrap().tracing;
+    assert_eq!(otlp_endpoint.unwrap().as_str(), "http://collector:4318/");
+    let headers: Vec<_> = otlp_headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(headers, [("authorization", "Basic aGk=+"), ("x-team", "blue&red")]);
+    assert_eq!((service_name.as_str(), sample_ratio), ("12", 0.25));
+
+    let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a");
+    let endpoint = |more: &[(&str, &str)]| from_environment(&[&[general], more].concat()).unwrap().tracing.otlp_endpoint;
+    assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b")]).unwrap().as_str(), "http://b/");
+    assert_eq!(endpoint(&[("TIDEGATE_TRACING__OTLP_ENDPOINT", "http://c")]).unwrap().as_str(), "http://c/");
+    for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
+        assert_eq!(endpoint(&[off]), None);
+    }
+    let ratio = |sampler, ratio| {
+        from_environment(&[("OTEL_TRACES_SAMPLER", sampler), ("OTEL_TRACES_SAMPLER_ARG", ratio)]).unwrap().tracing.sample_ratio
+    };
+    let ratios = [ratio("always_off", ""), ratio("always_on", "0.5"), ratio("parentbased_traceidratio", "0.5")];
+    assert_eq!(ratios.map(|ratio| ratio.to_string()), ["0", "1", "0.5"]);
+
+    let (setting, origin, problem) = wrong(from_environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://a:4317")]));
+    assert_eq!((setting.as_str(), origin.as_str()), ("tracing.otlp_endpoint", "the environment variables OTEL_…"));
+    assert_eq!(problem, "must begin with http:// or https://");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_named() {
     let missing = Settings::read(Some("/no/such.toml".as_ref()), [], &NO_FLAGS.into_iter().collect::<BTreeMap<_, _>>()).unwrap_err();
     assert!(missing.to_string().starts_with("the settings file /no/such.toml cannot be read:"), "{missing}");
@@ -164,7 +212,8 @@ fn a_file_that_cannot_be_read_is_named() {
 #[test]
 fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
     let text = "default_target = {url = 'http://u:hidden@a/?key=hidden', headers = {authorization = 'hidden'}, \
-                basic_auth = {username = 'ann', password = 'hidden'}, signing_secret = ['hidden', 'whsec_aGlkZGVu']}";
+                basic_auth = {username = 'ann', password = 'hidden'}, signing_secret = ['hidden', 'whsec_aGlkZGVu']}\n\
+                [tracing]\notlp_endpoint = 'http://a/?key=hidden'\notlp_headers = {authorization = 'hidden'}";
     let settings = from_file(text).unwrap();
     for shown in [settings.to_string(), format!("{settings:?}")] {
         assert!(!shown.contains("hidden") && !shown.contains("aGlkZGVu") && shown.contains("ann"), "{shown}");
@@ -191,7 +240,8 @@ fn the_settings_as_shown_can_be_read_again() {
 #[test]
 fn the_reference_names_every_setting_once_and_its_variables_work() {
     let all = reference();
-    assert_eq!(all.len(), Settings::FIELDS.len() - 1 + Jwt::FIELDS.len());
+    let tables = [Emf::FIELDS.len(), Tracing::FIELDS.len(), Jwt::FIELDS.len()];
+    assert_eq!(all.len(), Settings::FIELDS.len() - tables.len() + tables.iter().sum::<usize>());
     let slots = all.iter().find(|one| one.name == "push_slots").unwrap();
     assert_eq!((slots.variable.as_str(), slots.default.as_str()), ("TIDEGATE_PUSH_SLOTS", "256"));
     assert!(slots.meaning.starts_with("The most calls"), "{}", slots.meaning);

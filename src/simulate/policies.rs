@@ -17,7 +17,7 @@ use crate::{
     plugin::journal::Usage,
     port::{
         Policy,
-        policy::{Action, Fault, NoPolicy, Plugin, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Action, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::plugin::{Role, Throttler},
     time::Timestamp,
@@ -190,8 +190,8 @@ impl Watched {
 
 #[async_trait]
 impl Policy for Watched {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
-        let answer = self.policy.throttle(plugin, Arc::clone(&call)).await;
+    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault> {
+        let answer = self.policy.throttle(plugin, Arc::clone(&call), purpose).await;
         self.note(plugin, |seen| &mut seen.throttler, &answer);
         let mut seen = self.seen.lock();
         // Many candidates of a call have one reason.
@@ -215,8 +215,8 @@ impl Policy for Watched {
         answer
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
-        let answer = self.policy.retry(plugin, Arc::clone(&call)).await;
+    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault> {
+        let answer = self.policy.retry(plugin, Arc::clone(&call), purpose).await;
         self.note(plugin, |seen| &mut seen.retry, &answer);
         if let Ok(answer) = &answer {
             let (what, reason) = match answer {

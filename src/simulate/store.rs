@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use super::record::Record;
 use crate::{
     adapter::memory::MemoryStore,
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, Txn, Write,
-        job_store::{Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery},
+        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery, apart},
     },
     queue::{
         GrantBatch, Head,
@@ -155,6 +155,7 @@ impl JobStore for SimulationStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut committed = Vec::with_capacity(txns.len());
         for txn in txns {
+            let (txn, steps) = apart(txn);
             let written: Vec<Job> = txn
                 .iter()
                 .filter_map(|write| match write {
@@ -162,7 +163,7 @@ impl JobStore for SimulationStore {
                     _ => None,
                 })
                 .collect();
-            let outcome = self.memory.commit(vec![txn]).await?;
+            let outcome: Vec<Committed> = self.memory.commit(vec![txn]).await?.into_iter().map(|answer| answer.rejoined(&steps)).collect();
             if matches!(outcome[..], [Committed::All]) {
                 for job in &written {
                     self.see(job);
@@ -196,6 +197,14 @@ impl JobStore for SimulationStore {
 
     fn flight(&self) -> Duration {
         self.memory.flight()
+    }
+
+    fn forgets(&self) -> bool {
+        self.memory.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.memory.place(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -240,5 +249,13 @@ impl JobStore for SimulationStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         self.memory.items_version().await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
+        self.memory.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.memory.purge(kind, now, keep, limit).await
     }
 }

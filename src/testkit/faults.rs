@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        SharedStore, StoreError, Txn,
     },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
@@ -210,6 +211,14 @@ impl JobStore for FaultyStore {
         self.flight
     }
 
+    fn forgets(&self) -> bool {
+        self.inner.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.inner.place(id, spec, run_at)
+    }
+
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
         self.reads()?;
         self.inner.get(ids).await
@@ -273,5 +282,15 @@ impl JobStore for FaultyStore {
     async fn items_version(&self) -> Result<u64, StoreError> {
         self.reads()?;
         self.inner.items_version().await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.reads()?;
+        self.inner.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.reads()?;
+        self.inner.purge(kind, now, keep, limit).await
     }
 }

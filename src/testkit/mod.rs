@@ -9,6 +9,7 @@ pub mod entropy;
 pub mod faults;
 #[cfg(feature = "aws")]
 pub mod lambda;
+pub mod meter;
 pub mod policies;
 
 pub use clock::FakeClock;

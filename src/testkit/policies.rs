@@ -8,7 +8,7 @@ use crate::{
     job::Job,
     port::{
         Policy,
-        policy::{Action, Decision, Fault, FaultKind, Plugin, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Action, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::plugin::Role,
 };
@@ -63,11 +63,11 @@ impl FnPolicy {
 
 #[async_trait]
 impl Policy for FnPolicy {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
         (self.throttle)(plugin, &call)
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>) -> Result<RetryAnswer, Fault> {
+    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
         (self.retry)(plugin, &call)
     }
 

@@ -23,14 +23,29 @@ struct Layer {
 }
 
 /// Crates that only turn values into values. `utoipa` says what a value looks like.
-const PURE: &[&str] =
-    &["base64", "bytes", "chrono", "chrono_tz", "hmac", "rmpv", "serde", "serde_json", "sha2", "thiserror", "url", "utoipa"];
+const PURE: &[&str] = &[
+    "base64",
+    "bytes",
+    "chrono",
+    "chrono_tz",
+    "croner",
+    "hmac",
+    "jmespath",
+    "rmpv",
+    "serde",
+    "serde_json",
+    "sha2",
+    "thiserror",
+    "url",
+    "utoipa",
+];
 /// What traits and their values are made of besides.
 const PORT: &[&str] = &["async_trait", "bytes", "serde", "thiserror", "url"];
 /// What the verbs are made of besides. `object_store` is a port: its trait is the one for large bodies.
 const ENGINE: &[&str] = &[
     "arc_swap",
     "async_trait",
+    "base64",
     "bytes",
     "futures_util",
     "metrics",
@@ -56,17 +71,18 @@ const LAYERS: &[Layer] = &[
     layer("signature", &["time"], Some(PURE)),
     layer("job", &["queue", "time"], Some(PURE)),
     layer("queue", &["job", "signature", "time"], Some(PURE)),
+    layer("event", &["job", "queue", "time"], Some(PURE)),
     layer("port", &["job", "queue", "time"], Some(PORT)),
-    layer("engine", &["port", "job", "queue", "signature", "time"], Some(ENGINE)),
+    layer("engine", &["port", "event", "job", "queue", "signature", "time"], Some(ENGINE)),
     layer("adapter", &["port", "job", "queue", "time"], None),
     layer("plugin", &["port", "job", "queue", "time"], None),
-    layer("testkit", &["port", "job", "queue", "time", "job_store_conformance", "work_queue_conformance"], None),
+    layer("testkit", &["adapter", "port", "job", "queue", "time", "job_store_conformance", "work_queue_conformance"], None),
     layer("auth", &["adapter", "settings", "port", "job", "queue", "time"], None),
     layer("simulate", &["adapter", "engine", "plugin", "port", "job", "queue", "testkit", "time"], None),
     layer("settings", &["adapter", "queue", "job", "signature", "time"], None),
-    layer("server", &["engine", "plugin", "port", "job", "queue", "signature", "time"], None),
+    layer("server", &["engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),
-    layer("api", &["auth", "dashboard", "server", "engine", "plugin", "port", "job", "queue", "signature", "time"], None),
+    layer("api", &["auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer("cloud", &["adapter", "api", "auth", "dashboard", "server", "engine", "plugin", "port", "job", "queue", "time"], None),
     layer(
         "cli",
@@ -79,6 +95,7 @@ const LAYERS: &[Layer] = &[
             "settings",
             "simulate",
             "engine",
+            "event",
             "plugin",
             "port",
             "job",

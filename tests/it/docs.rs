@@ -87,8 +87,49 @@ fn the_table_of_settings_is_the_code_s() {
 /// The README's session, run as printed but for the port and for where the program is.
 #[test]
 fn the_session_in_the_readme_runs_as_printed() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, session) = readme.split_once("\n## By hand\n").unwrap();
+    let (out, err) = run_session("README.md", "\n## By hand\n");
+    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":"), "{out}\n{err}");
+}
+
+/// The same for the session with events.
+#[test]
+fn the_session_with_events_runs_as_printed() {
+    let (out, err) = run_session("docs/EVENTS.md", "\n## In a minute\n");
+    for part in [
+        "1: orders: enqueued ship ev-",
+        "1: orders: enqueued before: ev-",
+        "2: no trigger is about it",
+        ": shipped: kept until ",
+        "\"P-77\"",
+    ] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+}
+
+/// The same for the session about schedules.
+#[test]
+fn the_session_about_schedules_runs_as_printed() {
+    let (out, err) = run_session("docs/SCHEDULES.md", "# Schedules\n");
+    for part in [
+        "0 3 * * * Europe/Berlin",
+        "every 1 s",
+        "03:00:00 +0",
+        "beat is paused",
+        "beat is deleted",
+        "2026-03-29T01:00:00.000Z  2026-03-29 03:00:00 +02:00",
+    ] {
+        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
+    }
+    assert!(!out.contains("\"code\":"), "{out}\n{err}");
+}
+
+/// Runs the first session of shell that follows `heading` in a document: what it says, and its errors, of which there must be none.
+fn run_session(document: &str, heading: &str) -> (String, String) {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let (_, session) = text.split_once(heading).unwrap();
     let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
@@ -103,10 +144,8 @@ fn the_session_in_the_readme_runs_as_printed() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned());
     assert!(ran.status.success(), "{:?}\n{out}\n{err}", ran.status);
-    for part in ["\"held_by\":{\"kind\":\"worker\"", "\n\"DEAR READER\"\n", "\nstate            succeeded", "in 59 min", "\nmail "] {
-        assert!(out.contains(part), "there is no {part:?} in what it says:\n{out}\n{err}");
-    }
-    assert!(!out.contains("\"code\":") && !err.contains("error:"), "{out}\n{err}");
+    assert!(!err.contains("error:"), "{out}\n{err}");
+    (out, err)
 }

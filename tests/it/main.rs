@@ -12,6 +12,8 @@ mod cases;
 mod conformance;
 mod demo;
 mod docs;
+#[cfg(feature = "aws")]
+mod dynamodb;
 mod e2e;
 mod faults;
 mod leases;

@@ -1,7 +1,14 @@
 //! The embedded server with plugins: verdicts without waiting, and versions in the shadow.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use tidegate::{
@@ -14,24 +21,28 @@ use tidegate::{
     engine::{
         Ports,
         plugins::{NewVersion, Stage},
-        request::NewJob,
+        request::{LeaseRequest, NewJob},
     },
     job::{Outcome, Payload, retry::Retry},
-    port::policy::{RetryAnswer, ThrottleAnswer},
+    port::{
+        Clock as _, Policy,
+        policy::{Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+    },
     queue::{
         QueueConfig, TypeConfig,
-        plugin::{Description, OnFailure, Throttler},
+        plugin::{Description, OnFailure, Role, Throttler},
     },
     server::{Handled, Said},
     testkit::{
         FnPolicy,
         builders::name,
-        policies::{each, hold, run},
+        policies::{each, fault, hold, run},
     },
+    time::Seconds,
 };
 
 /// A server whose handler of type `work` fails every first attempt.
-async fn server(policy: FnPolicy) -> Server {
+async fn server(policy: impl Policy + 'static) -> Server {
     let ports = Ports {
         store: Arc::new(MemoryStore::new()),
         objects: Arc::new(InMemory::new()),
@@ -75,9 +86,132 @@ async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
     server.stop().await;
 }
 
+/// Looped for ever by `loopy`; `sane` gives up at once.
+struct Loopy;
+
+#[async_trait]
+impl Policy for Loopy {
+    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
+        Err(fault("it is no throttler"))
+    }
+
+    async fn retry(&self, plugin: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
+        if plugin.name.as_str() == "loopy" {
+            std::future::pending::<()>().await;
+        }
+        Ok(RetryAnswer::GiveUp(None))
+    }
+
+    async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_waits_for_a_strategy_that_loops() {
+    let server = server(Loopy).await;
+    for plugin in ["loopy", "sane"] {
+        server.push_plugin(&name(plugin), version(plugin, 0), Stage::Live).await.unwrap();
+    }
+    let by = |plugin: &str| Retry::Plugin(name(plugin), Arc::new(serde_json::json!({})));
+    server.put_queue(&name("b"), QueueConfig::default(), None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None).await.unwrap();
+    let pulled = TypeConfig { queue: name("b"), attempts: Some(1), lease_seconds: Seconds::new(1), ..TypeConfig::default() };
+    server.put_type(&name("pulled"), pulled, None).await.unwrap();
+    let jobs = server.enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect()).await;
+    // Every one has failed and waits.
+    for job in jobs {
+        let id = job.unwrap().job.id;
+        until(async || server.job(&id, None).await.unwrap().life.awaits_verdict().then_some(())).await;
+    }
+    let sane = NewJob { retry: Some(by("sane")), ..NewJob::new(name("work"), Payload::null()) };
+    let pulled = || NewJob::new(name("pulled"), Payload::null());
+    let lost = server.enqueue(pulled()).await.unwrap().job.id;
+    let ask = LeaseRequest {
+        queue: Some(name("b")),
+        types: Vec::new(),
+        max: 1,
+        wait: Duration::from_secs(20),
+        worker: None,
+        lease_seconds: None,
+        reports: Vec::new(),
+    };
+    assert_eq!(server.lease(ask).await.unwrap().jobs[0].id, lost);
+    let sane = server.enqueue(sane).await.unwrap().job.id;
+    let expires = NewJob { expires_at: Some(server.now() + Duration::from_millis(500)), ..pulled() };
+    let expires = server.enqueue(expires).await.unwrap().job.id;
+    for (id, outcome) in [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)] {
+        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_when_it_fails() {
+    // The new version waits an hour for every other job and changes the data of another; then it crashes.
+    let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (told, count) = (Arc::clone(&crashes), Arc::clone(&asked));
+    let policy = FnPolicy::default().retrying(move |plugin, call| {
+        let now = RetryAnswer::Retry { at: call.now, data: None, priority: None };
+        if plugin.version.number == 1 {
+            return Ok(now);
+        }
+        let turn = count.fetch_add(1, Ordering::Relaxed);
+        if told.load(Ordering::Relaxed) {
+            return Err(fault("it divided by zero"));
+        }
+        Ok(match turn {
+            1 => RetryAnswer::Retry { at: call.now + Duration::from_hours(1), data: None, priority: None },
+            2 => RetryAnswer::Retry { at: call.now, data: Some("[2]".into()), priority: Some(7) },
+            3 => RetryAnswer::GiveUp(None),
+            _ => now,
+        })
+    });
+    let server = server(policy).await;
+    let planner = name("planner");
+    server.push_plugin(&planner, version("v1", 0), Stage::Live).await.unwrap();
+    server.push_plugin(&planner, version("v2", 0), Stage::Shadow).await.unwrap();
+    let retry = Retry::Plugin(planner.clone(), Arc::new(serde_json::json!({})));
+    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    let succeeds = async || {
+        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("the live version tries it again");
+        job.id
+    };
+    let compared = async |count: u64| {
+        until(async || {
+            Some(server.plugin_differences(&planner).await.unwrap()).filter(|seen| seen.compared + seen.failed + seen.missed == count)
+        })
+        .await
+    };
+    let mut jobs = Vec::new();
+    for count in 1..=5 {
+        jobs.push(succeeds().await);
+        compared(count).await;
+    }
+    let seen = compared(5).await;
+    assert_eq!((seen.version, seen.compared, seen.different, seen.failed), (2, 5, 3, 0));
+    let said: Vec<_> = seen.differences.iter().map(|one| (one.job.clone(), one.live.action, one.shadow.action)).collect();
+    assert_eq!(said, [1, 2, 3].map(|index| (jobs[index].clone(), "retry", if index == 3 { "give_up" } else { "retry" })));
+    assert_eq!(seen.differences[1].shadow.reason.as_deref(), Some("priority 7, data [2]"));
+
+    crashes.store(true, Ordering::Relaxed);
+    asked.store(0, Ordering::Relaxed);
+    for count in 6..=9 {
+        succeeds().await;
+        compared(count).await;
+    }
+    let seen = compared(9).await;
+    // Left alone for a second and then for two; how much of that has gone by is the machine's affair.
+    assert!(seen.failed == u64::from(asked.load(Ordering::Relaxed)) && seen.failed >= 1 && seen.missed >= 1, "{seen:?}");
+    server.stop().await;
+}
+
 /// Waits until `done` says so.
 async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..20_000 {
+    let patience = SystemClock.now() + Duration::from_secs(20);
+    while SystemClock.now() < patience {
         if let Some(value) = done().await {
             return value;
         }

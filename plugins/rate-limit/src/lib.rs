@@ -129,7 +129,8 @@ impl Config {
         self.burst.unwrap_or_else(|| self.count(value))
     }
 
-    /// What is still owed at `now`.
+    /// What is still owed at `now`: never more than a bucket that is empty, for if count or burst were lowered since, what was owed to the
+    /// larger ones would hold everybody until it is paid off.
     fn drained(&self, before: Buckets, per: u64, now: u64) -> BTreeMap<String, u64> {
         let passed = now.saturating_sub(before.at);
         let mut debts = BTreeMap::new();
@@ -137,6 +138,7 @@ impl Config {
         for (value, debt) in before.debts {
             // If the period was changed since: the same number of jobs is owed.
             let debt = if before.per == per { debt } else { (u128::from(debt) * u128::from(per) / u128::from(before.per.max(1))) as u64 };
+            let debt = debt.min(per * u64::from(self.burst(&value)));
             let debt = debt.saturating_sub(passed.saturating_mul(u64::from(self.count(&value))));
             if debt > 0 {
                 debts.insert(value, debt);
@@ -186,6 +188,17 @@ mod tests {
         assert_eq!(starts.len(), 7000 + 3, "1000 periods, and the burst that was full at the start");
         // Of any 4 + 7n starts, the last is n periods after the first at least; a millisecond for rounding.
         assert!(starts.windows(4 + 7).all(|window| window[10] - window[0] >= 2999));
+    }
+
+    #[test]
+    fn a_rate_that_is_lowered_holds_nobody_for_longer_than_its_own_period() {
+        let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 1000}]}"#).unwrap()[0].jobs();
+        let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
+        let decide = |config: &str, round: &Round| RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), round, &jobs).unwrap();
+        assert_eq!(decide(r#"{"count": 1000, "per_seconds": 60}"#, &round).decisions[999].action, Action::Run);
+        round.state = State::of(round.state.entries());
+        let Action::Hold(Some(until)) = decide(r#"{"count": 1, "per_seconds": 60}"#, &round).decisions[0].action else { panic!() };
+        assert_eq!(until, round.now + 60_000);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub struct Round {
     pub concurrency: Option<u32>,
     /// Workers can take this many jobs now.
     pub room: u32,
-    /// Attempts that ended since the last round, if [`About::needs_ended`] says so; at most 1000.
+    /// Attempts that ended since the last call that succeeded, if [`About::needs_ended`] says so: each is told once; at most 1000.
     pub ended: Vec<Ended>,
     /// What runs, without the candidates.
     pub running: Running,

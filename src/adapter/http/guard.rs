@@ -1,18 +1,13 @@
-//! Where requests may not go: addresses from which a machine hands out its own credentials, and addresses that name no machine.
+//! Where requests may not go, judged at the moment of the call. Which addresses those are is known to `queue/check`.
 //!
-//! Loopback and private ranges are allowed, for workers live there. A name is judged by the
-//! addresses it resolves to at the moment of connecting, so a name that points elsewhere later
+//! A name is judged by the addresses it resolves to at the moment of connecting, so a name that points elsewhere later
 //! gains nothing by it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use url::{Host, Url};
+use url::Url;
 
-/// Names under which clouds offer their metadata, refused before they are resolved.
-const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
-
-/// Metadata services outside the link-local range: Alibaba's, Oracle's and Azure's.
-const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
+use crate::queue::check::{unsafe_address, unsafe_host};
 
 /// Whether unsafe addresses are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,12 +35,8 @@ impl Guard {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Refused(format!("its scheme is {}, not http or https", url.scheme())));
         }
-        match url.host() {
-            Some(Host::Ipv4(ip)) => self.address(ip.into())?,
-            Some(Host::Ipv6(ip)) => self.address(ip.into())?,
-            Some(Host::Domain(name)) => self.name(name)?,
-            None => return Err(Refused("it has no host".into())),
-        }
+        let host = url.host().ok_or_else(|| Refused("it has no host".into()))?;
+        self.unless(unsafe_host(&host))?;
         Ok(url)
     }
 
@@ -55,65 +46,12 @@ impl Guard {
     ///
     /// [`Refused`] names the address and its kind.
     pub fn address(self, ip: IpAddr) -> Result<(), Refused> {
-        match kind(ip) {
-            Some(kind) if self == Self::On => Err(Refused(format!("{ip} is {kind}"))),
-            _ => Ok(()),
-        }
+        self.unless(unsafe_address(ip))
     }
 
-    fn name(self, name: &str) -> Result<(), Refused> {
-        let name = name.trim_end_matches('.');
-        if self == Self::On && METADATA_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-            return Err(Refused(format!("{name} is a cloud metadata service")));
-        }
-        Ok(())
+    fn unless(self, why: Option<String>) -> Result<(), Refused> {
+        why.filter(|_| self == Self::On).map_or(Ok(()), |why| Err(Refused(why)))
     }
-}
-
-/// What makes `ip` unsafe, if anything does.
-fn kind(ip: IpAddr) -> Option<&'static str> {
-    match ip {
-        IpAddr::V4(ip) => kind_v4(ip),
-        IpAddr::V6(ip) => kind_v6(ip),
-    }
-}
-
-fn kind_v4(ip: Ipv4Addr) -> Option<&'static str> {
-    if ip.octets()[0] == 0 {
-        Some("unspecified")
-    } else if ip.is_link_local() {
-        Some("link-local")
-    } else if METADATA_V4.contains(&ip) {
-        Some("a cloud metadata service")
-    } else if ip.is_multicast() || ip.is_broadcast() {
-        Some("multicast")
-    } else {
-        None
-    }
-}
-
-fn kind_v6(ip: Ipv6Addr) -> Option<&'static str> {
-    let segments = ip.segments();
-    if ip.is_unspecified() {
-        Some("unspecified")
-    } else if ip.is_unicast_link_local() {
-        Some("link-local")
-    } else if ip.is_multicast() {
-        Some("multicast")
-    } else if matches!(segments, [0xfd00, 0x0ec2, ..] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254]) {
-        // Amazon's (the whole of its prefix gives out something of the machine's) and Google's.
-        Some("a cloud metadata service")
-    } else {
-        embedded(segments).filter(|_| !ip.is_loopback()).and_then(kind_v4)
-    }
-}
-
-/// The IPv4 address that an IPv6 one stands for: mapped, compatible, translated (NAT64) or tunnelled (6to4).
-fn embedded(segments: [u16; 8]) -> Option<Ipv4Addr> {
-    let ([0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..]) = segments else {
-        return None;
-    };
-    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
 }
 
 #[cfg(test)]

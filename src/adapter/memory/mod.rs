@@ -10,15 +10,16 @@ mod work_queue;
 
 pub use work_queue::MemoryWorkQueue;
 
-use std::time::Duration;
+use std::{ops::Bound, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, StateFilter, StoreError, Txn, beside,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        StateFilter, StoreError, Txn, apart, beside,
     },
     port::listing::Cursor,
     queue::{GrantBatch, Head, head::BatchId},
@@ -43,11 +44,23 @@ impl MemoryStore {
 impl JobStore for MemoryStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut records = self.records.lock();
-        Ok(txns.into_iter().map(|txn| records.commit(txn)).collect())
+        let whole = |txn| {
+            let (writes, steps) = apart(txn);
+            records.commit(writes).rejoined(&steps)
+        };
+        Ok(txns.into_iter().map(whole).collect())
     }
 
     fn flight(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -144,6 +157,22 @@ impl JobStore for MemoryStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         Ok(self.records.lock().items_version)
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        let records = self.records.lock();
+        let page = |query: &RecordQuery| {
+            let start =
+                query.after.as_ref().filter(|after| **after >= query.prefix).map_or(Bound::Included(&query.prefix), Bound::Excluded);
+            let named = records.kept.range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded)).map(|(_, record)| record);
+            let asked = named.take_while(|record| record.kind == query.kind && record.name.starts_with(&query.prefix));
+            asked.take(query.limit as usize).cloned().collect()
+        };
+        Ok(queries.iter().map(page).collect())
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        Ok(self.records.lock().purge(kind, now, keep, limit))
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     job::{Body, Job, JobId, QueueName},
-    port::job_store::{Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Standing, Txn, Write, beside},
+    port::job_store::{
+        Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Standing, Txn, Write, beside,
+    },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
 };
@@ -25,6 +27,7 @@ pub(super) struct Records {
     pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
+    pub kept: BTreeMap<(RecordKind, String), Record>,
 }
 
 /// `job` as readers see it: a large body stays beside it.
@@ -68,7 +71,7 @@ impl Records {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
                 (now != *was).then(|| version(now))
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) => None,
+            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::Together(_) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
         }
     }
 
@@ -102,6 +105,7 @@ impl Records {
                 self.heads.insert(queue, head);
             }
             Write::RequireItem { .. } => {}
+            Write::Together(_) => unreachable!("it was taken apart"),
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
                     Some(bytes) => self.items.insert((kind, name.clone()), Item { name, version, bytes }),
@@ -109,7 +113,34 @@ impl Records {
                 };
                 self.items_version += u64::from(kind.is_decided_under());
             }
+            Write::PutRecord(record) => {
+                self.kept.insert((record.kind, record.name.clone()), record);
+            }
+            Write::RemoveRecord { kind, name, until } => {
+                let key = (kind, name);
+                if self.kept.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
+                    self.kept.remove(&key);
+                }
+            }
         }
+    }
+
+    /// Drops records; see the port.
+    pub(super) fn purge(&mut self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Purged {
+        let mut all: Vec<(Timestamp, String)> =
+            self.kept.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
+        all.sort();
+        let mut purged = Purged { left: all.len() as u64, ..Purged::default() };
+        for (until, name) in all.into_iter().take(limit as usize) {
+            match until <= now {
+                true => purged.expired += 1,
+                false if purged.left > keep => purged.over += 1,
+                false => break,
+            }
+            purged.left -= 1;
+            self.kept.remove(&(kind, name));
+        }
+        purged
     }
 
     /// Files `job` under everything it is found by.

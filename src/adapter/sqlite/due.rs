@@ -84,8 +84,10 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
     for n in chosen {
         let mut rows = find.query([n])?;
         let row = rows.next()?.ok_or_else(|| StoreError::Corrupt(format!("the index of due jobs names row {n}, which is not there")))?;
-        jobs.push(row::job(row)?);
+        jobs.extend(row::readable(row)?);
     }
+    // A page in which nothing can be read has no end to go on from.
+    let more = more && !jobs.is_empty();
     Ok(DuePage { jobs, more, next_due })
 }
 

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 const APPLICATION_ID: i64 = 0x7464_6774;
 
 /// What makes an empty file into the newest, in order. A released one is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_records.sql")];
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -70,8 +70,7 @@ fn bounded_page(db: &Connection, names: &Names, shared: &Shared, query: &ListQue
         let Some(place) = stream.read.pop_front() else { return Ok(page) };
         before = place;
         let mut rows = find.query([place.1])?;
-        let Some(row) = rows.next()? else { continue };
-        let job = row::job(row)?;
+        let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else { continue };
         if !query.asks_for(&job) {
             continue;
         }

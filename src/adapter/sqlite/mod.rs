@@ -15,6 +15,7 @@ mod file;
 mod inspect;
 mod list;
 mod names;
+mod record;
 mod row;
 mod txn;
 mod write;
@@ -35,8 +36,11 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
-    port::job_store::{Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, StoreError, Txn},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    port::job_store::{
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        StoreError, Txn, Write, apart,
+    },
     queue::{GrantBatch, Head, head::BatchId},
     time::Timestamp,
 };
@@ -201,7 +205,7 @@ fn read_counts(db: &Connection) -> Result<Counts, StoreError> {
 fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, StoreError> {
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        jobs.push(row::job(row)?);
+        jobs.extend(row::readable(row)?);
     }
     Ok(jobs)
 }
@@ -209,11 +213,21 @@ fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, StoreError> {
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        self.writer.commit(txns).await
+        let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(apart).unzip();
+        let answers = self.writer.commit(txns).await?;
+        Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.rejoined(&steps)).collect())
     }
 
     fn flight(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -341,5 +355,19 @@ impl JobStore for SqliteStore {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         Ok(self.shared.items.load(Ordering::Acquire))
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.readers.read(|db| queries.iter().map(|query| record::page(db, query)).collect())
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        let (drop, purged) = self.readers.read(|db| record::ripe(db, kind, now, keep, limit))?;
+        if !drop.is_empty() {
+            // One that was written anew meanwhile has another time, and stays.
+            let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
+            self.writer.commit(vec![drop.into_iter().map(remove).collect()]).await?;
+        }
+        Ok(purged)
     }
 }

@@ -1,13 +1,11 @@
-//! A job as a row: columns for what is looked for by, compact MessagePack for the rest.
-//!
-//! Each blob starts with a byte that names its format, so that a later release can tell what it reads.
+//! A job as a row: columns for what is looked for by, [blobs](crate::adapter::blob) for the rest.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rusqlite::{Row, types::Type};
-use serde::{Serialize, de::DeserializeOwned};
 
+pub(super) use crate::adapter::blob::{decode, encode, encode_spec};
 use crate::{
     job::{Body, Encoding, Job, Life, Outcome, Payload, Spec, State},
     port::{
@@ -26,36 +24,6 @@ pub(super) use select_jobs;
 
 /// The kind of data that lies in `bodies`.
 pub(super) const BESIDE: i64 = 2;
-
-/// The one format that there is so far.
-const FORMAT: u8 = 1;
-
-/// `value` as a blob.
-pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
-    let mut blob = Vec::with_capacity(160);
-    blob.push(FORMAT);
-    rmp_serde::encode::write(&mut blob, value).map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
-    Ok(blob)
-}
-
-/// `spec` as a blob. Types that people write, windows above all, may leave fields out where they are
-/// not needed; with names instead of places that does no harm, and reading takes both.
-pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
-    if spec.windows.is_empty() {
-        return encode(spec);
-    }
-    let mut blob = vec![FORMAT];
-    rmp_serde::encode::write_named(&mut blob, spec).map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
-    Ok(blob)
-}
-
-/// The value that `blob` holds.
-pub(super) fn decode<T: DeserializeOwned>(blob: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
-    match blob.split_first() {
-        Some((&FORMAT, rest)) => rmp_serde::from_slice(rest).map_err(|error| StoreError::Corrupt(format!("{}: {error}", what()))),
-        _ => Err(StoreError::Corrupt(format!("{}: of an unknown format", what()))),
-    }
-}
 
 /// A state as its column has it.
 pub(super) fn state_number(state: StateFilter) -> i64 {
@@ -183,6 +151,17 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, StoreError> {
     };
     let id = id.parse().map_err(|_| StoreError::Corrupt(format!("{id:?} is not the id of a job")))?;
     Ok(Job { id, spec: Arc::new(spec), data, life })
+}
+
+/// The same, for a page of many; none for a row that cannot be read, which is logged: it keeps nobody else's job waiting.
+pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, StoreError> {
+    match job(row) {
+        Err(StoreError::Corrupt(problem)) => {
+            tracing::error!(problem, "a job is damaged and left out; `tidegate doctor` and a backup may help");
+            Ok(None)
+        }
+        job => job.map(Some),
+    }
 }
 
 /// The text in column `index`, not copied.

@@ -175,8 +175,10 @@ impl Group<'_> {
                 let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
                 unless(&was, now, Standing::Version)
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) => None,
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
+            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
         })
     }
 

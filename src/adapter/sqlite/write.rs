@@ -9,6 +9,7 @@ use super::{
 use crate::{
     job::{QueueName, Spec},
     port::{StoreError, Write, job_store::Key},
+    time::Timestamp,
 };
 
 impl Group<'_> {
@@ -188,8 +189,22 @@ impl Group<'_> {
                 self.effects.versions.entry(*kind).or_default().insert(name.clone(), bytes.is_some().then_some(*version));
                 self.effects.items += u64::from(kind.is_decided_under());
             }
+            Write::PutRecord(record) => {
+                let mut put = self.db.prepare_cached(
+                    "INSERT INTO records (kind, name, until, bytes) VALUES (?1, ?2, ?3, ?4) \
+                     ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes",
+                )?;
+                put.execute(params![record.kind.as_str(), record.name, record.until.millis(), record.bytes])?;
+            }
+            Write::RemoveRecord { kind, name, until } => {
+                let mut remove =
+                    self.db.prepare_cached("DELETE FROM records WHERE kind = ?1 AND name = ?2 AND until = ifnull(?3, until)")?;
+                remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
+            }
             Write::RequireItem { .. } => {}
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => unreachable!("a step of its own"),
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
         }
         Ok(())
     }

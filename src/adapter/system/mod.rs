@@ -1,7 +1,11 @@
-//! The machine's own clock and randomness: the one place that asks for either.
+//! The machine's own clock, randomness and memory: the one place that asks for them.
 
 mod clock;
+#[cfg(all(target_os = "linux", feature = "server"))]
+mod code;
 mod entropy;
 
 pub use clock::SystemClock;
+#[cfg(all(target_os = "linux", feature = "server"))]
+pub use code::unload_code;
 pub use entropy::SystemEntropy;

@@ -4,7 +4,7 @@
 
 use axum::{
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use super::{
         params::{IdempotencyKey, IfMatch, JobPath, Params},
         schema::{AnyValue, AttributeValue},
     },
+    enqueue::trace_of,
     view::{Bodies, JobView},
 };
 use crate::{
@@ -141,8 +142,9 @@ pub struct ReplayBody<'a> {
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
+        (status = 200, description = "The job that this request made before", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`still_scheduled`: it will run anyway"),
+        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,
@@ -150,6 +152,7 @@ pub async fn replay(
     caller: May<Enqueue>,
     path: JobPath,
     IdempotencyKey(key): IdempotencyKey,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
     let ask: ReplayBody<'_> = body.read_or_default()?;
@@ -161,13 +164,15 @@ pub async fn replay(
         attributes: ask.attributes,
         windows: ask.windows,
         expires_at: ask.expires_at,
+        trace: trace_of(&headers),
     };
     if api.server.job(&path.id, Some(&path.job_type)).await?.spec.critical {
         caller.critical()?;
     }
-    let job = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
-    let job = api.whole(job).await?;
+    let replayed = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
+    let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
+    let job = api.whole(replayed.job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
     let view = JobView::new(&job, accept.0, Bodies::Whole);
-    Ok(accept.reply(StatusCode::CREATED, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
+    Ok(accept.reply(status, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
 }

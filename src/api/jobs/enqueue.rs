@@ -28,13 +28,15 @@ use super::{
 };
 use crate::{
     engine::request::{Enqueued, NewJob},
-    job::{self, Attributes, Job, JobId, TypeName, retry::Retry, spec::KeepResult, spec::Unique},
+    job::{self, Attributes, Job, JobId, TraceContext, TypeName, retry::Retry, spec::KeepResult, spec::Unique, trace},
     queue::window::Window,
     time::{Seconds, Timestamp},
 };
 
 /// Most jobs of one batch.
 const MOST: usize = 1000;
+/// Most bytes of what tracing systems add to a trace's context; more is left out.
+const MOST_STATE: usize = 512;
 
 /// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -91,7 +93,7 @@ pub struct NewJobBody<'a> {
 }
 
 impl NewJobBody<'_> {
-    fn into_job(self, text: &Body, api: &Api, caller: &May<Enqueue>, trace: &[(&str, &str)]) -> Result<NewJob, Problem> {
+    fn into_job(self, text: &Body, api: &Api, caller: &May<Enqueue>, trace: &BTreeMap<String, String>) -> Result<NewJob, Problem> {
         let critical = self.critical.unwrap_or_default();
         if critical {
             caller.critical()?;
@@ -119,21 +121,31 @@ impl NewJobBody<'_> {
             keep_result: self.keep_result,
             callback_url: self.callback_url,
             headers: self.headers.unwrap_or_default(),
-            trace: trace.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            trace: trace.clone(),
             replay_of: None,
         })
     }
 }
 
-/// The headers of a request's trace, which go on to the worker.
-fn trace(headers: &HeaderMap) -> Vec<(&'static str, &str)> {
-    let value = |name: &'static str| Some((name, headers.get(name)?.to_str().ok()?)).filter(|(_, text)| text.len() <= 512);
-    // A state without its parent means nothing.
-    value("traceparent").map(|parent| [Some(parent), value("tracestate")].into_iter().flatten().collect()).unwrap_or_default()
+/// The headers of a request's trace, which go on to the worker. A trace that is not well said is none.
+pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut kept = BTreeMap::new();
+    let mut parents = headers.get_all(trace::PARENT).iter();
+    let (Some(parent), None) = (parents.next().and_then(|parent| parent.to_str().ok()), parents.next()) else { return kept };
+    if parent.parse::<TraceContext>().is_err() {
+        return kept;
+    }
+    kept.insert(trace::PARENT.to_owned(), parent.to_owned());
+    let states: Option<Vec<&str>> = headers.get_all(trace::STATE).iter().map(|state| state.to_str().ok()).collect();
+    let state = states.unwrap_or_default().join(",");
+    if !state.is_empty() && state.len() <= MOST_STATE {
+        kept.insert(trace::STATE.to_owned(), state);
+    }
+    kept
 }
 
 /// The answer to one enqueue. A job that was there before is read in; of a new one the data is at hand.
-async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
+pub(in super::super) async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
     let new = enqueued.new;
     let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
     let view = JobView::with_data(&job, if new { &data } else { &job.data }, accept.0, Bodies::Whole);
@@ -161,7 +173,7 @@ pub async fn enqueue(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let mut job = body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace(&headers))?;
+    let mut job = body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace_of(&headers))?;
     job.idempotency_key = key;
     let data = job::Body::Inline(job.data.clone());
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
@@ -186,7 +198,7 @@ pub async fn put(State(api): State<Api>, accept: Accept, caller: May<Enqueue>, p
     if ask.id.get_or_insert_with(|| path.id.clone()) != &path.id {
         return Err(Problem::invalid("id", "differs from the id in the path"));
     }
-    let job = ask.into_job(&body, &api, &caller, &trace(&headers))?;
+    let job = ask.into_job(&body, &api, &caller, &trace_of(&headers))?;
     let data = job::Body::Inline(job.data.clone());
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
 }
@@ -240,7 +252,7 @@ pub async fn enqueue_many(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let trace = trace(&headers);
+    let trace = trace_of(&headers);
     let asked = read_batch(&body)?;
     if asked.len() > MOST {
         return Err(Problem::invalid("jobs", format!("must have at most {MOST} items")));

@@ -28,6 +28,8 @@ pub struct FaultView {
     at: Timestamp,
     /// The number of the plugin's version.
     version: u32,
+    /// Whether it was asked beside the live version, and decided nothing.
+    shadow: bool,
     /// The role in which it was called.
     role: Role,
     /// What kind: `declined`, `too_long`, `too_much`, `crashed`, `invalid_answer` or `unavailable`.
@@ -38,9 +40,9 @@ pub struct FaultView {
 
 impl FaultView {
     /// `failed` without its call.
-    pub fn new(failed: &Failed) -> Self {
+    pub fn new(failed: &Failed, shadow: bool) -> Self {
         let Failed { at, version, role, fault, .. } = failed;
-        Self { at: *at, version: *version, role: *role, kind: fault.kind.as_str(), message: fault.message.clone() }
+        Self { at: *at, version: *version, shadow, role: *role, kind: fault.kind.as_str(), message: fault.message.clone() }
     }
 }
 
@@ -119,15 +121,18 @@ async fn logs(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): 
 /// The latest calls that gave no answer, each as it can be made again.
 #[utoipa::path(get, path = "/v1/plugins/{plugin}/faults", operation_id = "get_plugin_faults", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
-    responses((status = 200, description = "The faults, latest first; at most 8 are kept", body = Faults), (status = 404, description = "`plugin_not_found`")),
+    responses((status = 200, description = "The faults, latest first; at most 8 are kept of the live version and 8 of the one in its shadow. A call is kept with at most 64 KiB of data; `data-left-out` has the bytes of what is missing", body = Faults), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
     api.server.plugin(&name).await?;
-    let recorded = |failed: &Failed| RecordedFault {
-        fault: FaultView::new(failed),
-        call: failed.call.as_ref().map(|call| Raw::new(&Payload::json(call.to_json()), accept.0)),
+    let recorded = |failed: &Failed, shadow| RecordedFault {
+        fault: FaultView::new(failed, shadow),
+        call: failed.call.as_ref().map(|call| Raw::new(&Payload::json(call.to_string()), accept.0)),
     };
-    let faults = api.server.plugin_seen(&name).failed.iter().rev().map(recorded).collect();
+    let seen = api.server.plugin_seen(&name);
+    let live = seen.live.failed.iter().map(|failed| recorded(failed, false));
+    let mut faults: Vec<RecordedFault> = live.chain(seen.shadow.failed.iter().map(|failed| recorded(failed, true))).collect();
+    faults.sort_by_key(|recorded| std::cmp::Reverse(recorded.fault.at));
     Ok(accept.ok(Faults { faults }).into_response())
 }
 

@@ -8,7 +8,10 @@ use super::seen::FaultView;
 use crate::{
     engine::Error,
     job::PluginName,
-    plugin::journal::{Seen, Usage},
+    plugin::{
+        ENGINE, TARGET,
+        journal::{Calls, Usage},
+    },
     queue::plugin::{Description, PluginItem, PluginVersion, Role},
     server::{PluginUser, Server},
     time::Timestamp,
@@ -25,6 +28,8 @@ pub struct PluginView {
     pub roles: Vec<Role>,
     /// The number of the version that decides.
     pub live: u32,
+    /// Whether there is code of that version for this release and machine: without it every call fails.
+    pub runnable: bool,
     /// The number of the version that is asked too, to see where it differs; null if none is.
     pub shadow: Option<u32>,
     /// The number of the version that has the bytes that were sent; only the answer to a push has it.
@@ -38,8 +43,11 @@ pub struct PluginView {
     pub retry: Option<Description>,
     /// Whose jobs it decides on.
     pub used_by: Vec<PluginUser>,
-    /// How its calls go.
+    /// How the calls go whose answers are done.
     pub health: Health,
+    /// How the calls of the version in its shadow go; absent if none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow_health: Option<Health>,
     /// Raised by every change; what the `ETag` says.
     pub version: u64,
 }
@@ -51,17 +59,20 @@ impl PluginView {
     ///
     /// The store's.
     pub async fn of(server: &Server, name: &PluginName, item: &PluginItem) -> Result<Self, Error> {
-        let live = item.numbered(item.live);
+        let (live, seen) = (item.numbered(item.live), server.plugin_seen(name));
+        let shadow = item.shadow.map(|number| if seen.shadow.version == number { seen.shadow.clone() } else { Calls::default() });
         Ok(Self {
             name: name.clone(),
             roles: live.map(|version| roles(version)).unwrap_or_default(),
             live: item.live,
+            runnable: live.is_some_and(|version| version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE)),
             shadow: item.shadow,
             pushed: None,
             throttler: live.and_then(|version| version.throttler.clone()),
             retry: live.and_then(|version| version.retry.clone()),
             used_by: server.plugin_users(name).await?,
-            health: Health::of(&server.plugin_seen(name)),
+            health: Health::of(&seen.live, false),
+            shadow_health: shadow.map(|calls| Health::of(&calls, true)),
             version: item.version,
         })
     }
@@ -79,6 +90,8 @@ pub struct Health {
     calls: u64,
     /// How many calls gave no answer.
     faults: u64,
+    /// Whether the latest call gave none.
+    failing: bool,
     /// The same by the kind of fault: `declined`, `too_long`, `too_much`, `crashed`, `invalid_answer`, `unavailable`.
     faults_by_kind: BTreeMap<&'static str, u64>,
     /// The latest fault, if there was one.
@@ -88,12 +101,13 @@ pub struct Health {
 }
 
 impl Health {
-    fn of(seen: &Seen) -> Self {
+    fn of(seen: &Calls, shadow: bool) -> Self {
         Self {
             calls: seen.calls,
             faults: seen.faults.values().sum(),
+            failing: seen.failing,
             faults_by_kind: seen.faults.clone(),
-            last_fault: seen.failed.back().map(FaultView::new),
+            last_fault: seen.failed.back().map(|failed| FaultView::new(failed, shadow)),
             last_usage: seen.last.as_ref().map(UsageView::new),
         }
     }

@@ -17,7 +17,7 @@ use crate::{
         spec::{KeepResult, Spec, Unique, UniqueWhile},
     },
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig, ScheduleConfig, TypeConfig,
         config::{Constraint, Rate},
     },
     time::{Seconds, Timestamp},
@@ -47,7 +47,11 @@ fn every_route_of_the_specification_is_there() {
         post /v1/jobs, post /v1/jobs/batch, post /v1/jobs/cancel, post /v1/jobs/replay, post /v1/jobs/{type}/{id}, post /v1/jobs/{type}/{id}/heartbeat,
         post /v1/jobs/{type}/{id}/replay, post /v1/leases, post /v1/queues/{queue}/pause, post /v1/queues/{queue}/purge, post /v1/queues/{queue}/resume,
         post /v1/tokens, post /v1/workers/{worker}/drain, post /v1/workers/{worker}/undrain, put /v1/job-types/{type}, put /v1/jobs/{type}/{id},
-        put /v1/queues/{queue}, put /v1/workers/{worker}";
+        put /v1/queues/{queue}, put /v1/workers/{worker}, get /v1/schedules, get /v1/schedules/{schedule}, put /v1/schedules/{schedule},
+        patch /v1/schedules/{schedule}, delete /v1/schedules/{schedule}, post /v1/schedules/{schedule}/pause,
+        post /v1/schedules/{schedule}/resume, post /v1/schedules/{schedule}/run, post /v1/events, get /v1/triggers, put /v1/triggers/{trigger},
+        get /v1/triggers/{trigger}, delete /v1/triggers/{trigger}, get /v1/dead-events, get /v1/dead-events/{id}, delete /v1/dead-events/{id},
+        post /v1/dead-events/{id}/replay, post /v1/dead-events/replay";
     let wanted: BTreeSet<String> = wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
     assert_eq!(operations(&document()), wanted);
 }
@@ -213,6 +217,7 @@ fn job(state: State) -> Job {
         error: Some(failure.clone()),
         retry_at: Some(at),
         token: Token(7),
+        reply: None,
     };
     let life = Life { state, attempt: 2, started_at: Some(at), error: Some(failure), history: vec![entry], ..Life::new(at, Waiting::Due) };
     Job { id: "j1".parse().unwrap(), spec: Arc::new(spec), data: Body::Inline(Payload::json(r#"{"a":1}"#)), life }
@@ -289,6 +294,55 @@ fn configurations_have_the_shape_that_the_document_says() {
     let target = json!({"url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "basic_auth": {"username": "u", "password": "p"}, "encoding": "msgpack"});
     let push: TypeConfig = serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
     conforms("TypeConfig", &serde_json::to_value(&push).unwrap());
+    let whole = json!({
+        "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
+        "max_missed": 5, "paused": true, "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
+        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "attempts": 1,
+        "retry": {"strategy": "exponential"}, "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
+        "callback_url": "https://example.com/", "headers": {"x": "1"},
+    });
+    let schedule: ScheduleConfig = serde_json::from_value(whole.clone()).unwrap();
+    let shown = serde_json::to_value(&schedule).unwrap();
+    conforms("ScheduleConfig", &shown);
+    assert_eq!(shown.as_object().unwrap().len(), whole.as_object().unwrap().len(), "every field is read and shown");
+    let every = json!({"type": "a", "every_seconds": 1.5, "anchor": "2026-01-01T00:00:00Z"});
+    conforms("ScheduleConfig", &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap());
+    let trigger = json!({"filter": {"type": {"prefix": "a"}, "data": {"/x": 1}, "not": {"source": "s"}}, "enqueue": {"type": "t", "data": {"$expr": "id"}}});
+    let trigger: crate::event::TriggerConfig = serde_json::from_value(trigger).unwrap();
+    conforms("TriggerConfig", &serde_json::to_value(&trigger).unwrap());
+}
+
+#[test]
+fn what_became_of_an_event_has_the_shape_that_the_document_says() {
+    use crate::engine::ingest::{Applied, Did, Ingested};
+    let job = || "j1".parse().unwrap();
+    let all = [
+        Did::Enqueued { job: job(), job_type: "t".parse().unwrap() },
+        Did::Repeated { job: job() },
+        Did::Completed { job: job() },
+        Did::Recorded { job: job() },
+        Did::Known { job: job() },
+        Did::Late { job: job() },
+        Did::Kept { until: Timestamp::EPOCH },
+        Did::Dead { letter: "l".into(), reason: "r".into() },
+        Did::Dropped { reason: "r".into() },
+    ];
+    for did in all {
+        let word = did.word();
+        conforms("Did", &serde_json::to_value(&did).unwrap());
+        let ingested = Ingested { id: "1".into(), source: "s".into(), outcomes: vec![Applied { trigger: "t".parse().unwrap(), did }] };
+        let value = serde_json::to_value(&ingested).unwrap();
+        assert_eq!(value["outcomes"][0]["did"], word);
+    }
+}
+
+#[test]
+fn a_rule_can_say_every_field_of_a_job() {
+    let document = document();
+    let fields = document["components"]["schemas"]["NewJob"]["properties"].as_object().unwrap();
+    let own = ["id", "type", "data"];
+    let theirs: BTreeSet<&str> = fields.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
+    assert_eq!(crate::event::fields::NAMES.into_iter().collect::<BTreeSet<_>>(), theirs);
 }
 
 #[test]

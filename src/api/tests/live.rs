@@ -17,10 +17,10 @@ use crate::{
     server::Server,
 };
 
-const ALL: (&str, &str) = ("authorization", "Bearer admin");
-const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
+pub(super) const ALL: (&str, &str) = ("authorization", "Bearer admin");
+pub(super) const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
 
-async fn router() -> Router {
+pub(super) async fn router() -> Router {
     let ports = Ports {
         store: Arc::new(MemoryStore::default()),
         objects: Arc::new(object_store::memory::InMemory::new()),
@@ -38,7 +38,7 @@ async fn router() -> Router {
 }
 
 /// The status and the JSON of the answer to a request in JSON by somebody who may do everything.
-async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
+pub(super) async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
     let sent = if body.is_null() { String::new() } else { body.to_string() };
     let (answer, body) = ask(router, method, path, &[ALL], sent).await;
     (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -55,6 +55,7 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
             let Some(scope) = scope else { continue };
             let path = path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
             let path = path.replace("{queue}", "none").replace("{worker}", "none").replace("{plugin}", "none");
+            let path = path.replace("{schedule}", "none").replace("{trigger}", "none");
             let method = method.to_uppercase();
             let (nobody, _) = ask(&router, &method, &path, &[], "").await;
             assert_eq!(nobody.status(), 401, "{method} {path}");
@@ -126,6 +127,33 @@ async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
 }
 
 #[tokio::test]
+async fn a_trace_that_is_not_well_said_is_none() {
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let router = router().await;
+    let kept = async |headers: &[(&str, &str)], own: Value| {
+        let headers = [&[ALL], headers].concat();
+        let body = json!({"type": "invoice", "data": 1, "headers": own}).to_string();
+        let (answer, body) = ask(&router, "POST", "/v1/jobs", &headers, body).await;
+        assert_eq!(answer.status(), 201);
+        // None at all are not shown.
+        serde_json::from_slice::<Value>(&body).unwrap().get("headers").cloned().unwrap_or(json!({}))
+    };
+    let state = ("tracestate", "a=1,b=2");
+    assert_eq!(kept(&[("traceparent", GOOD), state], json!({})).await, json!({"traceparent": GOOD, "tracestate": "a=1,b=2"}));
+    let long = "x".repeat(513);
+    assert_eq!(kept(&[("traceparent", GOOD), ("tracestate", &long)], json!({})).await, json!({"traceparent": GOOD}));
+    for bad in ["", "nonsense", &GOOD[1..], "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+        assert_eq!(kept(&[("traceparent", bad), state], json!({})).await, json!({}), "{bad:?}");
+    }
+    assert_eq!(kept(&[("traceparent", GOOD), ("traceparent", GOOD)], json!({})).await, json!({}), "one of two is none");
+    assert_eq!(kept(&[state], json!({})).await, json!({}), "a state without its parent means nothing");
+    let own = json!({"Traceparent": GOOD.replace("0af", "1af")});
+    assert_eq!(kept(&[("traceparent", GOOD), state], own.clone()).await, own, "the job's own trace is not mixed with another");
+    let many: Value = (0..32).map(|n| (format!("x-{n}"), json!("y"))).collect::<serde_json::Map<_, _>>().into();
+    assert_eq!(kept(&[("traceparent", GOOD)], many.clone()).await, many, "a trace makes no good request a bad one");
+}
+
+#[tokio::test]
 async fn a_repeat_is_the_same_request_whatever_its_trace() {
     let router = router().await;
     let put = async |trace: &str, data: u8| {
@@ -133,10 +161,11 @@ async fn a_repeat_is_the_same_request_whatever_its_trace() {
         let (answer, body) = ask(&router, "PUT", "/v1/jobs/invoice/order:1", &headers, format!(r#"{{"data":{data}}}"#)).await;
         (answer.status().as_u16(), serde_json::from_slice::<Value>(&body).unwrap())
     };
-    let (status, job) = put("00-1-1-01", 1).await;
-    assert_eq!((status, &job["headers"]["traceparent"]), (201, &json!("00-1-1-01")));
-    assert_eq!(put("00-2-2-01", 1).await.0, 200);
-    let (status, clash) = put("00-3-3-01", 2).await;
+    let parent = |span: u8| format!("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b{span}-01");
+    let (status, job) = put(&parent(1), 1).await;
+    assert_eq!((status, &job["headers"]["traceparent"]), (201, &json!(parent(1))));
+    assert_eq!(put(&parent(2), 1).await.0, 200);
+    let (status, clash) = put(&parent(3), 2).await;
     assert_eq!((status, &clash["code"], &clash["holder"]), (409, &json!("id_taken"), &json!("order:1")));
     let (status, other) = json(&router, "PUT", "/v1/jobs/invoice/b", json!({"data": 1, "id": "c"})).await;
     assert_eq!((status, &other["field"]), (400, &json!("id")));
@@ -303,4 +332,125 @@ async fn the_open_routes_are_open() {
     }
     let (_, page) = ask(&router, "GET", "/", &[], "").await;
     assert!(String::from_utf8(page).unwrap().starts_with("<!doctype html>"));
+}
+
+const STRUCTURED: (&str, &str) = ("content-type", "application/cloudevents+json");
+const BATCH: (&str, &str) = ("content-type", "application/cloudevents-batch+json");
+
+fn order(id: &str) -> Value {
+    json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "order", "data": {"id": id}})
+}
+
+async fn send(router: &Router, headers: &[(&str, &str)], body: impl Into<axum::body::Body>) -> (u16, Value) {
+    let headers: Vec<_> = [ALL].into_iter().chain(headers.iter().copied()).collect();
+    let (answer, body) = ask(router, "POST", "/v1/events", &headers, body).await;
+    (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+async fn with_trigger() -> Router {
+    let router = router().await;
+    let rule = json!({"filter": {"type": "order"}, "enqueue": {"type": "invoice", "correlation_key": {"$expr": "data.id"}}});
+    assert_eq!(json(&router, "PUT", "/v1/triggers/orders", rule).await.0, 201);
+    router
+}
+
+#[tokio::test]
+async fn events_are_taken_in_every_mode() {
+    let router = with_trigger().await;
+    let did = |answer: &Value| answer["outcomes"][0]["did"].clone();
+    let (status, answer) = send(&router, &[STRUCTURED], order("1").to_string()).await;
+    assert_eq!((status, did(&answer), &answer["source"]), (200, json!("enqueued"), &json!("/shop")));
+    let job = answer["outcomes"][0]["job"].as_str().unwrap().to_owned();
+    let (_, shown) = json(&router, "GET", &format!("/v1/jobs/{job}"), Value::Null).await;
+    assert_eq!((&shown["correlation_key"], &shown["data"]), (&json!("1"), &json!({"id": "1"})));
+    assert_eq!(did(&send(&router, &[STRUCTURED], order("1").to_string()).await.1), "repeated");
+
+    let batch = json!([order("2"), {"id": "3"}, order("1")]);
+    let (status, answer) = send(&router, &[BATCH], batch.to_string()).await;
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((status, &results[0]["status"], did(&results[0]["event"])), (200, &json!(200), json!("enqueued")));
+    assert_eq!((&results[1]["status"], &results[1]["error"]["field"]), (&json!(400), &json!("specversion")));
+    assert_eq!(did(&results[2]["event"]), "repeated");
+    assert_eq!(send(&router, &[BATCH], "[]").await, (200, json!({"results": []})));
+
+    let binary =
+        [("ce-specversion", "1.0"), ("ce-id", "4"), ("ce-source", "/shop"), ("ce-type", "order"), ("content-type", "application/json")];
+    let (status, answer) = send(&router, &binary, r#"{"id": "four"}"#).await;
+    assert_eq!((status, did(&answer)), (200, json!("enqueued")));
+    let image = [("ce-specversion", "1.0"), ("ce-id", "5"), ("ce-source", "/shop"), ("ce-type", "image"), ("content-type", "image/png")];
+    assert_eq!(send(&router, &image, vec![0, 255]).await.1["outcomes"], json!([]));
+
+    let packed = crate::job::Payload::json(order("6").to_string()).to_msgpack().unwrap();
+    let (answer, body) = ask(&router, "POST", "/v1/events", &[ALL, ("content-type", "application/cloudevents+msgpack")], packed).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &"application/msgpack".parse().unwrap()));
+    let value: Value = rmp_serde::from_slice(&body).unwrap();
+    assert_eq!(did(&value), "enqueued");
+}
+
+#[tokio::test]
+async fn a_bad_event_is_refused_with_what_is_to_blame_and_changes_nothing() {
+    let router = with_trigger().await;
+    let without = |name: &str| {
+        let mut event = order("x");
+        event.as_object_mut().unwrap().remove(name);
+        event.to_string()
+    };
+    let large = json!({"specversion": "1.0", "id": "x", "source": "/shop", "type": "order", "data": "x".repeat(300_000)}).to_string();
+    let many = format!("[{}]", vec!["1"; 1001].join(","));
+    for (headers, body, status, code, field) in [
+        (&[STRUCTURED][..], without("id"), 400, "invalid_field", json!("id")),
+        (&[STRUCTURED], without("type"), 400, "invalid_field", json!("type")),
+        (&[STRUCTURED], "{".into(), 400, "invalid_body", Value::Null),
+        (&[STRUCTURED], "[]".into(), 400, "invalid_body", Value::Null),
+        (&[STRUCTURED], String::new(), 400, "invalid_body", Value::Null),
+        (&[STRUCTURED], large, 413, "too_large", json!("event")),
+        (&[STRUCTURED], "x".repeat(700_000), 413, "body_too_large", Value::Null),
+        (&[BATCH], many, 400, "invalid_field", Value::Null),
+        (&[BATCH], order("x").to_string(), 400, "invalid_body", Value::Null),
+        (&[("content-type", "application/cloudevents+xml")], "<a/>".into(), 415, "unsupported_media_type", Value::Null),
+        (&[("content-type", "application/json")], order("x").to_string(), 400, "invalid_field", json!("ce-specversion")),
+        (&[("ce-specversion", "1.0"), ("ce-id", "x")], String::new(), 400, "invalid_field", json!("ce-source")),
+    ] {
+        let (told, problem) = send(&router, headers, body).await;
+        assert_eq!((told, &problem["code"], problem.get("field").cloned().unwrap_or_default()), (status, &json!(code), field), "{problem}");
+    }
+    let (_, jobs) = json(&router, "GET", "/v1/jobs", Value::Null).await;
+    assert_eq!(jobs["jobs"], json!([]));
+}
+
+#[tokio::test]
+async fn a_trigger_is_put_shown_listed_and_deleted() {
+    let router = with_trigger().await;
+    let rule = json!({"filter": {"type": "order"}, "enqueue": {"type": "invoice", "priority": {"$expr": "data.id"}}});
+    let (answer, _) = ask(&router, "PUT", "/v1/triggers/orders", &[ALL, ("if-match", "\"v7\"")], rule.to_string()).await;
+    assert_eq!(answer.status(), 412);
+    let (status, answer) = json(&router, "PUT", "/v1/triggers/orders", rule.clone()).await;
+    assert_eq!((status, &answer["version"], &answer["enqueue"]), (200, &json!(2), &rule["enqueue"]));
+    let (shown, _) = ask(&router, "GET", "/v1/triggers/orders", &[ALL], "").await;
+    assert_eq!(shown.headers()["etag"], "\"v2\"");
+    let (_, listed) = json(&router, "GET", "/v1/triggers?limit=1", Value::Null).await;
+    assert_eq!(listed["triggers"][0]["name"], "orders");
+    for (rule, code, field) in [
+        (json!({}), "invalid_trigger", "enqueue"),
+        (json!({"filter": {"tpye": "x"}, "enqueue": {"type": "invoice"}}), "unknown_field", "filter.tpye"),
+        (json!({"enqueue": {"type": "invoice", "data": {"$expr": "a["}}}), "invalid_expression", "enqueue.data"),
+    ] {
+        let (status, problem) = json(&router, "PUT", "/v1/triggers/bad", rule).await;
+        assert_eq!((status, &problem["code"], &problem["field"]), (400, &json!(code), &json!(field)), "{problem}");
+    }
+    // The rule is good and the event is not: it is dead until the rule is mended.
+    let (_, answer) = send(&router, &[STRUCTURED], order("seven").to_string()).await;
+    let letter = answer["outcomes"][0]["letter"].as_str().unwrap().to_owned();
+    let (_, page) = json(&router, "GET", "/v1/dead-events?trigger=orders", Value::Null).await;
+    assert_eq!((&page["dead_events"][0]["id"], &page["dead_events"][0]["event"]["data"]), (&json!(letter), &json!({"id": "seven"})));
+    let (status, answer) = json(&router, "POST", "/v1/dead-events/replay", Value::Null).await;
+    assert_eq!((status, answer), (200, json!({"replayed": 0, "dead": 1})));
+    let mended = json!({"enqueue": {"type": "invoice", "priority": {"$expr": "length(data.id)"}}});
+    json(&router, "PUT", "/v1/triggers/orders", mended).await;
+    let (status, answer) = json(&router, "POST", &format!("/v1/dead-events/{letter}/replay"), Value::Null).await;
+    assert_eq!((status, &answer["did"]), (200, &json!("enqueued")), "{answer}");
+    assert_eq!(json(&router, "GET", &format!("/v1/dead-events/{letter}"), Value::Null).await.0, 404);
+    assert_eq!(json(&router, "DELETE", &format!("/v1/dead-events/{letter}"), Value::Null).await.0, 404);
+    assert_eq!(json(&router, "DELETE", "/v1/triggers/orders", Value::Null).await.0, 204);
+    assert_eq!(json(&router, "GET", "/v1/triggers/orders", Value::Null).await.0, 404);
 }

@@ -1,9 +1,10 @@
 //! What surrounds every route ([`envelope`]), that the document is whole ([`document`]), and the routes on a real
-//! server whose store is in memory ([`live`]).
+//! server whose store is in memory ([`live`], [`schedules`]).
 
 mod document;
 mod envelope;
 mod live;
+mod schedules;
 
 use std::sync::Arc;
 

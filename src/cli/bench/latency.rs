@@ -79,7 +79,7 @@ async fn in_process(dir: &TempDir) -> anyhow::Result<Vec<Duration>> {
         pause(QUIET).await;
         let sent = clock::instant();
         let enqueue = async {
-            server.enqueue(job()).await?;
+            Box::pin(server.enqueue(job())).await?;
             anyhow::Ok(())
         };
         let started = async {

@@ -12,6 +12,7 @@ mod batch;
 mod clock;
 mod drain;
 mod embedded;
+mod events;
 mod figure;
 mod http;
 mod latency;
@@ -76,6 +77,8 @@ pub enum Measure {
     Enqueue,
     /// Enqueues of 1000 jobs each over HTTP, beside SQLite's inserts.
     Batch,
+    /// Events of which a trigger makes jobs, in batches of 1000, beside enqueues in batches of 1000.
+    Events,
     /// Jobs claimed, run by a handler in the process and recorded one by one, beside SQLite's insert and two updates.
     Drain,
     /// From enqueue to worker while nothing else happens.
@@ -150,6 +153,7 @@ async fn take(measure: Measure, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     match measure {
         Measure::Enqueue => single::measure(plan).await,
         Measure::Batch => batch::measure(plan).await,
+        Measure::Events => events::measure(plan).await,
         Measure::Drain => drain::measure(plan).await,
         Measure::Latency => latency::measure(plan).await,
         Measure::Lateness => lateness::measure(plan).await,

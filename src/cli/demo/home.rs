@@ -1,4 +1,4 @@
-//! Where the demo's server runs: in this process, or as a child of its own that can be killed.
+//! Where the demo's server runs: in this process, as a child of its own that can be killed, or elsewhere.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -30,18 +30,22 @@ const STARTING: Duration = Duration::from_secs(30);
 
 /// A server and its data.
 pub struct Home {
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Its data.
-    pub data: PathBuf,
-    /// Whether the data is the demo's alone, and goes with it.
-    pub temporary: bool,
+    url: Url,
     process: Process,
 }
 
 enum Process {
-    Inside(Serving),
-    Child(Child),
+    Inside(Serving, Data),
+    Child(Child, SocketAddr, Data),
+    /// Somebody else's.
+    Elsewhere,
+}
+
+/// Where the data of a server is that the demo starts.
+struct Data {
+    dir: PathBuf,
+    /// Whether it is the demo's alone, and goes with it.
+    temporary: bool,
 }
 
 impl Home {
@@ -55,20 +59,44 @@ impl Home {
         let temporary = data.is_none();
         let own = || std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
         let data = data.map_or_else(own, Path::to_owned);
+        let url = Url::parse(&format!("http://{address}")).expect("an address makes a URL");
+        let data = Data { dir: data, temporary };
         let process = if killed {
-            Process::Child(child(address, &data)?)
+            Process::Child(child(address, &data.dir)?, address, data)
         } else {
             // A stop need not wait for what runs: its workers go at the same time.
-            let settings = Settings { listen: address, data: data.clone(), shutdown_seconds: Seconds::new(1), ..Settings::default() };
+            let settings = Settings { listen: address, data: data.dir.clone(), shutdown_seconds: Seconds::new(1), ..Settings::default() };
             let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be collected")?;
-            Process::Inside(serve::start(&settings, Some(metrics)).await?)
+            Process::Inside(serve::start(&settings, Some(metrics)).await?, data)
         };
-        Ok(Self { address, data, temporary, process })
+        Ok(Self { url, process })
+    }
+
+    /// A server that runs already.
+    pub fn elsewhere(url: Url) -> Self {
+        Self { url, process: Process::Elsewhere }
     }
 
     /// Where the server is asked.
     pub fn url(&self) -> Url {
-        Url::parse(&format!("http://{}", self.address)).expect("an address makes a URL")
+        self.url.clone()
+    }
+
+    /// What it runs as and on, in words.
+    pub fn described(&self) -> String {
+        match &self.process {
+            Process::Inside(_, data) => format!("on {} (in this process)", data.dir.display()),
+            Process::Child(_, _, data) => format!("on {} (a process of its own, to be killed)", data.dir.display()),
+            Process::Elsewhere => "(which runs already)".into(),
+        }
+    }
+
+    /// The data that is left for a look if it is kept.
+    pub fn left(&self) -> Option<&Path> {
+        match &self.process {
+            Process::Inside(_, data) | Process::Child(_, _, data) if data.temporary => Some(&data.dir),
+            _ => None,
+        }
     }
 
     /// Waits until the server answers.
@@ -79,14 +107,14 @@ impl Home {
     pub async fn ready(&mut self, client: &Client) -> anyhow::Result<()> {
         let ready = async {
             loop {
-                if let Process::Child(child) = &mut self.process
+                if let Process::Child(child, _, data) = &mut self.process
                     && let Some(status) = child.try_wait()?
                 {
-                    anyhow::bail!("the server ended at its start ({status}); see {}", log(&self.data).display());
+                    anyhow::bail!("the server ended at its start ({status}); see {}", log(&data.dir).display());
                 }
                 match client.get(&["queues"]).query("limit", "1").send().await {
                     Ok(_) => return Ok(()),
-                    Err(Error::Unreachable { .. }) => pause(Duration::from_millis(20)).await,
+                    Err(Error::Unreachable { .. }) if !matches!(self.process, Process::Elsewhere) => pause(Duration::from_millis(20)).await,
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -100,24 +128,29 @@ impl Home {
     ///
     /// It is no child, or the new one does not serve.
     pub async fn kill_and_restart(&mut self, client: &Client) -> anyhow::Result<()> {
-        let Process::Child(server) = &mut self.process else { anyhow::bail!("a server in this process cannot be killed") };
+        let Process::Child(server, address, data) = &mut self.process else { anyhow::bail!("only a process of its own can be killed") };
         server.kill().await?;
-        *server = child(self.address, &self.data)?;
+        *server = child(*address, &data.dir)?;
         self.ready(client).await
     }
 
     /// Stops the server; its data goes if it is temporary and not to be kept.
     pub async fn close(self, keep_data: bool) {
-        match self.process {
-            Process::Inside(serving) => serving.stop().await,
-            Process::Child(mut child) => {
+        let data = match self.process {
+            Process::Inside(serving, data) => {
+                serving.stop().await;
+                data
+            }
+            Process::Child(mut child, _, data) => {
                 // It may have ended by itself: Ctrl-C reaches it too.
                 let _ = child.kill().await;
+                data
             }
-        }
-        if self.temporary && !keep_data {
+            Process::Elsewhere => return,
+        };
+        if data.temporary && !keep_data {
             // It is in the system's own temporary place, which is cleaned anyway.
-            let _ = std::fs::remove_dir_all(&self.data);
+            let _ = std::fs::remove_dir_all(&data.dir);
         }
     }
 }

@@ -66,6 +66,9 @@ pub struct Args {
     /// Run the server as a process of its own, kill it with SIGKILL in the middle, and start it again.
     #[arg(long)]
     kill: bool,
+    /// Start no server: use the one of --url or --profile. The demo's queues and types stay there.
+    #[arg(long, conflicts_with_all = ["data", "port", "kill", "keep"])]
+    remote: bool,
     /// Go on serving afterwards, until Ctrl-C, even if this is no terminal.
     #[arg(long)]
     keep: bool,
@@ -83,7 +86,8 @@ pub struct Args {
 ///
 /// The server cannot be started, or refuses what must be possible.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let mut home = Home::open(args.data.as_deref(), args.port, args.kill).await?;
+    let mut home =
+        if args.remote { Home::elsewhere(ctx.global.server()) } else { Home::open(args.data.as_deref(), args.port, args.kill).await? };
     let mut workers = JoinSet::new();
     let played = tokio::select! {
         played = play(&args, &mut home, &mut workers, ctx) => played,
@@ -91,7 +95,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     };
     let mut code = ExitCode::Refused;
     if let Ok(played) = &played {
-        let goes_on = args.keep || (std::io::stdin().is_terminal() && !ctx.json());
+        let goes_on = args.keep || (std::io::stdin().is_terminal() && !ctx.json() && !args.remote);
         code = tell(played, &home, goes_on, ctx)?;
         if goes_on {
             ctx.note("\nThe server and the workers go on. Ctrl-C ends them.");
@@ -101,8 +105,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     workers.shutdown().await;
     // What went wrong is in the data.
     let keep_data = code != ExitCode::Ok && played.is_ok();
-    if keep_data && home.temporary {
-        ctx.note(format_args!("The data stays in {} for a look.", home.data.display()));
+    if let Some(left) = home.left().filter(|_| keep_data) {
+        ctx.note(format_args!("The data stays in {} for a look.", left.display()));
     }
     home.close(keep_data).await;
     played.map(|_| code)
@@ -137,11 +141,10 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
     let run = format!("demo-{:x}", started.millis());
     let plan: Arc<[Planned]> = plan::mix(&run, args.jobs.into()).into();
     ctx.note(format_args!(
-        "server   {} on {} ({})\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
+        "server   {} {}\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
          tenant; about {} s\n",
         home.url(),
-        home.data.display(),
-        if args.kill { "a process of its own, to be killed" } else { "in this process" },
+        home.described(),
         plan::PULLERS,
         plan.len(),
         plan::Kind::ALL.len(),

@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use super::{Level, Report, finding};
 use crate::{
     cli::{
+        plugin::Plugin,
         show,
         wire::{JobType, Queue},
     },
@@ -25,6 +26,31 @@ pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> Report {
     }
     for job_type in types.iter().filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some())) {
         of_push(job_type, limited.get(job_type.queue.as_str()).copied().unwrap_or_default(), &mut report);
+    }
+    report
+}
+
+/// What there is to say of those `plugins` that somebody uses.
+pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> Report {
+    let mut report = Report::default();
+    for plugin in plugins.iter().filter(|plugin| !plugin.used_by.is_empty()) {
+        let (name, about) = (&plugin.name, format!("plugin {}", plugin.name));
+        let users: Vec<String> = plugin.used_by.iter().map(ToString::to_string).collect();
+        report.check((plugin.runnable == Some(false)).then(|| {
+            let found = format!("there is no code of version {} for this release; it decides for {}", plugin.live, users.join(", "));
+            finding(Level::Error, &about, found, format!("push its component again: `tidegate plugin push {name} FILE`"))
+        }));
+        let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
+        report.check(fault.map(|fault| {
+            let when = show::when_known(fault.at, now);
+            let found = format!("its latest call failed, {when} ({}): {}; it decides for {}", fault.kind, fault.message, users.join(", "));
+            finding(
+                Level::Warning,
+                &about,
+                found,
+                format!("`tidegate plugin faults {name}`; `tidegate plugin rollback {name}` if a version before did better"),
+            )
+        }));
     }
     report
 }

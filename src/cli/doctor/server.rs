@@ -29,6 +29,8 @@ pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
     let queues = pages::collect(|client| client.get(&["queues"]), &client, usize::MAX).await?.read(&client)?;
     let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX).await?.read(&client)?;
     report.add(config::look(&queues, &types, ctx.now()));
+    let plugins = pages::collect(|client| client.get(&["plugins"]), &client, usize::MAX).await?.read(&client)?;
+    report.add(config::look_at_plugins(&plugins, ctx.now()));
 
     let tokens = match pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await {
         Ok(page) => Some(page.read::<Token>(&client)?.len()),

@@ -31,6 +31,17 @@ async fn sick() -> FakeServer {
                 {"name": "pulled", "queue": "mail", "target": {"pull": true}, "timeout_seconds": 86400},
             ]}),
         ),
+        Some("/v1/plugins") => (
+            200,
+            json!({"plugins": [
+                {"name": "share", "live": 2, "runnable": true, "used_by": [{"kind": "queue", "name": "mail"}],
+                    "health": {"calls": 9, "faults": 3, "failing": true, "last_fault": {"version": 2, "kind": "too_long", "message": "took longer than 250 ms"}}},
+                {"name": "old", "live": 1, "runnable": false, "used_by": [{"kind": "job_type", "name": "invoice"}], "health": {}},
+                {"name": "idle", "live": 1, "runnable": false, "used_by": [], "health": {"failing": true}},
+                {"name": "well", "live": 1, "runnable": true, "used_by": [{"kind": "queue", "name": "slow"}],
+                    "health": {"calls": 9, "faults": 3, "failing": false, "last_fault": {"version": 1, "kind": "crashed", "message": "long ago"}}},
+            ]}),
+        ),
         _ => (200, json!({"tokens": []})),
     })
     .await
@@ -50,17 +61,19 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
     let server = sick().await;
     let (code, out) = server.run(&["doctor", "--json"]).await;
-    assert_eq!(code, ExitCode::Ok, "no finding is an error: {out}");
+    assert_eq!(code, ExitCode::Refused, "one finding is an error: {out}");
     let expected = [
+        ("error", "plugin old"),
         ("warning", "queue mail"),
         ("warning", "queue slow"),
         ("warning", "queue slow"),
         ("warning", "type invoice"),
+        ("warning", "plugin share"),
         ("note", "type invoice"),
     ];
     assert_eq!(findings(&out), owned(&expected), "{out}");
     let (_, table) = server.run(&["doctor"]).await;
-    assert!(table.contains("tidegate queues resume mail") && table.contains("0 errors, 4 warnings, 1 notes"), "{table}");
+    assert!(table.contains("tidegate queues resume mail") && table.contains("1 errors, 5 warnings, 1 notes"), "{table}");
 }
 
 #[tokio::test]

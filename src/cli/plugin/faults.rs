@@ -14,7 +14,7 @@ use anyhow::Context as _;
 
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The server keeps a plugin's latest 8 faults in memory.\n\nExample:\n  \
+#[command(after_help = "The server keeps the latest 8 faults of a plugin, and 8 of the version in its shadow, in memory.\n\nExample:\n  \
     tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults")]
 pub struct Args {
     #[command(flatten)]
@@ -39,7 +39,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let now = ctx.now();
         let rows = faults.iter().map(|fault| {
             let role = fault.role.clone();
-            [show::when_known(fault.at, now), fault.version.to_string(), role, fault.kind.clone(), fault.message.clone()]
+            let version = if fault.shadow { format!("{} (shadow)", fault.version) } else { fault.version.to_string() };
+            [show::when_known(fault.at, now), version, role, fault.kind.clone(), fault.message.clone()]
         });
         ctx.print(show::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
     }
@@ -94,13 +95,15 @@ mod tests {
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
         let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
-        let server =
-            FakeServer::answering(move |_| (200, json!({"faults": [fault("crashed", a_call()), fault("declined", Value::Null)]}))).await;
+        let mut shadowed = fault("declined", Value::Null);
+        shadowed["shadow"] = true.into();
+        let faults = [fault("crashed", a_call()), shadowed];
+        let server = FakeServer::answering(move |_| (200, json!({"faults": faults}))).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
         let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
         assert_eq!(code, ExitCode::Ok);
-        assert!(out.contains("crashed") && out.contains("declined"), "{out}");
+        assert!(out.contains("crashed") && out.contains("declined") && out.contains("3 (shadow)"), "{out}");
         let files: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert_eq!(files, ["20260101T000000125Z-v3-crashed.json"]);
         let case = Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);

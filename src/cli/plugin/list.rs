@@ -49,6 +49,10 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(usage) = &plugin.health.last_usage {
         ctx.print(format_args!("latest call: {usage}"))?;
     }
+    if let (Some(number), Some(Health { calls, faults, last_fault, .. })) = (plugin.shadow, &plugin.shadow_health) {
+        let last = last_fault.as_ref().map(|fault| format!("; the latest: {}: {}", fault.kind, fault.message)).unwrap_or_default();
+        ctx.print(format_args!("version {number} in its shadow: {calls} calls, {faults} faults{last}"))?;
+    }
     if let Some(fault) = &plugin.health.last_fault {
         let when = show::when_known(fault.at, ctx.now());
         ctx.print(format_args!("latest fault, {when}, version {}: {}: {}", fault.version, fault.kind, fault.message))?;
@@ -84,6 +88,7 @@ mod tests {
         json!({"name": "share", "roles": ["throttler"], "live": 3, "shadow": 4, "version": 9,
             "throttler": {"about": "Shares a limit by region.", "state_version": 0},
             "used_by": [{"kind": "queue", "name": "mail"}, {"kind": "job_type", "name": "hook"}],
+            "shadow_health": {"calls": 7, "faults": 1, "last_fault": {"kind": "crashed", "message": "it divided by zero"}},
             "health": {"calls": 12000, "faults": 2,
                 "last_fault": {"at": "2001-09-09T01:44:40Z", "version": 3, "kind": "too_long", "message": "it used up its fuel"},
                 "last_usage": {"fuel": 12345, "memory_bytes": 1_114_112, "took_seconds": 0.000_21, "host_calls": 3}}})
@@ -104,9 +109,13 @@ mod tests {
         let server = FakeServer::answering(|_| (200, plugin())).await;
         let (_, out) = server.run(&["plugin", "get", "share"]).await;
         assert_eq!(server.seen()[0].line(), "GET /v1/plugins/share");
-        for part in
-            ["throttler: Shares a limit by region.", "12345 fuel", "version 3: too_long: it used up its fuel", "plugin faults share"]
-        {
+        for part in [
+            "throttler: Shares a limit by region.",
+            "12345 fuel",
+            "version 3: too_long: it used up its fuel",
+            "plugin faults share",
+            "version 4 in its shadow: 7 calls, 1 faults; the latest: crashed",
+        ] {
             assert!(out.contains(part), "{part} in {out}");
         }
     }

@@ -18,7 +18,7 @@ use crate::{
         journal::Usage,
         record::Call,
     },
-    port::policy::{Fault, Plugin, Policy as _, Problem, RetryAnswer, ThrottleAnswer},
+    port::policy::{Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer},
     queue::plugin::{Description, Role},
 };
 
@@ -95,14 +95,14 @@ impl Local {
     /// The call's fault.
     pub async fn call(&self, call: &Call) -> Result<Said, Fault> {
         match call {
-            Call::Throttle(call) => self.host.throttle(&self.plugin, Arc::clone(call)).await.map(Said::Throttle),
-            Call::Retry(call) => self.host.retry(&self.plugin, Arc::clone(call)).await.map(Said::Retry),
+            Call::Throttle(call) => self.host.throttle(&self.plugin, Arc::clone(call), Purpose::Live).await.map(Said::Throttle),
+            Call::Retry(call) => self.host.retry(&self.plugin, Arc::clone(call), Purpose::Live).await.map(Said::Retry),
         }
     }
 
     /// What the latest call used.
     pub fn usage(&self) -> Usage {
-        self.host.seen(&self.plugin.name).last.unwrap_or_default()
+        self.host.seen(&self.plugin.name).live.last.unwrap_or_default()
     }
 
     /// What was logged since this was asked last, a line each.

@@ -23,6 +23,8 @@ mod trace;
 mod versions;
 mod wire;
 
+pub use wire::Plugin;
+
 use std::path::Path;
 
 use clap::Subcommand;

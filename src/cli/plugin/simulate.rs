@@ -63,7 +63,7 @@ pub struct Args {
     /// By what jobs are told apart: an attribute, or `type` (default: what the throttler or the queue groups by).
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-    /// Where the picture goes.
+    /// Where the picture goes: a file that ends in .svg.
     #[arg(long, value_name = "OUT.svg")]
     picture: Option<PathBuf>,
     /// Another seed than the scenario's.
@@ -96,6 +96,11 @@ struct Printed<'a> {
 ///
 /// The scenario or a component is not sound, or the simulated queue refuses them.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(file) = args.picture.as_ref().filter(|file| file.extension().is_none_or(|end| !end.eq_ignore_ascii_case("svg"))) {
+        let message =
+            format!("--picture {} must end in .svg: the picture is SVG, which browsers show and most tools convert", file.display());
+        return Err(Misused(message).into());
+    }
     let scenario = scenario(&args).await?;
     let plugins = plugins(&args, &scenario, args.plugin.as_deref(), args.retry_plugin.as_deref()).await?;
     let by = by(&args, &scenario, &plugins);
@@ -282,6 +287,16 @@ mod tests {
         let (code, out) = ran(&regions(), &["--by", "region"]).await;
         assert_eq!(code, ExitCode::Refused);
         assert!(out.contains("NOT MET"), "{out}");
+    }
+
+    #[tokio::test]
+    async fn a_picture_is_svg_and_goes_into_no_file_of_another_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["out.png", "out", "svg"] {
+            let picture = dir.path().join(name);
+            let (code, _) = ran(&regions(), &["--plugin", &shipped("region-share.wasm"), "--picture", picture.to_str().unwrap()]).await;
+            assert!(code == ExitCode::Usage && !picture.exists(), "{name}");
+        }
     }
 
     #[tokio::test]

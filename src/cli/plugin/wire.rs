@@ -14,6 +14,8 @@ pub struct Plugin {
     pub name: String,
     pub roles: Vec<String>,
     pub live: u32,
+    /// Whether there is code of that version for the server's release; none if the server does not say.
+    pub runnable: Option<bool>,
     pub shadow: Option<u32>,
     /// The version that has the bytes that were sent; only the answer to a push has it.
     pub pushed: Option<u32>,
@@ -21,6 +23,8 @@ pub struct Plugin {
     pub retry: Option<Description>,
     pub used_by: Vec<User>,
     pub health: Health,
+    /// How the calls of the version in the shadow go; none without one.
+    pub shadow_health: Option<Health>,
 }
 
 /// What a plugin says of itself.
@@ -50,6 +54,7 @@ impl fmt::Display for User {
 pub struct Health {
     pub calls: u64,
     pub faults: u64,
+    pub failing: bool,
     pub last_fault: Option<Fault>,
     pub last_usage: Option<Usage>,
 }
@@ -85,6 +90,7 @@ pub struct Faults {
 pub struct Fault {
     pub at: Option<Timestamp>,
     pub version: u32,
+    pub shadow: bool,
     pub role: String,
     pub kind: String,
     pub message: String,

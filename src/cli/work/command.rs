@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::lease::{Details, Lease, Outcome, Progress, Status};
-use crate::cli::context::complain;
+use crate::{cli::context::complain, job::trace};
 
 /// The exit code by which a command says that trying again cannot help.
 pub const HOPELESS: i32 = 100;
@@ -63,6 +63,9 @@ pub async fn run(
     grace: Duration,
 ) -> io::Result<Outcome> {
     let job = &lease.job;
+    // The names that tracing libraries look for in the environment.
+    let traced = [(trace::PARENT, "TRACEPARENT"), (trace::STATE, "TRACESTATE")];
+    let traced = traced.into_iter().filter_map(|(name, variable)| Some((variable, trace::named(&job.headers, name)?.1)));
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .env("TIDEGATE_JOB_ID", &job.id)
@@ -71,6 +74,10 @@ pub async fn run(
         .env("TIDEGATE_JOB_ATTEMPT", lease.attempt.to_string())
         .env("TIDEGATE_JOB_ATTEMPTS", job.attempts.to_string())
         .env("TIDEGATE_JOB_ATTRIBUTES", job.attributes.as_deref().map_or("{}", RawValue::get))
+        // What this process was started under is nothing of the job's.
+        .env_remove("TRACEPARENT")
+        .env_remove("TRACESTATE")
+        .envs(traced)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

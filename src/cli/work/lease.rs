@@ -1,5 +1,7 @@
 //! The shapes of leasing, reporting and heartbeats, as the API has them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -57,6 +59,8 @@ pub struct Job {
     pub data: Option<Box<RawValue>>,
     #[serde(default)]
     pub attributes: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
 }
 
 /// How an attempt ended.

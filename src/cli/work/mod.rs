@@ -27,7 +27,8 @@ use worker::Worker;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, \
-    TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON).\n\n\
+    TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
+    if it has a trace.\n\n\
     Exit code 0 means succeeded; what it wrote to standard output is the result: JSON if it is, else a text. \
     Exit code 100 means failed for good. Every other one means failed, to be tried again. The end of standard error is the message. \
     A line `::progress 40 halfway` on standard error tells how far it is.\n\n\

@@ -14,12 +14,14 @@ use crate::cli::{
     testing::{FakeServer, Seen},
 };
 
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 /// A lease of the job `id` that lasts so many milliseconds.
 fn lease(id: &str, millis: i64) -> Value {
     let from = crate::time::Timestamp::from_millis(1_000_000_000_000);
     let until = crate::time::Timestamp::from_millis(from.millis() + millis);
     json!({"job": {"id": id, "type": "mail", "queue": "default", "attempts": 3, "started_at": from, "data": {"b": 1, "a": "x"},
-                   "attributes": {"region": "east"}}, "attempt": 2, "token": format!("token-{id}"), "expires_at": until})
+                   "attributes": {"region": "east"}, "headers": {"traceparent": PARENT, "x-team": "blue"}}, "attempt": 2, "token": format!("token-{id}"), "expires_at": until})
 }
 
 /// A server that hands out `leases`, then none, and lets `other` answer everything else.
@@ -118,7 +120,7 @@ fn gate() -> (tempfile::TempDir, PathBuf, String) {
 async fn a_command_gets_its_job_and_its_report_rides_with_the_next_lease() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let script = r#"data=$(cat); echo "{\"data\": $data, \"env\": [\"$TIDEGATE_JOB_ID\", \"$TIDEGATE_JOB_TYPE\", \"$TIDEGATE_JOB_QUEUE\",
-        $TIDEGATE_JOB_ATTEMPT, $TIDEGATE_JOB_ATTEMPTS, $TIDEGATE_JOB_ATTRIBUTES]}""#;
+        $TIDEGATE_JOB_ATTEMPT, $TIDEGATE_JOB_ATTEMPTS, $TIDEGATE_JOB_ATTRIBUTES, \"$TRACEPARENT\"]}""#;
     let working = Working::begin(&server, plan(script));
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
@@ -131,7 +133,7 @@ async fn a_command_gets_its_job_and_its_report_rides_with_the_next_lease() {
     assert_eq!(
         reports(&asked),
         Some(&json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "succeeded",
-                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}]}}))
+                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT]}}))
     );
 }
 
@@ -357,7 +359,7 @@ async fn a_worker_needs_its_server_at_the_start_and_its_permission() {
 
     let url = client::base_url("127.0.0.1:1").unwrap();
     let mut ctx = context(&refusing);
-    ctx.global.url = url;
+    ctx.global.url = Some(url);
     let (_stop, stops) = mpsc::channel(1);
     let err = Worker::new(plan("true"), &ctx).unwrap().run(stops).await.unwrap_err();
     assert_eq!(ExitCode::of(&err), ExitCode::Unreachable);

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::{Change, Plan, delivery};
+use super::{Change, Plan, lease_over};
 use crate::{
     engine::{Catalog, Engine, Error, View, view::AUDIT},
     job::{Event, Job, JobId, State},
     port::Work,
-    queue::{Grant, config::Delivery},
+    queue::Grant,
     time::Timestamp,
 };
 
@@ -46,9 +46,7 @@ impl Engine {
                     continue;
                 };
                 let event = match &job.life.state {
-                    State::Running(run) if run.lease_until <= now => {
-                        Event::LeaseOver { next: self.next(&job), at_most_once: delivery(catalog, &job) == Delivery::AtMostOnce }
-                    }
+                    State::Running(run) if run.lease_until <= now => lease_over(self, catalog, &job),
                     State::Running(run) => {
                         next = next.min(run.lease_until);
                         continue;
@@ -62,11 +60,13 @@ impl Engine {
                     State::Scheduled { .. } => Event::Revoke { version: grant.version },
                     State::Ended { .. } => continue,
                 };
-                let was = job.life.revision;
+                let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseOver { .. }));
                 if let Ok(job) = job.apply(event, now) {
                     plan.delta.released.push(release);
                     if job.life.ended().is_some() {
                         plan.ended.push(job.id.clone());
+                    } else if lapsed {
+                        plan.lapsed.push(job.clone());
                     }
                     plan.before.push(Change { job, was });
                 }

@@ -4,10 +4,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Ask, Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim, search::Search, standing_job, ticked};
+use super::{
+    Ask, Change, Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim,
+    search::{Rooms, Search},
+    standing_job, ticked,
+};
 use crate::{
     engine::{Catalog, Engine, Error, report::Settled, request::Report},
-    job::{Job, QueueName},
+    job::{Job, JobId, QueueName},
     port::{
         Committed, Txn, Work, Write,
         job_store::{ItemKind, Standing},
@@ -56,18 +60,20 @@ impl Engine {
         limits: &Limits,
     ) -> Result<Option<Ticked>, Error> {
         let now = self.now();
+        let changes = self.plain.changes();
         let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
         let mut answers = self.settle_all(round, known, catalog, &mut plan, now);
         let free = Limits {
             queue: crate::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
             ..Limits::default()
         };
-        let mut admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
-        let mut search = Search { queue, round, catalog, limits, now, granted: None };
+        let admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
+        let rooms = Rooms::of(&round.asks);
+        let search = Search { engine: self, queue, catalog, limits, now, granted: None, admission, rooms, plan: &mut plan };
         if named.is_empty() {
-            self.search(&mut search, &mut admission, &mut plan).await?;
+            search.run().await?;
         } else {
-            self.offer_named(&search, named, &mut admission, &mut plan).await?;
+            search.run_named(named).await?;
         }
 
         let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
@@ -91,11 +97,12 @@ impl Engine {
             let id = &plan.before[index].job.id;
             stale.insert(id.clone());
             known.jobs.insert(id.clone(), standing_job(standing));
+            self.plain.forget(id);
             self.running.lock().remove(id);
         }
         // What was not claimed because something changed is looked for anew.
         plan.again |= !lost.is_empty();
-        self.adopt_plain(&plan);
+        self.hand_on_plain(&mut plan, catalog, changes).await?;
         for change in plan.before.iter().chain(&plan.claims).filter(|change| !lost.contains(&change.job.id)) {
             self.remember(&change.job);
         }
@@ -136,16 +143,42 @@ impl Engine {
         Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
     }
 
-    /// Notes which jobs were handed on without a claim.
-    fn adopt_plain(&self, plan: &Plan) {
+    /// Hands on the jobs that need no claim, but for those that changed, or whose configuration did, since they were read: these
+    /// are looked for anew. `changes` is what [`Plain::changes`](crate::engine::plain::Plain::changes) was before the read.
+    async fn hand_on_plain(&self, plan: &mut Plan, catalog: &Catalog, changes: u64) -> Result<(), Error> {
         if plan.plain.is_empty() {
-            return;
+            return Ok(());
         }
-        let mut plain = self.plain.lock();
+        let mut lost = self.plain.hand_on(plan.plain.iter().map(|change| (&change.job.id, change.was)));
+        // From here on nobody else changes them.
+        let stale = self.stale_plain(plan, catalog, changes).await;
+        let forget: Vec<JobId> = match &stale {
+            Ok(stale) => stale.clone(),
+            Err(_) => plan.plain.iter().map(|change| change.job.id.clone()).collect(),
+        };
+        for id in &forget {
+            self.plain.forget(id);
+        }
+        lost.extend(stale?);
+        plan.again |= !lost.is_empty();
+        plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+        plan.plain.retain(|change| !lost.contains(&change.job.id));
         let mut running = self.running.lock();
-        for change in &plan.plain {
-            plain.insert(change.job.id.clone(), change.was);
-            running.insert(change.job.id.clone(), change.job.clone());
+        running.extend(plan.plain.iter().map(|change| (change.job.id.clone(), change.job.clone())));
+        Ok(())
+    }
+
+    /// Which of the jobs that were just handed on are not any more what they were when they were read.
+    async fn stale_plain(&self, plan: &Plan, catalog: &Catalog, changes: u64) -> Result<Vec<JobId>, Error> {
+        let ids: Vec<JobId> = plan.plain.iter().map(|change| change.job.id.clone()).collect();
+        if self.ports.store.items_version().await? != catalog.version {
+            return Ok(ids);
         }
+        if self.plain.changes() == changes {
+            return Ok(Vec::new());
+        }
+        let there = self.ports.store.get(&ids).await?;
+        let same = |(change, there): &(&Change, Option<Job>)| there.as_ref().is_some_and(|job| job.life.revision == change.was);
+        Ok(plan.plain.iter().zip(there).filter(|pair| !same(pair)).map(|(change, _)| change.job.id.clone()).collect())
     }
 }

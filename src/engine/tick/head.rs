@@ -1,6 +1,7 @@
 //! A round of a queue with a head: one transaction, which goes through only if nobody else moved the head.
 //!
 //! Settled jobs come before the batch, the batch before the head that names it, claims and garbage after it: any prefix is safe.
+//! On an atomic store that is one transaction; on another three commits, of which the second is the one that decides.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -8,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Change, Known, Memory, Plan, Round, Throttling, Ticked, grant, search::Search, standing_job, ticked};
+use super::{
+    Change, Known, Memory, Plan, Round, Throttling, Ticked, grant, same_claim,
+    search::{Rooms, Search},
+    standing_job, ticked,
+};
 use crate::{
     engine::{
         Catalog, Engine, Error, View,
@@ -36,7 +41,7 @@ impl Engine {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.head(queue).await? {
             self.collect(queue, &head).await?;
-            return Ok(Some(View::new(head, batches)));
+            return View::whole(head, batches).map(Some);
         }
         if !limits.any() {
             return Ok(None);
@@ -46,7 +51,7 @@ impl Engine {
         let write = Write::SetHead { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
-            _ => Ok(self.ports.store.head(queue).await?.map(|(head, batches)| View::new(head, batches))),
+            _ => self.ports.store.head(queue).await?.map(|(head, batches)| View::whole(head, batches)).transpose(),
         }
     }
 
@@ -96,7 +101,7 @@ impl Engine {
         }
         plan.delta.released.extend(round.released.iter().filter(|(job, version)| view.granted(job) == Some(*version)).cloned());
         self.check(view, catalog, &mut plan, now).await?;
-        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), now);
+        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.untold, now);
         plan.trouble.clone_from(&memory.trouble);
         self.note_ended(view, &mut plan).await?;
 
@@ -120,12 +125,14 @@ impl Engine {
         for grant in &plan.delta.granted {
             usage.add(limits, grant);
         }
-        let mut admission = Admission::new(limits, usage, head.buckets.clone(), now);
-        if head.settling_until.is_none() {
+        let admission = Admission::new(limits, usage, head.buckets.clone(), now);
+        plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
-            let mut search = Search { queue, round, catalog, limits, now, granted: Some((view, gone)) };
-            self.search(&mut search, &mut admission, &mut plan).await?;
-        }
+            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(&round.asks));
+            Search { engine: self, queue, catalog, limits, now, granted, admission, rooms, plan: &mut plan }.run().await?
+        } else {
+            admission.finish().1
+        };
         plan.delta.policy = match &plan.throttling {
             Some(throttling) => throttling.new_state(view),
             None => None,
@@ -135,7 +142,6 @@ impl Engine {
         memory.trouble = plan.trouble.take();
         memory.faults.append(&mut plan.faults);
         memory.faults.truncate(FAULTS);
-        plan.buckets = admission.finish().1;
         self.finish_head(queue, memory, head, plan, known, limits, answers, now).await
     }
 
@@ -169,11 +175,9 @@ impl Engine {
             || head.settling_until != view.head.settling_until
             || (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap)
             || limits.version > view.head.config_version;
+        let atomic = self.ports.store.flight().is_zero();
+        let before: Vec<Txn> = plan.before.iter().map(|change| self.change(change.was, &change.job, false, now)).collect();
         let mut writes: Txn = Vec::new();
-        for change in &plan.before {
-            writes.extend(self.change(change.was, &change.job, false, now));
-        }
-        let mut claims_from = usize::MAX;
         let mut prepared = None;
         if changes_head {
             head.version += 1;
@@ -194,41 +198,49 @@ impl Engine {
             }
             writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
             writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
-            claims_from = writes.len();
-            writes.extend(plan.claims.iter().map(|claim| Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }));
-            writes.extend(ready.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
             prepared = Some(ready);
         } else {
             view.head.held = since;
         }
-        if !writes.is_empty() {
-            match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
-                Some(Committed::All) => {}
-                Some(Committed::Refused { step, .. }) if step >= claims_from && !self.ports.store.flight().is_zero() => {
-                    // Without atomic transactions all that comes before is written: the round stands, but for the claims
-                    // from here on. Their grants are taken back when their time to be claimed is over.
-                    let lost: HashSet<JobId> = plan.claims.drain(step - claims_from..).map(|claim| claim.job.id).collect();
-                    plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-                    self.plain.lock().retain(|id, _| !lost.contains(id));
-                    memory.view = None;
-                    plan.before.iter().chain(&plan.claims).for_each(|change| self.remember(&change.job));
-                    plan.again = true;
-                    return Ok(Some(ticked(plan, answers)));
+        let untold = plan.throttling.as_ref().map(|throttling| Arc::clone(throttling.untold())).unwrap_or_default();
+        let claims: Vec<Txn> =
+            plan.claims.iter().map(|claim| vec![Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }]).collect();
+        let garbage = prepared.iter().flat_map(|ready| &ready.remove).map(|id| Write::RemoveBatch(queue.clone(), *id));
+        if atomic {
+            let whole: Txn = before.into_iter().flatten().chain(writes).chain(claims.into_iter().flatten()).chain(garbage).collect();
+            if !whole.is_empty() {
+                match self.ports.store.commit(vec![whole.clone()]).await?.pop() {
+                    Some(Committed::All) => {}
+                    Some(Committed::Refused { step, standing }) => {
+                        self.refused(&whole[step], standing, known, memory, prepared.as_ref());
+                        return Ok(None);
+                    }
+                    None => return Err(unanswered()),
                 }
-                Some(Committed::Refused { step, standing }) => {
-                    self.refused(&writes[step], standing, known, memory, prepared.as_ref());
-                    self.reread(&plan, known).await?;
-                    return Ok(None);
+            }
+        } else {
+            if !self.one_after_another(before, writes, &plan, known, memory, prepared.as_ref()).await? {
+                return Ok(None);
+            }
+            let lost = self.claim_all(claims, &plan, garbage.collect()).await?;
+            if !lost.is_empty() {
+                // The round stands, but for these claims. Their grants are taken back when their time to be claimed is over.
+                plan.claims.retain(|claim| !lost.contains(&claim.job.id));
+                plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+                for id in &lost {
+                    self.plain.forget(id);
                 }
-                None => return Err(Error::Internal("the store did not answer a transaction".into())),
+                plan.again = true;
             }
         }
+        let view = memory.view.as_mut().expect("it was not lost");
         for change in plan.before.iter().chain(&plan.claims) {
             self.remember(&change.job);
         }
         for claim in &plan.claims {
-            self.plain.lock().remove(&claim.job.id);
+            self.plain.forget(&claim.job.id);
         }
+        memory.untold = untold;
         view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
             view.committed(prepared, &plan.delta, limits);
@@ -236,7 +248,7 @@ impl Engine {
         plan.wake(view.next_check());
         if !plan.send.is_empty() || view.head.batches.iter().any(|batch| !batch.sent) {
             // What was committed stands, whatever becomes of the messages: they are sent again.
-            if let Err(error) = self.send(queue, memory, &mut plan).await {
+            if let Err(error) = self.send(queue, memory, &mut plan, limits).await {
                 tracing::warn!(%queue, %error, "granted work was not handed on");
                 memory.view = None;
                 plan.wake(Some(now + RESEND));
@@ -245,11 +257,71 @@ impl Engine {
         Ok(Some(ticked(plan, answers)))
     }
 
+    /// Commits a round, but for its claims, where transactions are not atomic: the changes of jobs, each on its own, and once they
+    /// stand the head. False if something was refused.
+    async fn one_after_another(
+        &self,
+        before: Vec<Txn>,
+        writes: Txn,
+        plan: &Plan,
+        known: &mut Known,
+        memory: &mut Memory,
+        prepared: Option<&Prepared>,
+    ) -> Result<bool, Error> {
+        if !before.is_empty() {
+            let mut whole = true;
+            for (txn, answer) in before.iter().zip(self.ports.store.commit(before.clone()).await?) {
+                if let Committed::Refused { step, standing } = answer {
+                    self.refused(&txn[step], standing, known, memory, prepared);
+                    whole = false;
+                }
+            }
+            if !whole {
+                self.reread(plan, known).await?;
+                return Ok(false);
+            }
+        }
+        if writes.is_empty() {
+            return Ok(true);
+        }
+        match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
+            Some(Committed::All) => Ok(true),
+            Some(Committed::Refused { step, standing }) => {
+                self.refused(&writes[step], standing, known, memory, prepared);
+                self.reread(plan, known).await?;
+                Ok(false)
+            }
+            None => Err(unanswered()),
+        }
+    }
+
+    /// Claims what was granted, each on its own, and removes what the head names no more. The jobs that were not claimed.
+    async fn claim_all(&self, claims: Vec<Txn>, plan: &Plan, garbage: Vec<Write>) -> Result<HashSet<JobId>, Error> {
+        let txns: Vec<Txn> = claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
+        if txns.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut lost = HashSet::new();
+        for (claim, answer) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
+            if let Committed::Refused { standing, .. } = answer
+                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                && !matches!(&standing, Standing::Job(there) if same_claim(there, &claim.job))
+            {
+                lost.insert(claim.job.id.clone());
+            }
+        }
+        Ok(lost)
+    }
+
     /// Takes note of why a transaction was refused, so that the next try sees what stands.
     fn refused(&self, write: &Write, standing: Standing, known: &mut Known, memory: &mut Memory, prepared: Option<&Prepared>) {
+        let write = match write {
+            Write::Together(writes) => writes.last().unwrap_or(write),
+            write => write,
+        };
         match write {
             Write::SetJob { job, .. } => {
-                self.plain.lock().remove(&job.id);
+                self.plain.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 known.jobs.insert(job.id.clone(), standing_job(standing));
             }
@@ -297,14 +369,14 @@ impl Engine {
     ///
     /// They were handed on before the queue had a head. No other engine knows of them.
     fn take_plain(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) {
-        let plain = self.plain.lock();
+        let plain = self.plain.handed();
         if plain.is_empty() {
             return;
         }
         let running = self.running.lock();
         let taken: HashSet<JobId> =
             plan.before.iter().map(|change| &change.job.id).chain(plan.delta.granted.iter().map(|grant| &grant.job)).cloned().collect();
-        let fresh = plain.iter().filter(|(id, _)| !taken.contains(*id) && view.granted(id).is_none());
+        let fresh = plain.iter().filter(|(id, _)| !taken.contains(id) && view.granted(id).is_none());
         let fresh = fresh.filter_map(|(id, was)| Some((running.get(id).filter(|job| job.spec.queue == *queue)?, *was)));
         for (job, was) in fresh {
             plan.delta.granted.push(grant(job, now));
@@ -314,7 +386,7 @@ impl Engine {
     }
 
     /// Hands admitted work on, and then says in the head that it went out.
-    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan) -> Result<(), Error> {
+    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan, limits: &Arc<Limits>) -> Result<(), Error> {
         let view = memory.view.as_mut().expect("only a queue with a head sends");
         let mut work = std::mem::take(&mut plan.send);
         let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
@@ -337,11 +409,14 @@ impl Engine {
         writes.extend(prepared.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
         match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {
-                let limits = Limits { version: u64::MAX, ..Limits::default() };
-                view.committed(prepared, &plan.delta, &limits);
+                view.committed(prepared, &plan.delta, limits);
             }
             _ => memory.view = None,
         }
         Ok(())
     }
+}
+
+fn unanswered() -> Error {
+    Error::Internal("the store did not answer a transaction".into())
 }

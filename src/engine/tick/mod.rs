@@ -25,19 +25,22 @@ mod offer;
 mod search;
 mod throttle;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
-use super::{Catalog, Engine, Error, View, report::Settled, request::Report, view::Delta};
+use super::{Catalog, Engine, Error, View, report::Settled, request::Report, trouble::Trouble, view::Delta};
 use crate::{
     job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
-    port::{Work, job_store::Standing},
+    port::{Work, job_store::Standing, policy::Ended},
     queue::{Grant, Rule, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
 };
 
 pub(super) use offer::push_lease;
 pub use throttle::Asked;
-use throttle::{Throttling, Trouble};
+use throttle::Throttling;
 
 /// How often a round is worked out anew when somebody else wrote.
 const TRIES: usize = 8;
@@ -88,6 +91,8 @@ pub struct Memory {
     look: Option<Position>,
     /// The throttler that failed last.
     trouble: Option<Trouble>,
+    /// Attempts that ended, and of which the throttler is still to hear: it failed, or was left alone.
+    untold: Arc<Vec<Ended>>,
     /// Calls that failed and were not told of yet.
     faults: Vec<Asked>,
 }
@@ -115,12 +120,16 @@ pub struct Claimed {
 pub struct Ticked {
     /// One answer per report, in order: the job as it stands now.
     pub reports: Vec<Result<Job, Error>>,
+    /// Which of the reports said what was known already.
+    pub repeated: HashSet<usize>,
     /// The jobs that were claimed.
     pub claimed: Vec<Claimed>,
     /// How many jobs were handed to the work queue.
     pub sent: usize,
     /// Jobs that ended in this round without a report.
     pub ended: Vec<Job>,
+    /// Jobs whose lease was over and that are tried again.
+    pub lapsed: Vec<Job>,
     /// How many candidates each rule held.
     pub held: BTreeMap<Rule, u64>,
     /// When the queue is to be looked at next even if nothing happens.
@@ -159,6 +168,9 @@ struct Plan {
     sent: usize,
     delta: Delta,
     ended: Vec<JobId>,
+    /// Reports that said what was known already.
+    repeated: HashSet<usize>,
+    lapsed: Vec<Job>,
     held: BTreeMap<Rule, u64>,
     /// Whether somebody took jobs, so that what was held is known.
     searched: bool,
@@ -186,6 +198,13 @@ impl Plan {
 /// The jobs of a round as they are known, with what this round makes of them.
 struct Known {
     jobs: HashMap<JobId, Option<Job>>,
+}
+
+impl Ticked {
+    /// The jobs whose reports told something new.
+    pub fn settled(&self) -> impl Iterator<Item = &Job> {
+        self.reports.iter().enumerate().filter(|(index, _)| !self.repeated.contains(index)).filter_map(|(_, report)| report.as_ref().ok())
+    }
 }
 
 impl Engine {
@@ -217,6 +236,9 @@ impl Engine {
                 Ok(Some(mut ticked)) => {
                     ticked.faults = std::mem::take(&mut memory.faults);
                     Box::pin(self.forget_after(&round.reports, &ticked)).await;
+                    if ticked.claimed.iter().any(|claimed| claimed.job.spec.correlation_key.is_some()) {
+                        Box::pin(self.hear_early(&mut ticked)).await;
+                    }
                     return Ok(ticked);
                 }
                 Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
@@ -271,15 +293,19 @@ impl Engine {
         round
             .reports
             .iter()
-            .map(|report| {
+            .enumerate()
+            .map(|(index, report)| {
                 let job = match settled.get(&report.id) {
                     Some(job) => job.clone(),
                     None => known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?,
                 };
                 match self.settle(&job, report, delivery(catalog, &job), now)? {
-                    Settled::Repeated => Ok(job),
+                    Settled::Repeated => {
+                        plan.repeated.insert(index);
+                        Ok(job)
+                    }
                     Settled::Changed(after) => {
-                        let was = self.plain.lock().get(&report.id).copied().unwrap_or(job.life.revision);
+                        let was = self.plain.revision(&report.id).unwrap_or(job.life.revision);
                         let mut after = *after;
                         after.life.revision = Revision(was.0 + 1);
                         plan.before.push(Change { job: after.clone(), was });
@@ -293,9 +319,8 @@ impl Engine {
 
     /// Forgets what was remembered of reported jobs, but of those that nobody else knows to run.
     fn forget(&self, round: &Round) {
-        let plain = self.plain.lock();
         let mut running = self.running.lock();
-        for report in round.reports.iter().filter(|report| !plain.contains_key(&report.id)) {
+        for report in round.reports.iter().filter(|report| !self.plain.is_handed(&report.id)) {
             running.remove(&report.id);
         }
     }
@@ -309,8 +334,9 @@ fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    let Plan { claimed, sent, held, next_at, again, asked, .. } = plan;
-    Ticked { reports, claimed, sent, ended, held, next_at, again, pending, asked, faults: Vec::new(), left: Vec::new() }
+    let Plan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
+    let (faults, left) = (Vec::new(), Vec::new());
+    Ticked { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, left, pending, asked, faults }
 }
 
 /// The grant of a job, decided at `granted_at`.

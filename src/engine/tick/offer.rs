@@ -2,20 +2,15 @@
 
 use std::time::Duration;
 
-use super::{
-    Ask, Change, Claimed, Hand, Plan,
-    check::CLAIM_BY,
-    grant, overdue,
-    search::{Rooms, Search},
-};
+use super::{Ask, Change, Claimed, Hand, Plan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
 use crate::{
-    engine::{Catalog, Engine, view::AUDIT},
+    engine::{Catalog, view::AUDIT},
     job::{
         Event, Job, Token,
         life::{State, Waiting},
     },
     queue::{
-        Admission, Candidate, Verdict,
+        Candidate, Verdict,
         admission::Hold,
         config::{Delivery, Release, Start, TypeConfig},
     },
@@ -25,22 +20,15 @@ use crate::{
 /// How long a push may take beyond its own timeout before its attempt is given up.
 const PUSH_MARGIN: Duration = Duration::from_secs(5);
 
-impl Engine {
+impl Search<'_> {
     /// Offers one job; whether it was admitted.
-    pub(super) fn offer(
-        &self,
-        search: &Search<'_>,
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-        rooms: &mut Rooms<'_>,
-        job: &Job,
-    ) -> bool {
-        let Some(ask) = self.consider(search, plan, rooms, job) else { return false };
-        match admission.offer(Candidate::of(&job.spec)) {
-            Verdict::Hold(hold) => plan.hold(hold),
-            Verdict::Move(opening) => plan.await_window(job, opening, search.now),
+    pub(super) fn offer(&mut self, job: &Job) -> bool {
+        let Some(ask) = self.consider(job) else { return false };
+        match self.admission.offer(Candidate::of(&job.spec)) {
+            Verdict::Hold(hold) => self.plan.hold(hold),
+            Verdict::Move(opening) => self.plan.await_window(job, opening, self.now),
             Verdict::Run => {
-                self.admit(search, plan, rooms, ask, job);
+                self.admit(ask, job);
                 return true;
             }
         }
@@ -48,27 +36,33 @@ impl Engine {
     }
 
     /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
-    pub(super) fn consider(&self, search: &Search<'_>, plan: &mut Plan, rooms: &Rooms<'_>, job: &Job) -> Option<usize> {
-        if !plan.seen.insert(job.id.clone()) || search.is_granted(job) || self.plain.lock().contains_key(&job.id) {
+    pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
+        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.plain.is_handed(&job.id) {
             return None;
         }
-        if let Some((view, _)) = &search.granted
+        if let Some((view, _)) = &self.granted
             && let Some(older) = view.grant(&job.id).filter(|grant| grant.version < job.life.version)
         {
             // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
             let release = (job.id.clone(), older.version);
-            if !plan.delta.released.contains(&release) {
-                plan.delta.released.push(release);
+            if !self.plan.delta.released.contains(&release) {
+                self.plan.delta.released.push(release);
                 // For this round it is still taken: the next one is to use it at once.
-                plan.again = true;
-                if let Some(throttling) = &mut plan.throttling {
+                self.plan.again = true;
+                if let Some(throttling) = &mut self.plan.throttling {
                     throttling.note_ended(older, job);
                 }
             }
         }
-        let ask = rooms.find(&job.spec.job_type)?;
-        if let Some(ended) = overdue(job, search.now) {
-            plan.end(job, ended);
+        let ask = self.rooms.find(&job.spec.job_type)?;
+        if let Some(ended) = overdue(job, self.now) {
+            self.plan.end(job, ended);
+            return None;
+        }
+        if delivery(self.catalog, job) == Delivery::AtMostOnce
+            && let Ok(ended) = job.apply(Event::MustNotRunTwice, self.now)
+        {
+            self.plan.end(job, ended);
             return None;
         }
         // Its retry strategy is still to be asked.
@@ -76,24 +70,24 @@ impl Engine {
     }
 
     /// Grants and claims (or sends) an admitted job.
-    pub(super) fn admit(&self, search: &Search<'_>, plan: &mut Plan, rooms: &mut Rooms<'_>, ask: usize, job: &Job) {
-        let now = search.now;
-        let asker = &rooms.asks[ask];
-        let granted = search.granted.is_some();
+    pub(super) fn admit(&mut self, ask: usize, job: &Job) {
+        let now = self.now;
+        let asker = &self.rooms.asks[ask];
+        let granted = self.granted.is_some();
         if asker.hand == Hand::Send && granted {
-            plan.delta.granted.push(grant(job, now));
-            plan.delta.sent = false;
-            plan.delta.check_at = earlier(plan.delta.check_at, now + CLAIM_BY);
-            plan.wake(Some(now + CLAIM_BY));
-            rooms.left[ask] -= 1;
+            self.plan.delta.granted.push(grant(job, now));
+            self.plan.delta.sent = false;
+            self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
+            self.plan.wake(Some(now + CLAIM_BY));
+            self.rooms.left[ask] -= 1;
             return;
         }
-        let config = search.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-        let push = config.is_some_and(|config| self.is_pushed(config));
+        let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+        let push = config.is_some_and(|config| self.engine.is_pushed(config));
         let lease = lease(config, push, asker, job);
         let event = Event::Claim {
             version: job.life.version,
-            token: Token(self.ports.entropy.bits()),
+            token: Token(self.engine.ports.entropy.bits()),
             worker: asker.worker.clone(),
             lease,
             granted,
@@ -102,22 +96,22 @@ impl Engine {
         let was = job.life.revision;
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
-            plan.delta.granted.push(grant(job, now));
-            let flight = self.ports.store.flight();
+            self.plan.delta.granted.push(grant(job, now));
+            let flight = self.engine.ports.store.flight();
             // Without atomic transactions the grant may be written and the claim not.
             let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
-            plan.delta.check_at = earlier(plan.delta.check_at, until.min(now + claim_by));
+            self.plan.delta.check_at = earlier(self.plan.delta.check_at, until.min(now + claim_by));
         }
         let plain = !granted && push && config.is_some_and(is_plain);
         let change = Change { job: claimed.clone(), was };
         if plain {
-            plan.plain.push(change);
+            self.plan.plain.push(change);
         } else {
-            plan.claims.push(change);
+            self.plan.claims.push(change);
         }
-        plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        rooms.left[ask] -= 1;
+        self.plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
+        self.rooms.left[ask] -= 1;
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Ask, Plan, Round, throttle::PAGE};
+use super::{Ask, Plan, throttle::PAGE};
 use crate::{
     engine::{Catalog, Engine, Error, View},
     job::{Job, JobId, QueueName, TypeName, Version},
@@ -14,6 +14,7 @@ use crate::{
     queue::{
         Admission, Limits, Rule,
         config::SCAN_BOUND,
+        head::Bucket,
         order::{Order, Position},
     },
     time::Timestamp,
@@ -24,15 +25,19 @@ const FRONT: u32 = 100;
 /// Most partitions that one round visits.
 const PARTITIONS: u32 = 64;
 
-/// What a round's search for candidates looks at.
+/// A round's search: what it looks at, and what it makes of it.
 pub(super) struct Search<'a> {
+    pub(super) engine: &'a Engine,
     pub(super) queue: &'a QueueName,
-    pub(super) round: &'a Round,
     pub(super) catalog: &'a Catalog,
     pub(super) limits: &'a Limits,
     pub(super) now: Timestamp,
     /// The view, and what this round has released; none on a queue without a head.
     pub(super) granted: Option<(&'a View, HashMap<JobId, Version>)>,
+    /// What the limits say of a candidate, over those that were admitted before it.
+    pub(super) admission: Admission<'a>,
+    pub(super) rooms: Rooms<'a>,
+    pub(super) plan: &'a mut Plan,
 }
 
 impl Search<'_> {
@@ -50,7 +55,11 @@ pub(super) struct Rooms<'a> {
     pub(super) left: Vec<u32>,
 }
 
-impl Rooms<'_> {
+impl<'a> Rooms<'a> {
+    pub(super) fn of(asks: &'a [Ask]) -> Self {
+        Self { asks, left: asks.iter().map(|ask| ask.room).collect() }
+    }
+
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
         let mut types: Vec<TypeName> =
@@ -75,116 +84,93 @@ impl Rooms<'_> {
     }
 }
 
-impl Engine {
-    /// Offers candidates to `admission`, critical ones first, until nobody takes more or nothing more fits.
-    pub(super) async fn search(&self, search: &mut Search<'_>, admission: &mut Admission<'_>, plan: &mut Plan) -> Result<(), Error> {
-        let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
-        if rooms.total() > 0 {
-            plan.searched = true;
-            plan.seen = plan.before.iter().map(|change| change.job.id.clone()).collect();
-            self.scan(search, admission, plan, &mut rooms, true, None, None, SCAN_BOUND).await?;
-            if search.limits.queue.partition_by.is_some() {
-                self.scan_partitions(search, admission, plan, &mut rooms).await?;
+impl Search<'_> {
+    /// Offers candidates, critical ones first, until nobody takes more or nothing more fits. The token buckets as they are then.
+    pub(super) async fn run(mut self) -> Result<BTreeMap<(String, String), Bucket>, Error> {
+        if self.rooms.total() > 0 {
+            self.plan.searched = true;
+            self.plan.seen = self.plan.before.iter().map(|change| change.job.id.clone()).collect();
+            self.scan(true, None, SCAN_BOUND).await?;
+            if self.limits.queue.partition_by.is_some() {
+                self.scan_partitions().await?;
             } else {
-                self.scan_all(search, admission, plan, &mut rooms).await?;
+                self.scan_all().await?;
             }
         }
-        self.tell_ended(search, admission, plan, &mut rooms).await
+        self.tell_ended().await?;
+        Ok(self.admission.finish().1)
     }
 
-    /// Offers the jobs in `named`, those of them that are as they were when they were sent.
-    pub(super) async fn offer_named(
-        &self,
-        search: &Search<'_>,
-        named: &[Work],
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-    ) -> Result<(), Error> {
-        let mut rooms = Rooms { asks: &search.round.asks, left: search.round.asks.iter().map(|ask| ask.room).collect() };
+    /// Offers the jobs in `named` alone, those of them that are as they were when they were sent.
+    pub(super) async fn run_named(mut self, named: &[Work]) -> Result<(), Error> {
         let ids: Vec<JobId> = named.iter().map(|work| work.job.clone()).collect();
-        for (work, job) in named.iter().zip(self.ports.store.get(&ids).await?) {
+        for (work, job) in named.iter().zip(self.engine.ports.store.get(&ids).await?) {
             let stands = |job: &Job| {
-                job.life.version == work.version && job.spec.queue == *search.queue && job.life.run_at().is_some_and(|at| at <= search.now)
+                job.life.version == work.version && job.spec.queue == *self.queue && job.life.run_at().is_some_and(|at| at <= self.now)
             };
             if let Some(job) = job.filter(stands) {
-                self.offer(search, admission, plan, &mut rooms, &job);
+                self.offer(&job);
             }
         }
         Ok(())
     }
 
     /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
-    async fn scan_all(
-        &self,
-        search: &Search<'_>,
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-        rooms: &mut Rooms<'_>,
-    ) -> Result<(), Error> {
-        let look = plan.look.take();
+    async fn scan_all(&mut self) -> Result<(), Error> {
+        let look = self.plan.look.take();
         let front = if look.is_some() { FRONT } else { SCAN_BOUND };
-        let stopped = self.scan(search, admission, plan, rooms, false, None, None, front).await?;
-        plan.look = match (look, stopped) {
+        let stopped = self.scan(false, None, front).await?;
+        self.plan.look = match (look, stopped) {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
-            (Some(look), Some(_)) => self.scan(search, admission, plan, rooms, false, None, Some(look), SCAN_BOUND).await?,
+            (Some(look), Some(_)) => self.scan(false, Some(look), SCAN_BOUND).await?,
         };
-        plan.again |= plan.look.is_some();
+        self.plan.again |= self.plan.look.is_some();
         Ok(())
     }
 
-    /// Offers at most `bound` candidates from `after` on. Where it stopped, if there are more that could be admitted.
-    #[allow(clippy::too_many_arguments, reason = "a scan is a question with many parts")]
-    async fn scan(
-        &self,
-        search: &Search<'_>,
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-        rooms: &mut Rooms<'_>,
-        critical: bool,
-        partition: Option<&str>,
-        mut after: Option<Position>,
-        bound: u32,
-    ) -> Result<Option<Position>, Error> {
+    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Where it stopped, if there are more that
+    /// could be admitted.
+    async fn scan(&mut self, critical: bool, mut after: Option<Position>, bound: u32) -> Result<Option<Position>, Error> {
         let mut looked = 0;
         loop {
-            let types = rooms.types();
-            if types.is_empty() || admission.closed(critical) {
-                plan.held_if_closed(search, admission, critical);
+            let types = self.rooms.types();
+            if types.is_empty() || self.admission.closed(critical) {
+                self.held_if_closed(critical);
                 return Ok(None);
             }
-            if !critical && plan.throttler_holds_all() {
+            if !critical && self.plan.throttler_holds_all() {
                 return Ok(None);
             }
-            let throttled = !critical && plan.asks_throttler();
+            let throttled = !critical && self.plan.asks_throttler();
             // As many as are wanted; more each time that what was read did not do.
-            let wanted = if throttled { rooms.total().max(PAGE) } else { rooms.total() };
+            let wanted = if throttled { self.rooms.total().max(PAGE) } else { self.rooms.total() };
             let limit = wanted.saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
             let query = DueQuery {
-                queue: search.queue.clone(),
+                queue: self.queue.clone(),
                 critical,
                 types,
-                partition: partition.map(str::to_owned),
-                order: Order::of(&search.limits.queue),
-                until: search.now,
+                partition: None,
+                order: Order::of(&self.limits.queue),
+                until: self.now,
                 after: after.take(),
                 limit,
             };
-            let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
-            plan.wake(page.next_due);
+            let page = self.engine.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+            self.plan.wake(page.next_due);
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
                 looked += page.jobs.len() as u32;
-                if !self.throttle(search, admission, plan, rooms, page.jobs).await? || admission.closed(critical) {
+                if !self.throttle(page.jobs).await? || self.admission.closed(critical) {
                     return Ok(None);
                 }
             } else {
                 for job in page.jobs {
                     looked += 1;
                     last = Some(position(&job));
-                    self.offer(search, admission, plan, rooms, &job);
-                    if admission.closed(critical) {
+                    self.offer(&job);
+                    if self.admission.closed(critical) {
                         return Ok(None);
                     }
                 }
@@ -199,46 +185,49 @@ impl Engine {
         }
     }
 
+    /// A closed queue holds everybody without looking at them one by one.
+    fn held_if_closed(&mut self, critical: bool) {
+        if critical || !self.admission.closed(false) {
+            return;
+        }
+        let rule = if self.limits.paused { Rule::Paused } else { Rule::Concurrency };
+        self.plan.held.entry(rule).or_insert(1);
+    }
+
     /// Lets partitions take turns, from the one after the last that was served.
     ///
     /// While nothing stops it, the search goes on with the next tick: first deeper into each partition of which there
     /// is more (`look`), then to the partitions that one round does not visit, until it has come round (`lap`).
-    async fn scan_partitions(
-        &self,
-        search: &Search<'_>,
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-        rooms: &mut Rooms<'_>,
-    ) -> Result<(), Error> {
-        let types = rooms.types();
-        if types.is_empty() || admission.closed(false) {
-            plan.held_if_closed(search, admission, false);
+    async fn scan_partitions(&mut self) -> Result<(), Error> {
+        let types = self.rooms.types();
+        if types.is_empty() || self.admission.closed(false) {
+            self.held_if_closed(false);
             return Ok(());
         }
-        if plan.throttler_holds_all() {
+        if self.plan.throttler_holds_all() {
             return Ok(());
         }
-        let (turn, look) = (plan.turn.clone(), plan.look.take());
-        let store = &self.ports.store;
-        let mut names = store.partitions(search.queue, &types, turn.as_deref(), PARTITIONS).await?;
+        let (turn, look) = (self.plan.turn.clone(), self.plan.look.take());
+        let store = &self.engine.ports.store;
+        let mut names = store.partitions(self.queue, &types, turn.as_deref(), PARTITIONS).await?;
         if names.len() < PARTITIONS as usize && turn.is_some() {
-            let front = store.partitions(search.queue, &types, None, PARTITIONS).await?;
+            let front = store.partitions(self.queue, &types, None, PARTITIONS).await?;
             let rest = front.into_iter().take_while(|name| Some(name) <= turn.as_ref());
             names.extend(rest.take(PARTITIONS as usize - names.len()).collect::<Vec<_>>());
         }
         if names.is_empty() {
             return Ok(());
         }
-        let throttled = plan.asks_throttler();
-        let wanted = if throttled { rooms.total().max(PAGE) } else { rooms.total().saturating_add(8) };
+        let throttled = self.plan.asks_throttler();
+        let wanted = if throttled { self.rooms.total().max(PAGE) } else { self.rooms.total().saturating_add(8) };
         let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
         let question = |partition: &str, after: Option<Position>| DueQuery {
-            queue: search.queue.clone(),
+            queue: self.queue.clone(),
             critical: false,
             types: types.clone(),
             partition: Some(partition.to_owned()),
-            order: Order::of(&search.limits.queue),
-            until: search.now,
+            order: Order::of(&self.limits.queue),
+            until: self.now,
             limit: if after.is_some() { SCAN_BOUND } else { each },
             after,
         };
@@ -249,7 +238,7 @@ impl Engine {
         let mut deeper = None;
         let mut lanes: Vec<std::vec::IntoIter<Job>> = Vec::with_capacity(queries.len());
         for (index, page) in store.due(&queries).await?.into_iter().enumerate() {
-            plan.wake(page.next_due);
+            self.plan.wake(page.next_due);
             match page.jobs.last().filter(|_| page.more).map(position) {
                 Some(end) if index < names.len() => drop(ends.insert(end.partition.clone(), end)),
                 end => deeper = end,
@@ -257,71 +246,57 @@ impl Engine {
             lanes.push(page.jobs.into_iter());
         }
         let mut offered = !throttled;
-        let mut stopped = throttled && !self.throttle_lanes(search, admission, plan, rooms, &mut lanes).await?;
-        while offered && !admission.closed(false) && rooms.total() > 0 {
+        let mut stopped = throttled && !self.throttle_lanes(&mut lanes).await?;
+        while offered && !self.admission.closed(false) && self.rooms.total() > 0 {
             offered = false;
             for lane in &mut lanes {
                 let Some(job) = lane.next() else { continue };
                 offered = true;
                 let partition = job.spec.partition.clone();
-                if self.offer(search, admission, plan, rooms, &job) {
-                    plan.turn = Some(partition);
+                if self.offer(&job) {
+                    self.plan.turn = Some(partition);
                 }
-                if admission.closed(false) || rooms.total() == 0 {
+                if self.admission.closed(false) || self.rooms.total() == 0 {
                     break;
                 }
             }
         }
-        stopped |= admission.closed(false) || rooms.total() == 0;
+        stopped |= self.admission.closed(false) || self.rooms.total() == 0;
         if stopped {
-            (plan.look, plan.lap) = (look, None);
+            (self.plan.look, self.plan.lap) = (look, None);
             return Ok(());
         }
-        plan.look = deeper.or_else(|| match look {
+        self.plan.look = deeper.or_else(|| match look {
             Some(look) => ends.into_iter().find(|(name, _)| *name > look.partition).map(|(_, end)| end),
             None => ends.into_values().next(),
         });
-        if plan.look.is_some() {
+        if self.plan.look.is_some() {
             // These partitions to their end first.
-            plan.turn = turn;
+            self.plan.turn = turn;
         } else {
-            let start = plan.lap.take().or_else(|| turn.clone()).unwrap_or_default();
+            let start = self.plan.lap.take().or_else(|| turn.clone()).unwrap_or_default();
             let more = names.len() == PARTITIONS as usize;
             if let Some(last) = names.pop().filter(|last| more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)) {
-                (plan.turn, plan.lap) = (Some(last), Some(start));
+                (self.plan.turn, self.plan.lap) = (Some(last), Some(start));
             }
         }
-        plan.again |= plan.look.is_some() || plan.lap.is_some();
+        self.plan.again |= self.plan.look.is_some() || self.plan.lap.is_some();
         Ok(())
     }
 
     /// Lets the throttler decide on the candidates of partitions that take turns, page by page. Whether it let the round see all.
-    async fn throttle_lanes(
-        &self,
-        search: &Search<'_>,
-        admission: &mut Admission<'_>,
-        plan: &mut Plan,
-        rooms: &mut Rooms<'_>,
-        lanes: &mut [std::vec::IntoIter<Job>],
-    ) -> Result<bool, Error> {
-        let mut size = rooms.total().max(PAGE) as usize;
+    async fn throttle_lanes(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) -> Result<bool, Error> {
+        let mut size = self.rooms.total().max(PAGE) as usize;
         let mut turns = Turns { lanes, next: 0 };
         loop {
             let page: Vec<Job> = turns.by_ref().take(size).collect();
             if page.is_empty() {
                 return Ok(true);
             }
-            if !plan.asks_throttler() {
-                // It failed, and its owner lets the limits alone decide.
-                for job in &page {
-                    if self.offer(search, admission, plan, rooms, job) {
-                        plan.turn = Some(job.spec.partition.clone());
-                    }
-                }
-            } else if !self.throttle(search, admission, plan, rooms, page).await? {
+            if !self.throttle(page).await? {
                 return Ok(false);
             }
-            if admission.closed(false) || rooms.total() == 0 {
+            if self.admission.closed(false) || self.rooms.total() == 0 {
                 return Ok(false);
             }
             size *= 2;
@@ -343,17 +318,6 @@ impl Iterator for Turns<'_> {
             self.next += 1;
             self.lanes[lane].next()
         })
-    }
-}
-
-impl Plan {
-    /// A closed queue holds everybody without looking at them one by one.
-    fn held_if_closed(&mut self, search: &Search<'_>, admission: &Admission<'_>, critical: bool) {
-        if critical || !admission.closed(false) {
-            return;
-        }
-        let rule = if search.limits.paused { Rule::Paused } else { Rule::Concurrency };
-        self.held.entry(rule).or_insert(1);
     }
 }
 

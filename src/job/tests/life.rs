@@ -103,6 +103,8 @@ impl Scenario {
                 Event::Move { version, run_at: instant(at), waiting: Waiting::Throttler, reason: Some("later".into()) }
             }
             ["fail", attempt, "for", "good"] => failed(number(attempt), Next::GiveUp),
+            ["late", "success"] => Event::SucceedLate { result: Some(result()) },
+            ["late", "failure"] => Event::FailLate { failure: Failure::new(Reason::Failed, "no") },
             ["lease", "over"] => Event::LeaseOver { next, at_most_once: self.at_most_once },
             ["revoke"] => Event::Revoke { version },
             ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None },

@@ -86,6 +86,7 @@ fn life(state: State) -> Life {
             error: Some(error),
             retry_at: None,
             token: Token(7),
+            reply: Some(crate::job::life::ReplyId(u128::MAX)),
         }],
         moved: Some("later".into()),
     }

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use url::Url;
 
 use super::{
-    DECADE, Fault, LEAST, YEAR, check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span,
-    check_text, check_url, check_windows, http::check_push,
+    DECADE, Fault, LEAST, YEAR,
+    address::check_host,
+    check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span, check_text, check_url,
+    check_windows,
+    http::{check_push, target_url},
 };
 use crate::{
     job::extract,
     queue::config::{
-        AwsService, Delivery, EventBridgeTarget, LambdaTarget, OnNoAnswer, SnsTarget, SqsTarget, Start, TargetConfig, TypeConfig,
+        AwsService, Complete, Delivery, EventBridgeTarget, LambdaTarget, OnNoAnswer, SnsTarget, SqsTarget, Start, TargetConfig, TypeConfig,
     },
     time::Seconds,
 };
@@ -61,6 +64,7 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
         (config.delivery == Delivery::AtMostOnce, "can be `plain` only with `delivery: at_least_once`"),
         (config.on_no_answer == OnNoAnswer::Wait, "can be `plain` only with `on_no_answer: fail`"),
         (config.concurrency.is_some(), "can be `plain` only without `concurrency`"),
+        (waits_for_result(config), "can be `plain` only with `complete: on_delivery`"),
     ];
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(Fault::new("start", message)),
@@ -97,6 +101,10 @@ fn check_service(service: &AwsService) -> Result<(), Fault> {
     }
 }
 
+fn waits_for_result(config: &TypeConfig) -> bool {
+    matches!(&config.target, Some(TargetConfig::Push(push)) if push.complete == Complete::OnResult)
+}
+
 fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {
     check_count("attributes", pointers.len(), extract::MAX_ATTRIBUTES)?;
     for (name, pointer) in pointers {
@@ -104,6 +112,23 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {
         if pointer.len() > 1024 || !extract::is_pointer(pointer) {
             return Err(Fault::new(format!("attributes.{name}"), "must be a JSON pointer such as /address/region, at most 1024 bytes"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a type that would have a host called which may not be.
+///
+/// # Errors
+///
+/// At the URL that names the host.
+pub fn check_type_hosts(config: &TypeConfig) -> Result<(), Fault> {
+    if let Some(url) = &config.callback_url {
+        check_host("callback_url", url).map_err(|fault| fault.of("invalid_type"))?;
+    }
+    if let Some(TargetConfig::Push(push)) = &config.target
+        && let Ok(url) = target_url(&push.url, "1", "1").parse()
+    {
+        check_host("target.url", &url).map_err(|fault| fault.of("invalid_type"))?;
     }
     Ok(())
 }

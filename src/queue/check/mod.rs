@@ -3,17 +3,21 @@
 //! Every bound is said in the message and beside the field it bounds. Checks stop at the first
 //! fault; nothing is stored after one.
 
+mod address;
 mod http;
 mod job;
 mod job_type;
 mod queue;
+mod schedule;
 
 use std::fmt::Display;
 
+pub use address::{check_host, unsafe_address, unsafe_host};
 pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
 pub use job::{check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_lease, check_retry, check_windows};
-pub use job_type::check_type;
-pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_matcher, check_queue};
+pub use job_type::{check_type, check_type_hosts};
+pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue};
+pub use schedule::check_schedule;
 
 use crate::{
     job::{Value, extract},
@@ -31,7 +35,7 @@ const LEAST: Seconds = Seconds::from_millis(1);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {message}")]
 pub struct Fault {
-    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_attempts`, else `invalid_field`.
+    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`, `invalid_attempts`, else `invalid_field`.
     pub code: &'static str,
     /// The field's path: `constraints[2].rate.count`.
     pub field: String,

@@ -88,14 +88,14 @@ fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Resul
         return Err(Fault::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
     }
     if let Some(condition) = &matcher.job_type {
-        check_condition(condition, Kind::Text).map_err(|fault| fault.within("type"))?;
+        check_condition_on(condition, Kind::Text).map_err(|fault| fault.within("type"))?;
     }
     if let Some(condition) = &matcher.priority {
-        check_condition(condition, Kind::Number).map_err(|fault| fault.within("priority"))?;
+        check_condition_on(condition, Kind::Number).map_err(|fault| fault.within("priority"))?;
     }
     for (name, condition) in &matcher.attribute {
         check_name("attribute", name)?;
-        check_condition(condition, Kind::Any).map_err(|fault| fault.within(name).within("attribute"))?;
+        check_condition_on(condition, Kind::Any).map_err(|fault| fault.within(name).within("attribute"))?;
     }
     let lists = [("all", &matcher.all), ("any", &matcher.any)];
     for (field, index, inner) in
@@ -106,7 +106,16 @@ fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Resul
     matcher.not.as_ref().map_or(Ok(()), |inner| check_level(inner, depth + 1, conditions).map_err(|fault| fault.within("not")))
 }
 
-fn check_condition(condition: &Condition, kind: Kind) -> Result<(), Fault> {
+/// Checks one condition on a value of any kind.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check_condition(condition: &Condition) -> Result<(), Fault> {
+    check_condition_on(condition, Kind::Any)
+}
+
+fn check_condition_on(condition: &Condition, kind: Kind) -> Result<(), Fault> {
     match condition {
         Condition::Equals(value) => check_value("", value, kind),
         Condition::In(list) => check_list("", list, kind),

@@ -4,4 +4,6 @@ mod admission;
 mod check;
 mod matcher;
 mod order;
+mod recurrence;
+mod schedule;
 mod window;

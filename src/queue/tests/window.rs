@@ -106,7 +106,7 @@ fn a_window_that_makes_no_sense_is_refused(#[case] json: &str, #[case] why: &str
     assert!(error.contains(why), "{error}");
 }
 
-const ZONES: [&str; 8] = [
+pub(super) const ZONES: [&str; 8] = [
     "Europe/Berlin",
     "America/New_York",
     "Australia/Lord_Howe",
@@ -118,13 +118,13 @@ const ZONES: [&str; 8] = [
 ];
 
 /// What the clock in `tz` shows at `second`.
-fn shown(tz: Tz, second: i64) -> NaiveDateTime {
+pub(super) fn shown(tz: Tz, second: i64) -> NaiveDateTime {
     let utc = DateTime::<Utc>::from_timestamp(second, 0).unwrap().naive_utc();
     utc + Duration::seconds(tz.offset_from_utc_datetime(&utc).fix().local_minus_utc().into())
 }
 
 /// The hours of 2010 to 2030 in which a zone's offset changes.
-static CHANGES: LazyLock<HashMap<&str, Vec<i64>>> = LazyLock::new(|| {
+pub(super) static CHANGES: LazyLock<HashMap<&str, Vec<i64>>> = LazyLock::new(|| {
     let offset = |tz: Tz, second: i64| (shown(tz, second) - DateTime::<Utc>::from_timestamp(second, 0).unwrap().naive_utc()).num_seconds();
     let hours = || (1_262_304_000..1_893_456_000).step_by(3600);
     let changes = |name: &str| {

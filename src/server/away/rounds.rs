@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures_util::{StreamExt, stream};
 
 use super::{
-    super::{Server, metrics, plugins::Plugins},
+    super::{Server, metrics},
     NEAR,
 };
 use crate::{
@@ -23,6 +23,8 @@ const ROUNDS: usize = 64;
 const AT_ONCE: usize = 16;
 /// How far back a hint about a queue without a head looks for jobs that nobody handed on.
 const RECENT: Duration = Duration::from_secs(5);
+/// How far ahead the minute's round lets schedules make their jobs: past the next round, which may be late.
+const AHEAD: Duration = Duration::from_secs(150);
 /// Most late jobs of a queue that are handed on again in a minute.
 const MOST_LATE: usize = 1000;
 
@@ -114,8 +116,11 @@ impl Server {
     /// Does what a round leaves to be done.
     pub(super) async fn follow(&self, queue: &QueueName, ticked: &mut Ticked, began: Timestamp) -> Result<(), Error> {
         metrics::round(queue, ticked, began, self.now().since(began));
-        self.inner.plugins.round(queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        self.inner.note_round(queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        ticked.lapsed.iter().for_each(|job| self.inner.over(job));
         for job in &ticked.ended {
+            metrics::ended(job);
+            self.inner.over(job);
             self.inner.ended(job);
         }
         if ticked.pending {
@@ -128,6 +133,10 @@ impl Server {
 
     async fn swept(&self, changed: Vec<(Job, Version)>, pending: Vec<Job>) -> Result<(), Error> {
         for (job, version) in &changed {
+            // Only the end of a lease leaves a job that goes on.
+            if job.life.ended().is_none() {
+                self.inner.over(job);
+            }
             self.inner.left(&job.spec.queue, job, *version);
         }
         if pending.is_empty() { Ok(()) } else { self.verdicts(pending).await }
@@ -135,8 +144,8 @@ impl Server {
 
     /// Has the retry strategies of jobs asked that wait for it.
     async fn verdicts(&self, jobs: Vec<Job>) -> Result<(), Error> {
-        let verdicts = self.engine().verdicts(jobs).await?;
-        verdicts.faults.iter().for_each(Plugins::retry_failed);
+        let mut verdicts = self.engine().verdicts(jobs).await?;
+        self.inner.note_verdicts(&mut verdicts);
         for (job, version) in &verdicts.changed {
             self.inner.left(&job.spec.queue, job, *version);
         }
@@ -177,6 +186,9 @@ impl Server {
                 tracing::error!(%error, "what is due soon was not handed on");
             }
         }
+        // What schedules make now is handed on by whoever made it, to arrive at its time.
+        self.inner.occurred(&engine.occur(AHEAD).await?);
+        self.replies(until).await?;
         while self.now() < until {
             let swept = engine.sweep().await?;
             let next_at = swept.next_at;
@@ -185,6 +197,8 @@ impl Server {
                 break;
             }
         }
+        // What was made so far does not wait for the queues.
+        let _ = self.flush().await;
         let looks = limited.iter().map(|queue| self.tick_queue(queue, vec![News::Look], until));
         let lates = free.iter().map(|queue| engine.hand_on_late(queue, MOST_LATE));
         let looks: Vec<_> = looks.collect();
@@ -203,6 +217,24 @@ impl Server {
                 break;
             }
             Box::pin(self.operate(&id, until)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Looks at the replies that were kept, and drops what is over its time.
+    async fn replies(&self, until: Timestamp) -> Result<(), Error> {
+        metrics::dead(self.engine().sweep_dead().await?);
+        let mut after = None;
+        while self.now() < until {
+            let heard = self.engine().sweep_replies(after).await?;
+            metrics::heard(&heard);
+            self.inner.tell(&[], &heard.changed);
+            after = heard.next;
+            if after.is_none() {
+                break;
+            }
         }
         Ok(())
     }

@@ -70,7 +70,8 @@ fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
 pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
-    for round in 0..150 {
+    // A store that writes one by one is likely far away.
+    for round in 0..if store.flight().is_zero() { 150 } else { 40 } {
         let types = ["x", "y", "z", "unheard-of"].iter().filter(|_| chance.random_bool(0.7)).map(|text| name(text)).collect();
         let mut query = DueQuery {
             queue: name("mail"),

@@ -270,6 +270,23 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
     }
 }
 
+/// What is written together happens as a whole or not at all, in every store, and is one step of its transaction.
+pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
+    let (one, gone) = (job("one").build(), job("gone").build());
+    add(store, [one.clone(), gone.clone()]).await;
+    let (end, ended) = step(&one, Event::Cancel { force: false }, at(1));
+    let told = job("told").build();
+    let together = |id: &str, write: Write| Write::Together(vec![Write::AddJob(job(id).build()), write]);
+    done(store, vec![Write::AddJob(job("before").build()), together("told", end.clone())]).await;
+    assert_eq!((get(store, &one).await, get(store, &told).await), (ended.clone(), told));
+    let (step, standing) = refused(store, vec![Write::AddJob(job("before-2").build()), together("untold", end)]).await;
+    assert_eq!(step, 1);
+    assert!(matches!(&standing, Standing::Job(job) if **job == ended), "{standing:?}");
+    assert_eq!(store.get(&[name("untold")]).await.expect("the store is well"), [None]);
+    done(store, vec![together("told-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })]).await;
+    assert_eq!(store.get(&[gone.id, name("told-2")]).await.expect("the store is well").iter().flatten().count(), 1);
+}
+
 /// Each transaction of a commit is answered for itself, and sees what those before it did.
 pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
     let one = job("one").build();
@@ -345,10 +362,11 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     assert_eq!(until(300, 10).await, (vec!["first".into(), "third".into()], Some(30_000)));
     assert_eq!(until(30_000, 2).await, (vec!["first".into(), "third".into()], None));
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into(), "second".into()], None));
-    // An end moves it to when it is dropped.
+    // An end moves it to when it is dropped; a store that forgets has no more to do with it.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;
-    assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], Some(40 + 30 * 86_400_000)));
+    let dropped_at = (!store.forgets()).then_some(40 + 30 * 86_400_000);
+    assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], dropped_at));
     done(store, vec![Write::RemoveJob { id: ended.id.clone(), was: ended.life.revision }]).await;
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], None));
 }

@@ -42,6 +42,7 @@ macro_rules! job_store_conformance {
                 a_large_body_follows_its_job
                 a_removed_job_is_gone_with_its_body_and_its_keys
                 a_refused_write_stops_its_transaction
+                what_is_written_together_stands_together
                 transactions_of_one_commit_stand_alone
                 running_jobs_are_read_by_id
                 overdue_jobs_come_earliest_first
@@ -53,7 +54,10 @@ macro_rules! job_store_conformance {
                 a_head_comes_with_the_record_of_its_throttlers_state
                 a_head_is_replaced_only_at_its_version
                 items_are_compared_before_they_are_set
-                the_items_version_tells_of_queues_types_and_plugins
+                the_items_version_tells_of_queues_types_plugins_and_triggers
+                records_are_found_by_the_beginning_of_their_names
+                a_record_takes_the_place_of_one_of_its_name
+                a_purge_drops_what_is_over_and_what_is_too_much
                 of_many_writers_each_increment_counts_once
                 lists_are_newest_first_and_page_through_everything
                 lists_keep_to_their_filters
@@ -75,7 +79,7 @@ macro_rules! job_store_conformance {
 
 /// Runs a clause to its end.
 pub fn run(clause: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made").block_on(clause);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(clause);
 }
 
 /// Commits one transaction and gives its answer.

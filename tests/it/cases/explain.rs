@@ -16,6 +16,7 @@ use tidegate::{
         config::{Constraint, Rate},
         matcher::Matcher,
     },
+    testkit::builders::name,
     time::{Seconds, Timestamp},
 };
 
@@ -191,5 +192,19 @@ async fn a_running_and_an_ended_job_are_held_by_nothing() {
         place.succeed(&running).await;
         let explained = explain(&place, &job).await;
         assert_eq!((explained.state, explained.held_by), ("succeeded", None));
+    }
+}
+
+#[tokio::test]
+async fn who_is_taken_by_nobody_stands_in_nobodys_way() {
+    for place in everywhere() {
+        place.with_limit(1).await;
+        place.set_type("unleased", TypeConfig::default()).await;
+        place.enqueue(NewJob::new(name("unleased"), work().data)).await;
+        place.wait(120);
+        let job = place.enqueue(work()).await;
+        let explained = place.engine.explain(&job.id, None, |job| job.spec.job_type.as_str() == "work").await.unwrap();
+        assert_eq!(explained.held_by.unwrap().kind, "worker", "{}", explained.reason);
+        assert_eq!(held(&place, &job).await.0, "concurrency", "but for somebody who would be taken");
     }
 }

@@ -21,7 +21,7 @@ use tidegate::{
     time::Seconds,
 };
 
-use super::place::{Place, ask, everywhere, queue, report, work};
+use super::place::{Place, ask, everywhere, failed, queue, report, work};
 
 fn once() -> TypeConfig {
     TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() }
@@ -43,6 +43,21 @@ async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_a
         assert_eq!(job.life.error.as_ref().unwrap().reason, Reason::Unknown);
         assert_eq!(job.life.attempt, 1);
         assert_eq!(place.granted().await, 0, "its slot is free");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_retry_is_not_started_once_its_type_says_at_most_once() {
+    for mut place in everywhere() {
+        place.with_limit(1).await;
+        let job = place.enqueue(work()).await;
+        let run = place.lease(1).await.remove(0);
+        place.tick(Round { reports: vec![report(&run, failed())], ..Round::default() }).await;
+        place.set_type("work", once()).await;
+        place.wait(10);
+        assert!(place.lease(1).await.is_empty());
+        let job = place.job(&job.id).await;
+        assert_eq!((job.life.ended(), job.life.error.unwrap().reason), (Some(Outcome::Failed), Reason::Unknown));
     }
 }
 
@@ -185,7 +200,7 @@ async fn a_report_that_comes_twice_is_harmless_and_a_late_one_is_refused() {
         let again = place.succeed(std::slice::from_ref(&first)).await;
         assert_eq!(again[0].life.ended(), Some(Outcome::Succeeded));
         assert_eq!(place.succeed(std::slice::from_ref(&first)).await[0].life, again[0].life);
-        let late = report(&first, super::place::failed());
+        let late = report(&first, failed());
         let ticked = place.tick(Round { reports: vec![late], ..Round::default() }).await;
         assert!(ticked.reports[0].is_err());
     }

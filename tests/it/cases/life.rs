@@ -9,7 +9,7 @@ use tidegate::{
         request::{JobPatch, NewJob, ReplayWith, Verdict},
     },
     job::{
-        Body, Encoding, Job, Outcome, Payload,
+        Body, Encoding, Job, Outcome, Payload, Value,
         life::Reason,
         spec::{KeepResult, Unique, UniqueWhile},
     },
@@ -287,6 +287,25 @@ async fn a_patch_that_is_based_on_an_older_job_is_refused() {
     let seen = Some(job.life.revision.0);
     place.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
     assert!(matches!(place.engine.patch(&job.id, None, patch, seen).await, Err(Error::Stale { .. })));
+}
+
+#[tokio::test]
+async fn new_data_brings_its_own_attributes_and_takes_the_old_ones_away() {
+    for place in everywhere() {
+        let pointers = [("region", "/region"), ("tenant", "/tenant")].map(|(name, at)| (name.to_owned(), at.to_owned()));
+        place.set_type("work", TypeConfig { attributes: pointers.into(), ..TypeConfig::default() }).await;
+        let given = (0..14).map(|n| (format!("given{n:02}"), Value::Number(n.into()))).collect();
+        let new = NewJob { attributes: given, ..NewJob::new(name("work"), Payload::json(r#"{"region": "east", "tenant": "a"}"#)) };
+        let job = place.enqueue(new).await;
+        assert_eq!(job.spec.attributes.len(), 16);
+        let patch = |data: &'static str| JobPatch { data: Some(Payload::json(data)), ..JobPatch::default() };
+        let (_, job) = place.engine.patch(&job.id, None, patch(r#"{"tenant": "b"}"#), None).await.unwrap();
+        assert_eq!((job.spec.attributes.get("region"), job.spec.attributes.get("tenant")), (None, Some(&Value::Text("b".into()))));
+        let more = [("more", "/more"), ("region", "/region"), ("tenant", "/tenant")].map(|(name, at)| (name.to_owned(), at.to_owned()));
+        place.set_type("work", TypeConfig { attributes: more.into(), ..TypeConfig::default() }).await;
+        let refused = place.engine.patch(&job.id, None, patch(r#"{"tenant": "b", "region": "x", "more": 1}"#), None).await;
+        assert!(matches!(&refused, Err(Error::Invalid { .. })), "seventeen are too many: {refused:?}");
+    }
 }
 
 #[tokio::test]

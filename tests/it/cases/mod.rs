@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
 
+mod events;
 mod explain;
 mod fairness;
 mod faults;
@@ -13,7 +14,10 @@ mod limits;
 mod moves;
 mod objects;
 mod place;
+mod plain;
 mod plugins;
 mod races;
+mod replies;
 mod retries;
+mod schedules;
 mod throttle;

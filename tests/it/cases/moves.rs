@@ -63,7 +63,7 @@ async fn a_job_that_is_accepted_while_its_type_moves_waits_where_the_type_belong
             let to = TypeConfig { queue: name("other"), ..TypeConfig::default() };
             let of = name("work");
             let change = place.engine.put_type(&of, to, None);
-            let (jobs, change) = both(&place, place.engine.enqueue(vec![work(), work()]), change, head_start).await;
+            let (jobs, change) = both(&place, Box::pin(place.engine.enqueue(vec![work(), work()])), change, head_start).await;
             match change {
                 Ok(_) => moved += 1,
                 Err(Error::Conflict { code: "type_has_live_jobs", .. }) => refused += 1,

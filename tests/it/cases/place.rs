@@ -69,6 +69,19 @@ impl Place {
         self.memory = Memory::default();
     }
 
+    /// Another process beside this one.
+    pub fn another(&self) -> Engine {
+        engine(&self.store, &self.clock, &self.work, &self.policy)
+    }
+
+    /// Another process on the same store, with other rules.
+    pub fn rules(&mut self, change: impl FnOnce(&mut Rules)) {
+        let mut rules = Rules::default();
+        change(&mut rules);
+        self.engine = Engine::new(self.engine.ports().clone(), rules);
+        self.memory = Memory::default();
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -1,6 +1,9 @@
 //! Versions of plugins: pushed, made live, taken back; and whoever uses one.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
@@ -131,6 +134,79 @@ async fn a_version_may_run_in_the_shadow_first() {
         assert_eq!(place.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow, None, "live, it is no shadow");
         assert_eq!(place.engine.shadow_plugin(&guard, Some(1)).await.unwrap().shadow, Some(1));
         assert_eq!(place.engine.shadow_plugin(&guard, None).await.unwrap().shadow, None);
+    }
+}
+
+#[tokio::test]
+async fn known_bytes_that_are_pushed_into_the_shadow_go_there() {
+    for place in everywhere() {
+        let guard = name("guard");
+        place.push("guard", "v1", says(), None).await.unwrap();
+        place.push("guard", "v2", says(), None).await.unwrap();
+        let version = |wasm: &'static str| NewVersion { wasm: Bytes::from(wasm), throttler: says(), retry: None, code: vec![] };
+        let push = async |wasm, stage| place.engine.push_plugin(&guard, version(wasm), stage).await.unwrap();
+        let kept = push("v1", Stage::Kept).await;
+        assert_eq!((kept.number, kept.new, kept.item.live, kept.item.shadow), (1, false, 2, None));
+        let shadow = push("v1", Stage::Shadow).await;
+        assert_eq!((shadow.number, shadow.new, shadow.item.live, shadow.item.shadow), (1, false, 2, Some(1)));
+        assert_eq!(push("v2", Stage::Shadow).await.item.shadow, Some(1), "the live one is no shadow of itself");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many() {
+    for place in everywhere() {
+        let checks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&checks);
+        let place = place.with_policy(FnPolicy::default().checking(move |_, _, config| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let bad = Problem { path: "/bad".into(), message: "must not be".into() };
+            Ok(if config.contains("bad") { vec![bad] } else { Vec::new() })
+        }));
+        place.push("guard", "v1", None, says()).await.unwrap();
+        place.set_type("work", TypeConfig::default()).await;
+        let jobs =
+            |configs: Vec<serde_json::Value>| configs.into_iter().map(|config| NewJob { retry: Some(retried(config)), ..work() }).collect();
+        let mixed = |n: usize| if n.is_multiple_of(2) { json!({"fine": 1}) } else { json!({"bad": n % 3}) };
+        let answers = place.engine.enqueue(jobs((0..300).map(mixed).collect())).await;
+        assert_eq!(checks.load(Ordering::Relaxed), 4, "one that is good and three that are not");
+        assert_eq!((answers.iter().filter(|answer| answer.is_ok()).count(), answers[0].is_ok()), (150, true));
+        assert_eq!(blame(answers.into_iter().nth(1).unwrap()).0, "retry.config/bad");
+        checks.store(0, Ordering::Relaxed);
+        let answers = place.engine.enqueue(jobs((0..100).map(|n| json!({"n": n})).collect())).await;
+        assert_eq!((checks.load(Ordering::Relaxed), answers.iter().filter(|answer| answer.is_ok()).count()), (20, 20));
+        let (field, words) = blame(answers.into_iter().next_back().unwrap());
+        assert!(field == "retry" && words.contains("at most 20"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
+    for place in everywhere() {
+        // While the new version looks at the first queue's configuration, a second queue is given one that it dislikes.
+        let other = Arc::new(Place::on(Arc::clone(&place.store)));
+        let (taking, handle, taken) = (Arc::clone(&other), tokio::runtime::Handle::current(), Arc::new(AtomicUsize::new(0)));
+        let times = Arc::clone(&taken);
+        let place = place.with_policy(FnPolicy::default().checking(move |plugin, _, config| {
+            if plugin.version.number == 2 && times.fetch_add(1, Ordering::Relaxed) == 0 {
+                let (taking, handle) = (Arc::clone(&taking), handle.clone());
+                let take = async move { taking.engine.put_queue(&name("second"), throttled(json!({"old": 1})), None).await.map(drop) };
+                std::thread::spawn(move || handle.block_on(take)).join().unwrap().unwrap();
+            }
+            let old = Problem { path: "/old".into(), message: "is no more".into() };
+            Ok(if plugin.version.number == 2 && config.contains("old") { vec![old] } else { Vec::new() })
+        }));
+        place.push("guard", "v1", says(), says()).await.unwrap();
+        place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
+        let (code, words) = blame(place.push("guard", "v2", says(), says()).await);
+        assert!(code == "config_refused" && words.contains("queue second"), "{words}");
+        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 1);
+        // A type's taking is seen by the same means.
+        let before = place.engine.plugin(&name("guard")).await.unwrap().version;
+        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().version, before + 1);
+        place.set_type("work", TypeConfig { retry: retried(json!({})), weight: 2, ..TypeConfig::default() }).await;
+        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().version, before + 1, "it had it already");
     }
 }
 

@@ -21,7 +21,7 @@ use tidegate::{
         life::{Failure, Reason, Waiting},
         retry::Retry,
     },
-    port::policy::{RetryAnswer, RetryCall},
+    port::policy::{Fault, FaultKind, RetryAnswer, RetryCall},
     queue::{QueueConfig, TypeConfig, plugin::Description},
     testkit::{FnPolicy, builders::name, policies::fault},
     time::Seconds,
@@ -213,7 +213,9 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
         }));
         place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
         place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
-        for _ in 0..4 {
+        for seconds in [0, 1, 2, 4] {
+            // It is left alone for so long.
+            place.wait(seconds);
             let (job, _) = failed_once(&mut place, work()).await;
             let verdicts = sweep(&place).await;
             assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 1));
@@ -225,6 +227,61 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
             place.engine.cancel(&job.id, None, false).await.unwrap();
         }
         assert_eq!(turn.load(Ordering::Relaxed), 4);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_its_place() {
+    for place in everywhere() {
+        let (kind, asked) = (Arc::new(Mutex::new(FaultKind::TooLong)), Arc::new(AtomicU32::new(0)));
+        let (fails, count) = (Arc::clone(&kind), Arc::clone(&asked));
+        let mut place = place.with_policy(FnPolicy::default().retrying(move |plugin, call| {
+            count.fetch_add(1, Ordering::Relaxed);
+            if plugin.version.number == 2 {
+                return Ok(RetryAnswer::GiveUp(None));
+            }
+            Err(Fault { kind: *fails.lock(), message: format!("took longer than 250 ms with {}", call.config) })
+        }));
+        place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
+        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        // A burst of failures: no more are asked about than at once.
+        place.enqueue_many((0..100).map(|_| work())).await;
+        let running = place.lease(100).await;
+        let reports = running.iter().map(|job| report(job, failed())).collect();
+        place.tick(Round { reports, ..Round::default() }).await;
+        let verdicts = sweep(&place).await;
+        assert_eq!(verdicts.changed.len(), 100, "each has its backoff");
+        assert!(verdicts.faults.len() <= 4, "{} were asked", verdicts.faults.len());
+        assert!(place.job(&running[99].id).await.life.run_at().unwrap() > place.now());
+        for job in running {
+            place.engine.cancel(&job.id, None, false).await.unwrap();
+        }
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            for (wait, faults) in [(seconds - 1, 0), (1, 1)] {
+                place.wait(wait);
+                let (job, _) = failed_once(&mut place, work()).await;
+                let verdicts = sweep(&place).await;
+                assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, faults), "{wait} s of {seconds}");
+                place.engine.cancel(&job.id, None, false).await.unwrap();
+            }
+        }
+        // Another configuration is another matter, and so is another version.
+        let other = Retry::Plugin(name("planner"), Arc::new(json!({"k": 2})));
+        let (job, _) = failed_once(&mut place, NewJob { retry: Some(other), ..work() }).await;
+        assert_eq!(sweep(&place).await.faults.len(), 1);
+        place.engine.cancel(&job.id, None, false).await.unwrap();
+        place.push("planner", "v2", None, Some(Description::default())).await.unwrap();
+        failed_once(&mut place, work()).await;
+        assert_eq!(sweep(&place).await.changed[0].0.life.ended(), Some(Outcome::Failed));
+        // That it declines says something of one job alone.
+        *kind.lock() = FaultKind::Declined;
+        place.engine.rollback_plugin(&name("planner"), None).await.unwrap();
+        place.wait(30);
+        asked.store(0, Ordering::Relaxed);
+        for _ in 0..2 {
+            failed_once(&mut place, work()).await;
+            assert_eq!(sweep(&place).await.faults.len(), 1);
+        }
     }
 }
 

@@ -473,6 +473,68 @@ async fn a_throttler_that_fails_holds_everybody_but_critical_jobs_and_is_left_al
 }
 
 #[tokio::test]
+async fn what_a_page_admitted_is_remembered_though_the_next_one_fails() {
+    for (place, on_failure) in everywhere().into_iter().zip([OnFailure::Hold, OnFailure::Run]) {
+        // Ten of each page run; a call about jobs of the west crashes.
+        let mut place = place.with_policy(FnPolicy::default().throttling(|_, call| {
+            if call.candidates.iter().any(|job| region(job) == "west") {
+                return Err(fault("it divided by zero"));
+            }
+            let mut left = 10;
+            let answer = each(call, |_| {
+                left = std::cmp::max(left, 1) - 1;
+                if left > 0 { run() } else { hold("nine a page") }
+            });
+            let ran: u64 = call.state.get("ran").map_or(0, |text| text.parse().unwrap()) + 9;
+            Ok(ThrottleAnswer { state: Some([("ran".to_owned(), ran.to_string())].into()), ..answer })
+        }));
+        place.throttled(says(), limit(15)).await;
+        let mut config = place.engine.queue(&queue()).await.unwrap().config;
+        config.throttler.as_mut().unwrap().on_failure = on_failure;
+        place.set_queue(config).await;
+        place.enqueue_many((0..100).map(|_| with("region", "east"))).await;
+        place.wait(1);
+        place.enqueue_many((0..100).map(|_| with("region", "west"))).await;
+        let admitted = place.lease(50).await;
+        assert_eq!(by_region(&admitted).get("east"), Some(&9));
+        assert_eq!(admitted.len(), if on_failure == OnFailure::Hold { 9 } else { 15 });
+        place.restart();
+        assert_eq!(remembered(&place).await.as_deref(), Some("9"));
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_that_was_left_alone_hears_of_what_ended_meanwhile() {
+    for place in everywhere() {
+        let (fails, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (told, hears) = (Arc::clone(&fails), Arc::clone(&heard));
+        let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| {
+            if told.load(Ordering::Relaxed) {
+                return Err(fault("it divided by zero"));
+            }
+            hears.lock().extend(call.ended.iter().map(|ended| ended.id.clone()));
+            Ok(each(call, |_| run()))
+        }));
+        place.throttled(Description { needs_ended: true, ..says() }, limit(9)).await;
+        place.enqueue_many((0..3).map(|_| work())).await;
+        let running = place.lease(3).await;
+        fails.store(true, Ordering::Relaxed);
+        // In the round in which it fails; then while it is left alone.
+        place.succeed(&running[..1]).await;
+        place.succeed(&running[1..2]).await;
+        fails.store(false, Ordering::Relaxed);
+        place.wait(1);
+        place.succeed(&running[2..]).await;
+        place.tick(Round::default()).await;
+        let mut heard = heard.lock().clone();
+        let mut ended: Vec<_> = running.iter().map(|job| job.id.clone()).collect();
+        heard.sort();
+        ended.sort();
+        assert_eq!(heard, ended, "of each once");
+    }
+}
+
+#[tokio::test]
 async fn an_owner_may_choose_that_a_failing_throttler_holds_nobody() {
     for place in everywhere() {
         let (policy, ..) = failing();
@@ -566,6 +628,26 @@ async fn a_throttler_that_looks_at_data_gets_it_as_json_wherever_it_is_kept() {
         let mut data: Vec<&str> = calls[0].data.values().map(String::as_str).collect();
         data.sort_by_key(|text| text.len());
         assert_eq!(data, ["{\"n\": 1}", "{\"a\":{\"$binary\":\"AA==\"}}", &large, &huge]);
+    }
+}
+
+#[tokio::test]
+async fn one_call_has_no_more_data_than_its_bound() {
+    for place in everywhere() {
+        let (policy, calls) = watched(|call| each(call, |job| if region(job) == "west" { run() } else { hold("not the west") }));
+        let mut place = place.with_policy(policy);
+        place.throttled(Description { needs_data: true, ..says() }, limit(9)).await;
+        let large = Payload::json(format!("\"{}\"", "x".repeat((3 << 20) - 2)));
+        for region in ["east"; 12].into_iter().chain(["west"]) {
+            place.enqueue(NewJob { data: large.clone(), ..with("region", region) }).await;
+        }
+        assert_eq!(place.lease(9).await.len(), 1, "in one round");
+        let sizes: Vec<(usize, usize)> = calls.lock().drain(..).map(|call| (call.candidates.len(), call.data.len())).collect();
+        assert_eq!(sizes, [(5, 5), (5, 5), (3, 3)], "at most 16 MiB at once");
+        let last = place.enqueue(NewJob { data: large, ..with("region", "east") }).await;
+        place.engine.explain(&last.id, None, |_| true).await.unwrap();
+        let call = calls.lock().pop().unwrap();
+        assert_eq!((call.candidates.len(), &call.candidates[4].id, call.data.len()), (5, &last.id, 5));
     }
 }
 

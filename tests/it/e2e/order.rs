@@ -116,6 +116,11 @@ async fn constraints_limit_each_value_by_number_and_by_rate() {
     assert_eq!((of("east"), of("west")), (2, 2));
     let explained = tide.explain("t", &last).await;
     assert_eq!(explained["held_by"]["kind"], "worker", "nobody asks any more: {explained}");
+    let status = async |queue: &str| tide.get(&format!("/v1/queues/{queue}")).await.is(200)["status"].clone();
+    let in_use = |value| json!({"name": "per-region", "per": "region", "value": value, "running_weight": 2, "limit": 2});
+    assert_eq!(status("q").await["constraints"], json!([in_use("east"), in_use("west")]));
+    assert!(status("q").await["lateness_seconds"].as_f64().is_some_and(|late| late >= 0.0));
+    assert_eq!(status("slow").await["constraints"], json!([]), "a rate is not in use");
     let mut rated = tide.lease(json!({"types": ["r"], "max": 100, "wait_seconds": 20})).await;
     rated.extend(tide.lease(json!({"types": ["r"], "max": 100, "wait_seconds": 0.2})).await);
     assert_eq!(rated.len(), 3);

@@ -1,8 +1,13 @@
 //! `tidegate plugin new` and `build`: projects as authors get them, built by their language's own tools.
 
-use std::{path::Path, process::Output};
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+};
 
-use super::serve::{program, text};
+use serde_json::{Value, json};
+
+use super::serve::{Tidegate, eventually, program, text};
 
 fn tidegate(dir: &Path, args: &[&str]) -> Output {
     program([&["plugin"], args].concat()).current_dir(dir).output().unwrap()
@@ -36,6 +41,63 @@ fn works(lang: &str) {
 #[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
 fn a_new_rust_project_builds_and_its_cases_hold() {
     works("rust");
+}
+
+/// What the issue of plugins is done when: a throttler as an author starts it governs a live queue, and its simulation agrees with what then ran.
+#[tokio::test]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
+async fn a_throttler_of_a_new_rust_project_governs_a_live_queue_as_its_simulation_says() {
+    let dir = tempfile::tempdir().unwrap();
+    done(tidegate(dir.path(), &["new", "--lang", "rust", "mine"]));
+    let project = dir.path().join("mine");
+    done(tidegate(&project, &["build"]));
+    let component = project.join("mine.wasm");
+
+    let tide = Tidegate::start().await;
+    tide.cli(&["plugin", "push", "mine", text(&component)]).await.ok();
+    tide.queue("q", json!({"throttler": {"plugin": "mine", "config": {"limit": 2}}})).await;
+    for name in ["mail", "report"] {
+        tide.job_type(name, json!({"queue": "q"})).await;
+    }
+    let mut workers = Vec::new();
+    for name in ["mail", "report"] {
+        let mut command = program(["work", "--type", name, "--concurrency", "8", "--", "sleep", "0.5"]);
+        command.env("TIDEGATE_URL", &tide.base).stdout(Stdio::null()).stderr(Stdio::null());
+        workers.push(tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap());
+    }
+    eventually("both workers ask for jobs", || async {
+        let workers = tide.get("/v1/workers").await.is(200);
+        (workers["workers"].as_array().unwrap().len() == 2).then_some(())
+    })
+    .await;
+    let mut ids = Vec::new();
+    for (name, count) in [("mail", 12), ("report", 4)] {
+        for _ in 0..count {
+            ids.push(tide.enqueue_a(name).await);
+        }
+    }
+    for id in &ids {
+        tide.job_in(id, "succeeded").await;
+    }
+    assert_eq!(tide.get("/v1/plugins/mine").await.is(200)["health"]["faults"], 0);
+
+    let (trace, picture) = (dir.path().join("trace.json"), dir.path().join("out.svg"));
+    std::fs::write(&trace, tide.cli(&["plugin", "trace", "q"]).await.ok()).unwrap();
+    let args = ["plugin", "simulate", text(&trace), "--plugin", text(&component), "--by", "type", "--picture", text(&picture), "--json"];
+    let out: Value = serde_json::from_str(&tide.cli(&args).await.ok()).unwrap();
+    for side in ["real", "simulated"] {
+        assert_eq!(out[side]["all"]["succeeded"], ids.len(), "{out:#}");
+        for group in out[side]["groups"].as_array().unwrap() {
+            assert_eq!(group["most_running"], 2, "{side}: {group:#}");
+        }
+    }
+    let agreement = &out["agreement"];
+    assert_eq!(agreement["jobs"], ids.len());
+    for name in ["mail", "report"] {
+        // What is between them is what the live queue needs from a result to the next start.
+        assert!(agreement["overlap"][name].as_f64().unwrap() > 0.5, "{agreement:#}");
+    }
+    assert!(std::fs::read_to_string(picture).unwrap().contains("what the queue really did"));
 }
 
 #[test]
@@ -76,6 +138,21 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
     let said = in_trouble("python", "plugin.py", "decisions = []", "print('one', 2)\n        raise KeyError('region')");
     for part in ["log: info: one 2\n", "it failed (declined): KeyError: 'region'\n", "log: error: KeyError: 'region'\n    at "] {
         assert!(said.contains(part), "{part} in {said}");
+    }
+    let trouble = [
+        "decisions = [hold(5)]\n        round.state.save('k' * 200, 1)",
+        "decisions = []\n        round.state.save('k', 'x' * 20000)",
+        "decisions = [hold_until(-1)]",
+    ];
+    let told = [
+        "ValueError: 'kkk",
+        "ValueError: 'k' cannot be kept: the state is full",
+        "ValueError: until must be milliseconds since 1970, not -1",
+    ];
+    for (trouble, told) in trouble.into_iter().zip(told) {
+        let said =
+            in_trouble("python", "plugin.py", "decisions = []", &format!("from sdk.throttler import hold, hold_until\n        {trouble}"));
+        assert!(said.contains(&format!("it failed (declined): {told}")), "{said}");
     }
 }
 

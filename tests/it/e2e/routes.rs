@@ -50,8 +50,10 @@ impl Tour<'_> {
         }
 
         let queues = "/v1/queues/{queue}";
-        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await["concurrency"], 4);
-        assert_eq!(self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"], 2);
+        let made = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await;
+        assert_eq!(made["concurrency"], 4);
+        let version = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"].clone();
+        assert_eq!(version.as_u64(), Some(made["version"].as_u64().unwrap() + 1));
         assert_eq!(self.ask(M::PATCH, queues, &[queue], json!({"order": "priority"}), 200).await["concurrency"], 5);
         assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/pause", &[queue], none.clone(), 200).await["paused"], true);
         assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/resume", &[queue], none.clone(), 200).await["paused"], false);
@@ -60,7 +62,7 @@ impl Tour<'_> {
         assert!(listed["queues"].as_array().unwrap().iter().any(|listed| listed["name"] == queue));
 
         let types = "/v1/job-types/{type}";
-        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["version"], 1);
+        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"], queue);
         assert_eq!(self.ask(M::PUT, types, &[idle], json!({}), 201).await["queue"], "default");
         assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"attempts": 7}), 200).await["queue"], queue);
         assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["attempts"], 7);
@@ -126,6 +128,26 @@ impl Tour<'_> {
         self.ask(M::DELETE, queues, &[spare], none.clone(), 204).await;
     }
 
+    /// The routes of schedules.
+    async fn schedules(&mut self) {
+        use reqwest::Method as M;
+        let (none, name) = (Value::Null, if self.media.ends_with("json") { "leap-j" } else { "leap-m" });
+        let (kind, one) = (&*format!("of-{name}"), "/v1/schedules/{schedule}");
+        self.ask(M::PUT, "/v1/job-types/{type}", &[kind], json!({}), 201).await;
+        let leap = json!({"type": kind, "cron": "0 0 29 2 *", "tz": "Europe/Berlin", "data": {"n": [1, 2.5, null]}});
+        assert_eq!(self.ask(M::PUT, one, &[name], leap, 201).await["next"].as_array().unwrap().len(), 10);
+        let patched = self.ask(M::PATCH, one, &[name], json!({"priority": 7}), 200).await;
+        assert_eq!((&patched["priority"], &patched["data"]["n"][1]), (&json!(7), &json!(2.5)));
+        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["version"], 2);
+        let listed = self.ask(M::GET, "/v1/schedules", &[], none.clone(), 200).await;
+        assert!(listed["schedules"].as_array().unwrap().iter().any(|listed| listed["name"] == name && listed["data"]["n"][0] == 1));
+        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/pause", &[name], none.clone(), 200).await["paused"], true);
+        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/resume", &[name], none.clone(), 200).await["paused"], false);
+        let job = self.ask(M::POST, "/v1/schedules/{schedule}/run", &[name], none.clone(), 201).await;
+        assert_eq!((&job["priority"], &job["data"]["n"][1]), (&json!(7), &json!(2.5)));
+        self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
     /// The routes of plugins: what goes in and out of some is a component.
     async fn plugins(&mut self) {
         use reqwest::Method as M;
@@ -159,6 +181,43 @@ impl Tour<'_> {
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 
+    /// The routes of events, and of triggers.
+    async fn events(&mut self) {
+        use reqwest::Method as M;
+        let (none, tag) = (Value::Null, if self.media.ends_with("json") { "j" } else { "m" });
+        let (name, kind) = (&*format!("on-{tag}"), &*format!("et-{tag}"));
+        self.ask(M::PUT, "/v1/job-types/{type}", &[kind], json!({}), 201).await;
+        let one = "/v1/triggers/{trigger}";
+        let rule = |priority: &str| json!({"filter": {"type": tag}, "enqueue": {"type": kind, "priority": {"$expr": priority}}});
+        assert_eq!(self.ask(M::PUT, one, &[name], rule("data"), 201).await["version"], 1);
+        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["filter"], json!({"type": tag}));
+        let listed = self.ask(M::GET, "/v1/triggers", &[], none.clone(), 200).await;
+        assert!(listed["triggers"].as_array().unwrap().iter().any(|listed| listed["name"] == name));
+        let mut letters = Vec::new();
+        for id in ["1", "2", "3"] {
+            let event = json!({"specversion": "1.0", "id": id, "source": "/tour", "type": tag, "data": "not a number"});
+            let (media, bytes) = match self.media {
+                "application/json" => ("application/cloudevents+json", event.to_string().into_bytes()),
+                _ => ("application/cloudevents+msgpack", rmp_serde::to_vec(&event).unwrap()),
+            };
+            let answer = self.api.send(M::POST, "/v1/events", &[("content-type", media), ("accept", self.media)], bytes).await.is(200);
+            assert_eq!(answer["outcomes"][0]["did"], "dead", "{answer}");
+            letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
+        }
+        self.seen.insert("post /v1/events".into());
+        let listed = self.ask(M::GET, "/v1/dead-events", &["?trigger=", name], none.clone(), 200).await;
+        assert_eq!(listed["dead_events"].as_array().unwrap().len(), 3);
+        let letter = "/v1/dead-events/{id}";
+        assert_eq!(self.ask(M::GET, letter, &[&letters[0]], none.clone(), 200).await["event"]["data"], "not a number");
+        self.ask(M::DELETE, letter, &[&letters[0]], none.clone(), 204).await;
+        self.ask(M::PUT, one, &[name], rule("length(data)"), 200).await;
+        let replayed = self.ask(M::POST, "/v1/dead-events/{id}/replay", &[&letters[1]], none.clone(), 200).await;
+        assert_eq!(replayed["did"], "enqueued");
+        let replayed = self.ask(M::POST, "/v1/dead-events/replay", &[], json!({"trigger": name}), 200).await;
+        assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));
+        self.ask(M::DELETE, one, &[name], none, 204).await;
+    }
+
     /// The routes of tokens, which close the server to whoever has none.
     async fn tokens(&mut self) {
         let minted = self.ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201).await;
@@ -188,7 +247,9 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
     for media in ["application/json", "application/msgpack"] {
         let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
         tour.whole().await;
+        tour.events().await;
         tour.plugins().await;
+        tour.schedules().await;
         tour.tokens().await;
         assert_eq!(tour.seen, routes, "{media}: what the document lists and what was asked differ");
     }

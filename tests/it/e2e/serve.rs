@@ -56,7 +56,8 @@ pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(mut ask: i
 /// The program, without what the environment of the tests may say to it.
 pub fn program<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_")) {
+    let said = |name: &OsStr| ["TIDEGATE_", "OTEL_"].iter().any(|start| name.to_string_lossy().starts_with(start));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| said(name)) {
         command.env_remove(name);
     }
     command.args(args).stdin(Stdio::null());
@@ -103,7 +104,8 @@ impl Setup {
             command.arg("--data").arg(self.data());
         }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let out = File::create(log.with_extension("out")).unwrap();
+        let child = command.stdout(out).stderr(File::create(&log).unwrap()).spawn().unwrap();
         (child, log)
     }
 
@@ -160,6 +162,11 @@ impl Tidegate {
     /// What it wrote to standard error.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Where its standard output goes.
+    pub fn out(&self) -> PathBuf {
+        self.log.with_extension("out")
     }
 
     /// Where its data is.

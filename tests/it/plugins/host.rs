@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate::{
     job::{Attributes, Value},
     plugin::{Run, journal::Level, record::Call},
-    port::policy::{Action, Decision, Ended, FaultKind, Policy as _, Problem, RetryAnswer, ThrottleCall},
+    port::policy::{Action, Decision, Ended, FaultKind, Policy as _, Problem, Purpose, RetryAnswer, ThrottleCall},
     queue::plugin::Role,
     testkit::builders::{at, name},
 };
@@ -214,26 +214,65 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
     let body = log("(i32.const 2048)", "(i32.const 5)")
         + "(call $run (i32.add (local.get $n) (i32.wrap_i64 (i64.and (local.get $seed) (i64.const 1)))))";
     let plugged = Plugged::new(Guest::throttler().import(LOG).items(r#"(data (i32.const 2048) "hello")"#).decide(&body)).await;
-    assert_eq!(plugged.seen().calls, 0);
+    assert_eq!(plugged.seen().live.calls, 0);
     plugged.throttle(ThrottleCall { seed: 2, ..offer(2, 1) }).await.unwrap();
     plugged.throttle(ThrottleCall { seed: 3, ..offer(2, 1) }).await.unwrap_err();
 
     let seen = plugged.seen();
-    assert_eq!((seen.calls, seen.faults.get("invalid_answer")), (2, Some(&1)));
-    let usage = seen.last.unwrap();
+    assert_eq!((seen.live.calls, seen.live.faults.get("invalid_answer")), (2, Some(&1)));
+    let usage = seen.live.last.unwrap();
     assert!(usage.fuel.unwrap() > 0 && usage.memory_bytes >= 2 << 16 && usage.host_calls == 1 && !usage.took.is_zero(), "{usage:?}");
     let line = &seen.log[0];
     assert_eq!((line.at, line.version, line.role, line.level, line.text.as_str()), (at(NOW), 1, Role::Throttler, Level::Info, "hello"));
-    let failed = seen.failed.back().unwrap();
+    let failed = seen.live.failed.back().unwrap();
     assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
 
     // What is kept is enough to make the call again.
-    let json = failed.call.as_ref().unwrap().to_json();
-    let Call::Throttle(again) = Call::from_json(&json).unwrap() else { panic!("{json}") };
-    assert_eq!(plugged.host.throttle(&plugged.plugin, again).await.unwrap_err(), failed.fault);
+    let json = failed.call.as_ref().unwrap();
+    let Call::Throttle(again) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    assert_eq!(plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(), failed.fault);
 
     plugged.host.forget(&plugged.plugin.name);
-    assert_eq!(plugged.seen().calls, 0);
+    assert_eq!(plugged.seen().live.calls, 0);
+}
+
+#[tokio::test]
+async fn calls_of_a_shadow_are_counted_apart_and_those_of_explain_not_at_all() {
+    let plugged = Plugged::new(Guest::throttler().decide("(call $run (i32.const 9))")).await;
+    let ask = async |purpose| plugged.host.throttle(&plugged.plugin, Arc::new(offer(1, 0)), purpose).await.unwrap_err();
+    ask(Purpose::Live).await;
+    for _ in 0..20 {
+        ask(Purpose::Shadow).await;
+        ask(Purpose::Explain).await;
+    }
+    let seen = plugged.seen();
+    assert_eq!((seen.live.calls, seen.live.failed.len(), seen.shadow.calls, seen.shadow.failed.len()), (1, 1, 20, 8));
+    // The shadow that comes next starts anew.
+    let next = tidegate::queue::plugin::PluginVersion { number: 2, ..(*plugged.plugin.version).clone() };
+    let next = tidegate::port::policy::Plugin { version: Arc::new(next), ..plugged.plugin.clone() };
+    plugged.host.throttle(&next, Arc::new(offer(1, 0)), Purpose::Shadow).await.unwrap_err();
+    assert_eq!((plugged.seen().shadow.version, plugged.seen().shadow.calls), (2, 1));
+}
+
+#[tokio::test]
+async fn much_data_is_left_out_of_what_is_kept_of_a_fault() {
+    let mut call = offer(3, 0);
+    for (id, bytes) in [("j0", 40_000), ("j1", 40_000), ("j2", 100)] {
+        call.data.insert(name(id), format!("\"{}\"", "x".repeat(bytes)));
+    }
+    let plugged = Plugged::new(Guest::throttler().needs(false, true, false).decide("(call $run (i32.const 9))")).await;
+    plugged.throttle(call).await.unwrap_err();
+    let retrying = Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
+    let data = Some(format!("\"{}\"", "x".repeat(100_000)));
+    retrying.retry(tidegate::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
+    let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&kept(&plugged)).unwrap();
+    assert_eq!(json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["j0", "j2"]);
+    assert_eq!(json["throttle"]["data-left-out"], serde_json::json!({"j1": 40_002}));
+    assert!(kept(&retrying).len() < 10_000 && kept(&retrying).contains("\"data-left-out\":100002"));
+    for plugged in [&plugged, &retrying] {
+        Call::from_json(&kept(plugged)).expect("it can be made again, as far as it is there");
+    }
 }
 
 #[tokio::test]
@@ -245,7 +284,7 @@ async fn calls_are_made_aside_of_a_runtime_that_serves() {
     let host = tidegate::plugin::PluginHost::new(objects, clock, Run::Aside).unwrap();
     let plugin = super::plugin(&artifact);
     host.load(&plugin).await.unwrap();
-    let calls = (0..20).map(|n| host.throttle(&plugin, Arc::new(offer(n, 0))));
+    let calls = (0..20).map(|n| host.throttle(&plugin, Arc::new(offer(n, 0)), Purpose::Live));
     let answers = futures_util::future::join_all(calls).await;
     assert!(answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap().decisions.len() == n));
 }

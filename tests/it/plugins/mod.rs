@@ -20,7 +20,7 @@ use tidegate::{
         compile::{Artifact, CompileError, Compiler},
         journal::Seen,
     },
-    port::policy::{Fault, FaultKind, Plugin, Policy as _, RetryAnswer, RetryCall, RunningSet, ThrottleAnswer, ThrottleCall},
+    port::policy::{Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::Grant,
     testkit::{
         FakeClock,
@@ -69,11 +69,11 @@ impl Plugged {
     }
 
     async fn throttle(&self, call: ThrottleCall) -> Result<ThrottleAnswer, Fault> {
-        self.host.throttle(&self.plugin, Arc::new(call)).await
+        self.host.throttle(&self.plugin, Arc::new(call), Purpose::Live).await
     }
 
     async fn retry(&self, call: RetryCall) -> Result<RetryAnswer, Fault> {
-        self.host.retry(&self.plugin, Arc::new(call)).await
+        self.host.retry(&self.plugin, Arc::new(call), Purpose::Live).await
     }
 
     fn seen(&self) -> Seen {
@@ -125,6 +125,7 @@ fn failure() -> RetryCall {
         error: Some(failure.clone()),
         retry_at: None,
         token: Token(0),
+        reply: None,
     };
     let mut job = job("j").queue("orders").build();
     job.life.attempt = 2;
@@ -140,8 +141,8 @@ async fn fault_of(guest: Guest) -> Fault {
     let plugged = Plugged::new(guest).await;
     let fault = plugged.throttle(offer(3, 3)).await.unwrap_err();
     let seen = plugged.seen();
-    assert!(seen.last.unwrap().took < PATIENCE, "{:?}", seen.last);
-    assert_eq!(seen.failed.back().unwrap().fault, fault);
+    assert!(seen.live.last.unwrap().took < PATIENCE, "{:?}", seen.live.last);
+    assert_eq!(seen.live.failed.back().unwrap().fault, fault);
     fault
 }
 

@@ -20,8 +20,8 @@ pub enum Bug {
     RequirementDropped,
     /// A store that writes one by one says that its transactions are atomic.
     FlightDenied,
-    /// Jobs are claimed before their grants are committed.
-    ClaimsFirst,
+    /// Jobs are claimed, and their grants are not committed.
+    GrantsForgotten,
     /// Nobody looks at a grant whose hint was lost.
     AuditDropped,
     /// Taking back a grant that nobody claimed uses up an attempt.
@@ -43,7 +43,7 @@ impl Bug {
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
         (Self::FlightDenied, true),
-        (Self::ClaimsFirst, true),
+        (Self::GrantsForgotten, true),
         (Self::AuditDropped, false),
         (Self::RevokeUsesAttempt, false),
         (Self::JobsForgotten, false),
@@ -60,12 +60,9 @@ impl Bug {
     /// Changes writes on their way to the store.
     pub fn spoil(self, txns: &mut Vec<Txn>, model: &Model) {
         for txn in txns {
-            if self == Self::ClaimsFirst {
-                let claim = |write: &Write| matches!(write, Write::SetJob { job, .. } if matches!(job.life.state, State::Running(_)));
-                txn.sort_by_key(|write| !claim(write));
-            }
             txn.retain(|write| match write {
                 Write::RequireItem { kind: ItemKind::Queue, .. } => self != Self::RequirementDropped,
+                Write::SetHead { head, .. } => self != Self::GrantsForgotten || head.batches.is_empty(),
                 Write::AddJob(job) => self != Self::JobsForgotten || !job.id.as_str().ends_with('7'),
                 _ => true,
             });

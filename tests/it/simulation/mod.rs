@@ -12,10 +12,12 @@ mod model;
 mod plugins;
 mod scheduler;
 mod store;
+#[cfg(feature = "aws")]
+mod table;
 mod world;
 
 use bugs::Bug;
-use world::{Plan, World};
+use world::{Home, Plan, World};
 
 /// The seeds to run: as many as the environment says, from `first` on.
 #[allow(clippy::disallowed_methods, reason = "how far a test looks is the caller's affair")]
@@ -46,7 +48,38 @@ fn invariants_hold_whatever_goes_wrong() {
 #[test]
 fn invariants_hold_on_sqlite_too() {
     for seed in seeds(6) {
-        run(Plan { sqlite: true, slow: false, ..Plan::of(seed) });
+        run(Plan { home: Home::Sqlite, slow: false, ..Plan::of(seed) });
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn invariants_hold_on_a_table_too() {
+    for seed in seeds(24) {
+        run(Plan { home: Home::Table, slow: true, ..Plan::of(seed) });
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn invariants_hold_on_the_emulator_too() {
+    for seed in seeds(2) {
+        run(Plan { home: Home::Emulator, slow: true, jobs: 30, ..Plan::of(seed) });
+    }
+}
+
+/// The same of what the store on a table does beside its jobs.
+#[cfg(feature = "aws")]
+#[test]
+fn planted_bugs_of_the_table_are_found() {
+    for bug in table::TableBug::ALL {
+        let found = (0..20).find_map(|seed| {
+            let plan = Plan { home: Home::Table, slow: true, jobs: 60, table_bug: Some(bug), ..Plan::of(seed) };
+            let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()))?;
+            Some((seed, fault.lines().next().unwrap_or_default().to_owned()))
+        });
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} was not found");
     }
 }
 

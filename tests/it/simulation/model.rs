@@ -10,8 +10,8 @@ use std::{
 
 use super::plugins::RAN;
 use tidegate::{
-    engine::CALLBACK_TYPE,
-    job::{Job, JobId, Outcome, QueueName, State, TypeName, Version},
+    engine::{CALLBACK_TYPE, reply::Replied},
+    job::{Job, JobId, Outcome, QueueName, State, TypeName, Version, life::ReplyId},
     port::job_store::{ItemKind, Txn, Write},
     queue::{
         Grant, GrantBatch, Head, Limits,
@@ -123,7 +123,8 @@ impl Model {
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
                 Write::SetHead { queue, head, .. } => self.set_head(queue, head, now),
                 Write::SetItem { kind, name, bytes, version, .. } => self.configure(*kind, name, bytes.as_deref(), *version),
-                Write::SetKey { .. } | Write::RequireItem { .. } => {}
+                Write::Together(writes) => self.see(writes, now),
+                Write::SetKey { .. } | Write::RequireItem { .. } | Write::PutRecord(_) | Write::RemoveRecord { .. } => {}
             }
         }
     }
@@ -173,9 +174,15 @@ impl Model {
             }
             return;
         }
-        let attempts: Vec<u16> = new.life.history.iter().map(|entry| entry.attempt).collect();
+        // A reply may say something of an attempt that was over; everything else is said once.
+        let attempts: Vec<u16> = new.life.history.iter().filter(|entry| entry.reply.is_none()).map(|entry| entry.attempt).collect();
         if attempts.windows(2).any(|pair| pair[0] >= pair[1]) {
             self.fault(format!("{id}: two results for one attempt: {attempts:?}"));
+        }
+        let mut replies: Vec<ReplyId> = new.life.history.iter().filter_map(|entry| entry.reply).collect();
+        replies.sort_unstable_by_key(|reply| reply.0);
+        if replies.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.fault(format!("{id} heard a reply twice"));
         }
         if let (State::Scheduled { run_at, .. }, State::Running(_)) = (&old.life.state, &new.life.state) {
             return self.check_claim(old, new, *run_at, now);
@@ -197,6 +204,21 @@ impl Model {
             }
             Some(_) => self.count("ended"),
             None => {}
+        }
+    }
+
+    /// A reply was answered: what it says is so.
+    pub fn answered(&mut self, reply: ReplyId, answer: &Replied) {
+        let heard = |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_heard(reply));
+        match answer {
+            Replied::Settled(job) | Replied::Recorded(job) | Replied::Known(job) if !heard(job) => {
+                self.fault(format!("a reply to {job} was answered and is not in its history"));
+            }
+            Replied::Settled(_) => self.count("replies settled"),
+            Replied::Recorded(_) => self.count("replies recorded"),
+            Replied::Known(_) => self.count("replies known"),
+            Replied::Late(_) => self.count("replies late"),
+            Replied::Kept(_) => self.count("replies kept"),
         }
     }
 
@@ -402,7 +424,13 @@ impl Model {
                 let item: TypeItem = serde_json::from_slice(bytes).expect("a type");
                 self.types.insert(name.parse().expect("a type's name"), item);
             }
-            ItemKind::Token | ItemKind::Operation | ItemKind::Plugin | ItemKind::Horizon => return,
+            ItemKind::Token
+            | ItemKind::Operation
+            | ItemKind::Plugin
+            | ItemKind::Horizon
+            | ItemKind::Schedule
+            | ItemKind::ScheduleState
+            | ItemKind::Trigger => return,
         }
         for (queue, item) in &self.queues {
             let types = self

@@ -15,9 +15,10 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tidegate::{
-    job::{Job, JobId, Payload, QueueName, TypeName},
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, SharedStore, StoreError, Txn, Write,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+        SharedStore, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Head, head::BatchId},
     testkit::faults::{Faults, FaultyStore},
@@ -54,7 +55,7 @@ impl Drop for Under<'_> {
 }
 
 /// What a future is worth, without giving up the turn: the store behind answers at once, or on a thread of its own.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -83,6 +84,13 @@ impl Way {
         let inner = cutting.clone().map_or_else(|| Arc::clone(watched) as SharedStore, |cutting| cutting as SharedStore);
         let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
         Arc::new(Self { inner, cutting, scheduler, faults: Mutex::default(), bug, flight, model })
+    }
+
+    /// A way to a store that has its own faults.
+    #[cfg(feature = "aws")]
+    pub fn straight(store: SharedStore, watched: &Watched, flight: Duration, bug: Option<Bug>) -> Arc<Self> {
+        let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
+        Arc::new(Self { inner: store, cutting: None, scheduler, faults: Mutex::default(), bug, flight, model })
     }
 
     /// From now on these faults happen, and this part of the commits stops half way.
@@ -123,6 +131,14 @@ impl JobStore for Way {
 
     fn flight(&self) -> Duration {
         self.flight
+    }
+
+    fn forgets(&self) -> bool {
+        self.inner.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.inner.place(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -193,6 +209,16 @@ impl JobStore for Way {
         self.read().await?;
         self.inner.items_version().await
     }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.read().await?;
+        self.inner.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.read().await?;
+        self.inner.purge(kind, now, keep, limit).await
+    }
 }
 
 #[async_trait]
@@ -218,6 +244,14 @@ impl JobStore for Watched {
 
     fn flight(&self) -> Duration {
         self.store.flight()
+    }
+
+    fn forgets(&self) -> bool {
+        self.store.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.store.place(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -270,5 +304,13 @@ impl JobStore for Watched {
 
     async fn items_version(&self) -> Result<u64, StoreError> {
         at_once(self.store.items_version())
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        at_once(self.store.records(queries))
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        at_once(self.store.purge(kind, now, keep, limit))
     }
 }

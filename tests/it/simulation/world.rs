@@ -15,15 +15,17 @@ use tidegate::{
     adapter::{memory::MemoryStore, sqlite::SqliteStore},
     engine::{
         Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+        reply::Met,
         request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
     },
+    event::trigger::{Reply, Said},
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value, Version,
-        life::{Failure, Reason},
+        life::{Failure, Reason, ReplyId},
         retry::{Backoff, Jitter, Retry},
     },
     port::{
-        Hint, News, Wake, Work, WorkQueue,
+        Clock, Hint, News, Wake, Work, WorkQueue,
         job_store::{SharedStore, StoreError},
     },
     queue::{
@@ -35,6 +37,13 @@ use tidegate::{
     testkit::{FnPolicy, builders::name, faults::Faults},
     time::{Seconds, Timestamp},
 };
+
+#[cfg(feature = "aws")]
+use super::table::{TROUBLE, TableBug, Trouble, WatchedTable};
+#[cfg(feature = "aws")]
+use crate::dynamodb::emulator::EmulatedTable;
+#[cfg(feature = "aws")]
+use tidegate::adapter::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
 
 use super::{
     bugs::Bug,
@@ -57,6 +66,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(90);
 const ENGINES: usize = 3;
 const TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
 
+/// Where a world keeps everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// The store in memory.
+    Memory,
+    /// SQLite.
+    Sqlite,
+    /// The store on a table, which is in memory; every engine has its own store on it.
+    #[cfg(feature = "aws")]
+    Table,
+    /// The same, on the emulator.
+    #[cfg(feature = "aws")]
+    Emulator,
+}
+
 /// What kind of world it is.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a kind of world of its own, and they combine")]
@@ -68,12 +92,15 @@ pub struct Plan {
     pub late_limit: bool,
     /// Limits hold nobody back: a light load shows what a backlog hides.
     pub light: bool,
-    /// On `SqliteStore` rather than in memory.
-    pub sqlite: bool,
+    /// Where everything is kept.
+    pub home: Home,
     /// Its queue may have a throttler, and some of its types have a retry strategy, that are plugins.
     pub plugins: bool,
     pub jobs: usize,
     pub bug: Option<Bug>,
+    /// What is broken of the table, where there is one.
+    #[cfg(feature = "aws")]
+    pub table_bug: Option<TableBug>,
 }
 
 impl Plan {
@@ -85,10 +112,12 @@ impl Plan {
             slow: seed % 2 == 1,
             late_limit,
             light: seed % 5 == 4,
-            sqlite: false,
+            home: Home::Memory,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             bug: None,
+            #[cfg(feature = "aws")]
+            table_bug: None,
         }
     }
 }
@@ -115,6 +144,9 @@ pub struct World {
     scheduler: Arc<Scheduler>,
     model: Arc<Mutex<Model>>,
     watched: Arc<Watched>,
+    /// The table, if everything is kept on one.
+    #[cfg(feature = "aws")]
+    table: Option<Arc<WatchedTable>>,
     engines: Mutex<Vec<Arc<Engine>>>,
     ways: Mutex<Vec<Arc<Way>>>,
     mail: Mutex<Mail>,
@@ -179,8 +211,13 @@ impl World {
         let scheduler = Scheduler::new(plan.seed);
         let model = Arc::new(Mutex::new(Model::default()));
         let dir = tempfile::tempdir().expect("a directory");
-        let store: SharedStore =
-            if plan.sqlite { Arc::new(SqliteStore::open(dir.path()).expect("a store")) } else { Arc::new(MemoryStore::new()) };
+        let store: SharedStore = if plan.home == Home::Sqlite {
+            Arc::new(SqliteStore::open(dir.path()).expect("a store"))
+        } else {
+            Arc::new(MemoryStore::new())
+        };
+        #[cfg(feature = "aws")]
+        let table = Self::table(plan, &scheduler, &model);
         let watched = Arc::new(Watched {
             store,
             model: Arc::clone(&model),
@@ -195,6 +232,8 @@ impl World {
             scheduler,
             model,
             watched,
+            #[cfg(feature = "aws")]
+            table,
             engines: Mutex::default(),
             ways: Mutex::default(),
             mail: Mutex::default(),
@@ -267,6 +306,10 @@ impl World {
     fn set_faults(&self, on: bool) {
         let mishaps = Mishaps { death: 0.002, pause: 0.01, longest: LONGEST_PAUSE };
         self.scheduler.set_mishaps(if on { mishaps } else { Mishaps::default() });
+        #[cfg(feature = "aws")]
+        if let Some(table) = &self.table {
+            *table.trouble.lock() = if on { TROUBLE } else { Trouble::default() };
+        }
         for way in self.ways.lock().iter() {
             way.set_faults(if on { STORE_FAULTS } else { Faults::default() });
         }
@@ -286,21 +329,47 @@ impl World {
     fn engine(self: &Arc<Self>, index: usize) -> Arc<Engine> {
         let flight = if self.plan.slow { FLIGHT } else { Duration::ZERO };
         let flight = self.plan.bug.map_or(flight, |bug| bug.flight(flight));
-        let way = Way::new(&self.watched, self.plan.seed ^ self.scheduler.steps(), flight, self.plan.bug);
+        let lies = self.plan.bug == Some(Bug::ClockLies) && index == 0;
+        let skew_millis = if lies { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
+        let clock: Arc<dyn Clock> = Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
+        let way = self.way(flight, &clock);
         let faulty = self.faulty() && self.scheduler.steps() > 0;
         way.set_faults(if faulty { STORE_FAULTS } else { Faults::default() });
         self.ways.lock().push(Arc::clone(&way));
-        let lies = self.plan.bug == Some(Bug::ClockLies) && index == 0;
-        let skew_millis = if lies { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
         let ports = Ports {
             store: way,
             objects: Arc::new(InMemory::new()),
             work: Arc::new(Messages(Arc::downgrade(self))),
-            clock: Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis }),
+            clock,
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
             policy: Arc::new(self.policy.clone()),
         };
         Arc::new(Engine::new(ports, Rules::default()))
+    }
+
+    /// A new way to what is stored.
+    fn way(&self, flight: Duration, clock: &Arc<dyn Clock>) -> Arc<Way> {
+        #[cfg(feature = "aws")]
+        if let Some(table) = &self.table {
+            let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
+            let store = DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
+            // A run is too short for floors to be worth much, and they are where a job would be forgotten.
+            let store = store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) });
+            return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
+        }
+        let _ = clock;
+        Way::new(&self.watched, self.plan.seed ^ self.scheduler.steps(), flight, self.plan.bug)
+    }
+
+    #[cfg(feature = "aws")]
+    fn table(plan: Plan, scheduler: &Arc<Scheduler>, model: &Arc<Mutex<Model>>) -> Option<Arc<WatchedTable>> {
+        let table: Arc<dyn Table> = match plan.home {
+            Home::Table => Arc::new(MemoryTable::new()),
+            Home::Emulator => Arc::new(EmulatedTable::new()),
+            Home::Memory | Home::Sqlite => return None,
+        };
+        let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
+        Some(Arc::new(WatchedTable { table, scheduler, model, trouble: Mutex::default(), bug: plan.table_bug }))
     }
 
     fn any_engine(&self) -> Arc<Engine> {
@@ -495,6 +564,11 @@ impl World {
             let nap = self.scheduler.span(4.0);
             self.scheduler.sleep(nap + Duration::from_millis(500)).await;
             let engine = Arc::clone(&self.engines.lock()[index]);
+            if let Ok(heard) = engine.sweep_replies(None).await {
+                for (job, version) in heard.changed {
+                    self.hint(&job, version);
+                }
+            }
             if let Ok(swept) = engine.sweep().await {
                 for (job, version) in swept.changed {
                     self.hint(&job, version);
@@ -617,8 +691,52 @@ impl World {
                 world.meddle().await;
             });
         }
+        for _ in 0..self.plan.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.answer().await;
+            });
+        }
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.own().await });
+    }
+
+    /// Another system answers a job by its correlation key, before, while or after it is asked, once or several times.
+    async fn answer(&self) {
+        let s = &self.scheduler;
+        let said = if s.happens(0.6) {
+            Said::Succeeded(Some(Payload::json("1")))
+        } else {
+            Said::Failed { message: Some("no".into()), details: None, retryable: s.happens(0.8) }
+        };
+        let reply = Reply {
+            id: ReplyId(s.draw(1_000_000) as u128),
+            job_type: name(s.pick(&TYPES)),
+            correlation_key: format!("key-{}", s.draw(4)),
+            attempt: s.pick(&[None, None, None, Some(1), Some(2)]),
+            said,
+        };
+        let mut taken = false;
+        for _ in 0..6 {
+            let Met { mut answers, changed } = self.any_engine().reply(std::slice::from_ref(&reply)).await;
+            for (job, version) in changed {
+                self.hint(&job, version);
+            }
+            match answers.pop().expect("one answer each") {
+                Ok(answered) => {
+                    taken = true;
+                    self.model.lock().answered(reply.id, &answered);
+                }
+                Err(Error::Unavailable { .. }) => {}
+                Err(error) => panic!("a reply was answered with {error:?}"),
+            }
+            if taken && !s.happens(0.3) {
+                return;
+            }
+            s.sleep(Duration::from_millis(300)).await;
+        }
     }
 
     async fn enqueue(&self, index: usize) {
@@ -637,7 +755,7 @@ impl World {
         job.expires_at = s.happens(0.1).then(|| now + Duration::from_secs(10) + s.span(60.0));
         job.deadline_seconds = s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
         job.windows = s.happens(0.15).then(every_other_minute);
-        job.callback_url = (!self.plan.slow && s.happens(0.3)).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
+        job.callback_url = s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
         job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
         for _ in 0..4 {
             let answer = self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");

@@ -416,7 +416,8 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// What a plugin says about itself in one role. What it does not declare it is not given.
+            /// What a plugin says about itself in one role. What it does not declare it is not given: a call that asks for it all
+            /// the same fails (`invalid_answer`).
             #[derive(Clone, PartialEq)]
             pub struct Description {
                 /// A sentence for operators.
@@ -488,7 +489,7 @@ pub mod tidegate {
                 /// 0 for a critical job, which takes no capacity.
                 pub weight: u32,
                 pub critical: bool,
-                /// Those that limits, or `description.group-by`, name.
+                /// All of them, as for a candidate.
                 pub attributes: _rt::Vec<Attribute>,
                 pub granted_at: Timestamp,
             }
@@ -895,6 +896,9 @@ pub mod tidegate {
             use super::super::super::_rt;
             #[allow(unused_unsafe, clippy::all)]
             /// The data of a candidate, or of the failed job, as JSON text (binary as `{"$binary": "base64"}`).
+            ///
+            /// A throttler that `needs-data` is offered candidates with at most 16 MiB of data between them, and one at least:
+            /// those behind them come in another call of the same round.
             #[allow(async_fn_in_trait)]
             pub fn data(id: &str) -> Option<_rt::String> {
                 unsafe {
@@ -971,7 +975,7 @@ pub mod exports {
                 pub type Timestamp = super::super::super::super::tidegate::plugin::types::Timestamp;
                 pub type Description = super::super::super::super::tidegate::plugin::types::Description;
                 pub type Problem = super::super::super::super::tidegate::plugin::types::Problem;
-                /// An attempt of the queue that ended since the last round.
+                /// An attempt of the queue that ended.
                 #[derive(Clone, PartialEq)]
                 pub struct Ended {
                     pub id: _rt::String,
@@ -1007,7 +1011,8 @@ pub mod exports {
                     pub concurrency: Option<u32>,
                     /// Workers can take this many jobs now.
                     pub room: u32,
-                    /// Attempts that ended since the last round, if `description.needs-ended` says so; at most 1000.
+                    /// Attempts that ended since the last call that succeeded, if `description.needs-ended` says so: each is told once. At
+                    /// most 1000; beyond them, and when the server stops while a plugin fails, some are never told.
                     pub ended: _rt::Vec<Ended>,
                 }
                 impl ::core::fmt::Debug for Round {
@@ -1027,7 +1032,7 @@ pub mod exports {
                     /// Start it now.
                     Run,
                     /// Leave it where it is. It is offered again in the queue's next round: when something happens, and at the
-                    /// latest at the time given.
+                    /// latest at the time given, which is after now (else the answer is nonsense).
                     Hold(Option<Timestamp>),
                     /// Make this its due time: after now, and within 366 days.
                     Reschedule(Timestamp),

@@ -17,6 +17,14 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
     for (field, value) in inside["context"].as_object().into_iter().flatten() {
         case.insert(field.clone(), value.clone());
     }
+    let left_out = match &inside["data-left-out"] {
+        Value::Object(jobs) => jobs.len(),
+        Value::Null => 0,
+        _ => 1,
+    };
+    if left_out > 0 {
+        case.insert("name".to_owned(), format!("{name} (without the data of {left_out} jobs, which was too much to be kept)").into());
+    }
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default().into_iter().map(renamed).collect::<Vec<_>>();
     if role == "throttler" {
         case.insert("concurrency".to_owned(), inside["round"]["concurrency"].clone());
@@ -77,6 +85,9 @@ mod tests {
             assert_eq!(case.call().unwrap().to_json(), original);
             assert!(Call::from_json(&original).is_ok());
         }
+        let short = json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
+        assert!(recorded("a", &short).unwrap()["name"].as_str().unwrap().contains("without the data of 1 jobs"));
+        assert!(Call::from_json(&short.to_string()).is_ok());
         assert!(recorded("a", &json!({"describe": {}})).is_err());
     }
 }

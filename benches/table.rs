@@ -1,0 +1,189 @@
+//! The DynamoDB adapter beside the bare requests that it cannot do without, on the emulator.
+//!
+//! `cargo bench --features aws --bench table`, with `dynoxide` on the PATH or in `target/tools/bin`. The emulator is one process on
+//! the same machine: only the relation of the two says something.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+
+#[path = "../tests/it/dynamodb/emulator.rs"]
+#[allow(dead_code)]
+mod emulator;
+
+use std::{
+    hint::black_box,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use emulator::EmulatedTable;
+use tidegate::{
+    adapter::dynamodb::{
+        DynamoStore, Key,
+        table::{Change, Item, Table, Val},
+    },
+    job::{Encoding, Event, Job, Revision, Token},
+    port::{
+        Clock,
+        job_store::{DueQuery, JobStore, Txn, Write},
+    },
+    queue::Order,
+    testkit::{
+        FakeClock, SeededEntropy,
+        builders::{job, name},
+    },
+};
+use tokio::runtime::Runtime;
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+const JOBS: usize = 250;
+
+/// Items like the rows of jobs: as large, and as many to a partition.
+fn rows() -> Vec<Change> {
+    let row = |_| {
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let attrs = [
+            ('r', Val::N(1)),
+            ('j', Val::B(vec![b'1'; 220].into())),
+            ('l', Val::B(vec![b'1'; 60].into())),
+            ('d', Val::B(vec![b'1'; 100].into())),
+        ];
+        Change::Insert(Item::new(Key { p: "bare".into(), s: format!("{n:040}") }, attrs))
+    };
+    (0..JOBS).map(row).collect()
+}
+
+/// The bare conditional change of each row.
+fn changes(rows: &[Change], was: u64) -> Vec<Change> {
+    let change = |row: &Change| Change::Update {
+        key: row.key().clone(),
+        set: vec![('r', Val::N(was + 1)), ('l', Val::B(vec![b'2'; 100].into()))],
+        remove: Vec::new(),
+        when: ('r', Val::N(was)),
+    };
+    rows.iter().map(change).collect()
+}
+
+/// New jobs, under ids that the store placed.
+fn jobs(store: &DynamoStore, clock: &FakeClock) -> Vec<Job> {
+    let new = |_| {
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let now = clock.now();
+        let mut job = job(&format!("01k{n:023}")).created(now.millis()).due(now.millis()).data(Encoding::Json, vec![b'1'; 100]).build();
+        job.id = store.place(job.id.clone(), &job.spec, now);
+        job
+    };
+    (0..JOBS).map(new).collect()
+}
+
+async fn all(table: &dyn Table, changes: &[Change]) {
+    assert!(table.write(changes).await.unwrap().into_iter().all(|taken| taken));
+}
+
+/// Claims and ends what is due.
+async fn turn(store: &DynamoStore, clock: &FakeClock) {
+    let query = DueQuery {
+        queue: name("default"),
+        critical: false,
+        types: vec![name("work")],
+        partition: None,
+        order: Order::Time { step_millis: 0 },
+        until: clock.now(),
+        after: None,
+        limit: JOBS as u32,
+    };
+    let page = store.due(&[query]).await.unwrap().remove(0);
+    assert_eq!(page.jobs.len(), JOBS);
+    let lease = Duration::from_secs(30);
+    let claim = |job: &Job| Event::Claim {
+        version: job.life.version,
+        token: Token(7),
+        worker: None,
+        lease,
+        granted: true,
+        decided_at: clock.now(),
+    };
+    let running: Vec<Job> = page.jobs.iter().map(|job| job.apply(claim(job), clock.now()).unwrap()).collect();
+    let set = |job: &Job| -> Txn { vec![Write::SetJob { job: job.clone(), was: Revision(job.life.revision.0 - 1), all: false }] };
+    store.commit(running.iter().map(set).collect()).await.unwrap();
+    let ended = running.iter().map(|job| job.apply(Event::Succeed { attempt: 1, result: None }, clock.now()).unwrap());
+    store.commit(ended.map(|job| set(&job)).collect()).await.unwrap();
+}
+
+fn table(c: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let table = Arc::new(EmulatedTable::new());
+    let clock = Arc::new(FakeClock::default());
+    let store = DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(1)));
+    let mut group = c.benchmark_group("dynamodb");
+    group.sample_size(10).measurement_time(Duration::from_secs(5)).throughput(Throughput::Elements(JOBS as u64));
+    group.bench_function("bare: insert", |b| b.iter(|| runtime.block_on(all(&*table, &rows()))));
+    group.bench_function("store: add jobs", |b| {
+        b.iter(|| {
+            let txns = jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
+            black_box(runtime.block_on(store.commit(txns)).unwrap())
+        });
+    });
+    group.bench_function("bare: change twice", |b| {
+        b.iter_custom(|rounds| {
+            let mut took = Duration::ZERO;
+            for _ in 0..rounds {
+                let rows = rows();
+                runtime.block_on(all(&*table, &rows));
+                let start = Instant::now();
+                runtime.block_on(async {
+                    all(&*table, &changes(&rows, 1)).await;
+                    all(&*table, &changes(&rows, 2)).await;
+                });
+                took += start.elapsed();
+            }
+            took
+        });
+    });
+    group.bench_function("store: look, claim and end", |b| {
+        b.iter_custom(|rounds| {
+            let mut took = Duration::ZERO;
+            for _ in 0..rounds {
+                // What was added before is not due any more: every round has an hour of its own.
+                clock.advance(Duration::from_hours(1));
+                runtime.block_on(turn_aside(&store, &clock));
+                let txns = jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
+                runtime.block_on(store.commit(txns)).unwrap();
+                let start = Instant::now();
+                runtime.block_on(turn(&store, &clock));
+                took += start.elapsed();
+            }
+            took
+        });
+    });
+    group.finish();
+}
+
+/// Ends everything that waits.
+async fn turn_aside(store: &DynamoStore, clock: &FakeClock) {
+    loop {
+        let query = DueQuery {
+            queue: name("default"),
+            critical: false,
+            types: vec![name("work")],
+            partition: None,
+            order: Order::Time { step_millis: 0 },
+            until: clock.now(),
+            after: None,
+            limit: 1000,
+        };
+        let page = store.due(&[query]).await.unwrap().remove(0);
+        if page.jobs.is_empty() {
+            return;
+        }
+        let ended = page.jobs.iter().map(|job| job.apply(Event::Cancel { force: true }, clock.now()).unwrap());
+        let txns = ended.map(|job| vec![Write::SetJob { was: Revision(job.life.revision.0 - 1), job, all: false }]).collect();
+        store.commit(txns).await.unwrap();
+    }
+}
+
+criterion_group!(benches, table);
+criterion_main!(benches);

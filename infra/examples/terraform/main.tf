@@ -1,0 +1,37 @@
+# tidegate by its module, in an account of yours, with a queue that jobs are delivered to and events of a shop that come in.
+
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.100"
+    }
+  }
+}
+
+provider "aws" {
+  region = "eu-west-1"
+}
+
+variable "code_bucket" {
+  type        = string
+  description = "The bucket that holds the zips of `cargo xtask package`, under tidegate/VERSION/ARCH/."
+}
+
+resource "aws_sqs_queue" "invoices" {
+  name = "invoices"
+}
+
+module "tidegate" {
+  source = "../../terraform"
+
+  code_bucket          = var.code_bucket
+  code_prefix          = "tidegate/0.1.0"
+  sqs_target_arns      = [aws_sqs_queue.invoices.arn]
+  ingest_event_pattern = jsonencode({ source = ["my.shop"] })
+}
+
+output "url" {
+  value = module.tidegate.url
+}

@@ -1,0 +1,156 @@
+# One function: its program, its role, its log.
+
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.100"
+    }
+  }
+}
+
+variable "deployment" {
+  type = object({
+    name               = string
+    architecture       = string
+    code_bucket        = string
+    code_prefix        = string
+    log_retention_days = number
+    policy_arn         = string
+    environment        = map(string)
+  })
+  description = "What all functions of a deployment have in common; `policy_arn` is what each of them may do."
+}
+
+variable "function" {
+  type        = string
+  description = "Its name, as of its zip."
+}
+
+variable "description" {
+  type        = string
+  description = "What it does."
+}
+
+variable "memory" {
+  type        = number
+  description = "Its memory in MB."
+}
+
+variable "timeout" {
+  type        = number
+  description = "The most seconds of an invocation."
+}
+
+variable "reserved" {
+  type        = number
+  default     = 0
+  description = "Invocations kept free for it; 0 keeps none."
+}
+
+variable "may" {
+  type        = list(object({ sid = string, actions = list(string), resources = list(string) }))
+  default     = []
+  description = "What it alone may do."
+}
+
+variable "environment" {
+  type        = map(string)
+  default     = {}
+  description = "Variables of its own."
+}
+
+resource "aws_cloudwatch_log_group" "log" {
+  name              = "/aws/lambda/${var.deployment.name}-${var.function}"
+  retention_in_days = var.deployment.log_retention_days
+}
+
+data "aws_iam_policy_document" "trust" {
+  statement {
+    actions = ["sts:AssumeRole"]
+    principals {
+      type        = "Service"
+      identifiers = ["lambda.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "own" {
+  statement {
+    sid       = "Logs"
+    actions   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+    resources = ["${aws_cloudwatch_log_group.log.arn}:*"]
+  }
+  dynamic "statement" {
+    for_each = var.may
+    content {
+      sid       = statement.value.sid
+      actions   = statement.value.actions
+      resources = statement.value.resources
+    }
+  }
+}
+
+resource "aws_iam_role" "role" {
+  name_prefix        = "${var.deployment.name}-${var.function}-"
+  assume_role_policy = data.aws_iam_policy_document.trust.json
+}
+
+resource "aws_iam_role_policy" "own" {
+  name   = "own"
+  role   = aws_iam_role.role.id
+  policy = data.aws_iam_policy_document.own.json
+}
+
+resource "aws_iam_role_policy_attachment" "jobs" {
+  role       = aws_iam_role.role.name
+  policy_arn = var.deployment.policy_arn
+}
+
+resource "aws_lambda_function" "function" {
+  function_name                  = "${var.deployment.name}-${var.function}"
+  description                    = var.description
+  s3_bucket                      = var.deployment.code_bucket
+  s3_key                         = "${var.deployment.code_prefix}/${var.deployment.architecture}/${var.function}.zip"
+  runtime                        = "provided.al2023"
+  handler                        = "bootstrap"
+  architectures                  = [var.deployment.architecture]
+  memory_size                    = var.memory
+  timeout                        = var.timeout
+  role                           = aws_iam_role.role.arn
+  reserved_concurrent_executions = var.reserved == 0 ? -1 : var.reserved
+
+  environment {
+    variables = merge(var.deployment.environment, var.environment)
+  }
+  logging_config {
+    log_group             = aws_cloudwatch_log_group.log.name
+    log_format            = "JSON"
+    application_log_level = "TRACE"
+    system_log_level      = "WARN"
+  }
+  # Mappings are refused while the role may not yet receive.
+  depends_on = [aws_iam_role_policy.own, aws_iam_role_policy_attachment.jobs]
+}
+
+# A freed slot leads through the next round to the next delivery, in one chain of messages that Lambda would take for a loop.
+resource "aws_lambda_function_recursion_config" "function" {
+  function_name  = aws_lambda_function.function.function_name
+  recursive_loop = "Allow"
+}
+
+output "name" {
+  value       = aws_lambda_function.function.function_name
+  description = "Its name."
+}
+
+output "arn" {
+  value       = aws_lambda_function.function.arn
+  description = "Its ARN."
+}
+
+output "role_arn" {
+  value       = aws_iam_role.role.arn
+  description = "The ARN of its role."
+}

@@ -1,0 +1,217 @@
+# What each function needs is decided in docs/decisions/0012-serverless-home.md.
+
+data "aws_iam_policy_document" "jobs" {
+  statement {
+    sid = "Table"
+    actions = [
+      "dynamodb:BatchGetItem",
+      "dynamodb:BatchWriteItem",
+      "dynamodb:ConditionCheckItem",
+      "dynamodb:DeleteItem",
+      "dynamodb:GetItem",
+      "dynamodb:PartiQLDelete",
+      "dynamodb:PartiQLInsert",
+      "dynamodb:PartiQLSelect",
+      "dynamodb:PartiQLUpdate",
+      "dynamodb:PutItem",
+      "dynamodb:Query",
+      "dynamodb:UpdateItem",
+    ]
+    resources = [local.table.arn]
+  }
+  statement {
+    sid       = "Objects"
+    actions   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+    resources = ["${local.bucket.arn}/${var.object_prefix}*"]
+  }
+  # Without it, an object that is not there is told of as a forbidden one.
+  statement {
+    sid       = "Listing"
+    actions   = ["s3:ListBucket"]
+    resources = [local.bucket.arn]
+  }
+  statement {
+    sid       = "Queues"
+    actions   = ["sqs:SendMessage"]
+    resources = [for queue in aws_sqs_queue.live : queue.arn]
+  }
+}
+
+# What every function may do. Its own policy says what it alone may.
+resource "aws_iam_policy" "jobs" {
+  name_prefix = "${var.name}-jobs-"
+  description = "The jobs of ${var.name}: its table, its bucket, sending to its queues"
+  policy      = data.aws_iam_policy_document.jobs.json
+}
+
+locals {
+  deployment = {
+    name               = var.name
+    architecture       = var.architecture
+    code_bucket        = var.code_bucket
+    code_prefix        = var.code_prefix
+    log_retention_days = var.log_retention_days
+    policy_arn         = aws_iam_policy.jobs.arn
+    environment = {
+      TIDEGATE_TABLE                = local.table.name
+      TIDEGATE_BUCKET               = local.bucket.name
+      TIDEGATE_PREFIX               = var.object_prefix
+      TIDEGATE_WORK_QUEUE_URL       = aws_sqs_queue.live["work"].url
+      TIDEGATE_HINT_QUEUE_URL       = aws_sqs_queue.live["hint"].url
+      TIDEGATE_WAKE_QUEUE_URL       = aws_sqs_queue.live["wake"].url
+      TIDEGATE_MAX_DATA_BYTES       = tostring(var.max_data_bytes)
+      TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
+      TIDEGATE_LOG_LEVEL            = var.log_level
+    }
+  }
+  url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url
+  receive = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+  targets = {
+    SqsTargets      = { action = "sqs:SendMessage", arns = var.sqs_target_arns }
+    SnsTargets      = { action = "sns:Publish", arns = var.sns_target_arns }
+    EventBusTargets = { action = "events:PutEvents", arns = var.event_bus_target_arns }
+    LambdaTargets   = { action = "lambda:InvokeFunction", arns = var.lambda_target_arns }
+  }
+}
+
+module "enqueue" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "enqueue"
+  description = "The HTTP API"
+  memory      = var.enqueue_memory
+  timeout     = 75
+  reserved    = var.enqueue_reserved_concurrency
+  environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
+}
+
+module "plugins" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "plugins"
+  description = "The HTTP API with a compiler, for those who push plugins"
+  memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
+  timeout     = 300
+  environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
+}
+
+# The API has tokens of its own: without a good one every route but its health is refused.
+resource "aws_lambda_function_url" "plugins" {
+  function_name      = module.plugins.name
+  authorization_type = "NONE"
+  invoke_mode        = "BUFFERED"
+}
+
+resource "aws_lambda_function_url" "enqueue" {
+  function_name      = module.enqueue.name
+  authorization_type = "NONE"
+  invoke_mode        = "BUFFERED"
+}
+
+# Since October 2025 function URLs need this second permission. Providers before 6.29 neither give it nor can say it.
+resource "aws_cloudformation_stack" "url_permission" {
+  name = "${var.name}-url-permission"
+  template_body = jsonencode({
+    Resources = { for name in ["enqueue", "plugins"] : title(name) => {
+      Type = "AWS::Lambda::Permission"
+      Properties = {
+        FunctionName          = "${var.name}-${name}"
+        Action                = "lambda:InvokeFunction"
+        Principal             = "*"
+        InvokedViaFunctionUrl = true
+      }
+      }
+    }
+  })
+  depends_on = [aws_lambda_function_url.enqueue, aws_lambda_function_url.plugins]
+}
+
+module "tick" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "tick"
+  description = "The rounds of queues, when a hint or a wake-up says so and every minute"
+  memory      = var.tick_memory
+  timeout     = 60
+  reserved    = var.tick_reserved_concurrency
+  may         = [{ sid = "Receive", actions = local.receive, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["wake"].arn] }]
+}
+
+# A minute that fails is followed by the next one: a repeat would only come late.
+resource "aws_lambda_function_event_invoke_config" "tick" {
+  function_name                = module.tick.name
+  maximum_retry_attempts       = 0
+  maximum_event_age_in_seconds = 60
+}
+
+resource "aws_cloudwatch_event_rule" "minute" {
+  name                = "${var.name}-minute"
+  description         = "Every queue of ${var.name} is looked at once a minute"
+  schedule_expression = "rate(1 minute)"
+}
+
+resource "aws_cloudwatch_event_target" "minute" {
+  rule  = aws_cloudwatch_event_rule.minute.name
+  arn   = module.tick.arn
+  input = jsonencode({ tidegate = "minute" })
+  retry_policy {
+    maximum_retry_attempts       = 0
+    maximum_event_age_in_seconds = 60
+  }
+}
+
+resource "aws_lambda_permission" "minute" {
+  function_name = module.tick.name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.minute.arn
+}
+
+module "deliver" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "deliver"
+  description = "Work is claimed and sent to its targets"
+  memory      = var.deliver_memory
+  timeout     = 300
+  environment = { TIDEGATE_PUBLIC_URL = local.url }
+  may = concat(
+    [{ sid = "Receive", actions = local.receive, resources = [aws_sqs_queue.live["work"].arn] }],
+    [for sid, target in local.targets : { sid = sid, actions = [target.action], resources = target.arns } if length(target.arns) > 0],
+  )
+}
+
+module "dead_letter" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "dead-letter"
+  description = "What the queues gave up on becomes a failed attempt or a new hint"
+  memory      = 256
+  timeout     = 60
+  may         = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]
+}
+
+locals {
+  mappings = {
+    work      = { function = module.deliver.name, queue = aws_sqs_queue.live["work"].arn, limit = var.deliver_concurrency }
+    hint      = { function = module.tick.name, queue = aws_sqs_queue.live["hint"].arn, limit = 0 }
+    wake      = { function = module.tick.name, queue = aws_sqs_queue.live["wake"].arn, limit = 0 }
+    work-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["work"].arn, limit = 0 }
+    hint-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["hint"].arn, limit = 0 }
+    wake-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["wake"].arn, limit = 0 }
+  }
+}
+
+resource "aws_lambda_event_source_mapping" "queue" {
+  for_each                = local.mappings
+  function_name           = each.value.function
+  event_source_arn        = each.value.queue
+  batch_size              = 10
+  function_response_types = ["ReportBatchItemFailures"]
+  dynamic "scaling_config" {
+    for_each = each.value.limit == 0 ? [] : [each.value.limit]
+    content {
+      maximum_concurrency = scaling_config.value
+    }
+  }
+}

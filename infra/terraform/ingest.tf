@@ -1,0 +1,162 @@
+# Events from outside: nothing of this is there unless `always_ingest` is set or an `ingest_` variable names a source.
+
+locals {
+  ingest_bus     = var.ingest_event_pattern != ""
+  ingest_topic   = var.ingest_topic_arn != ""
+  ingest_queue   = var.ingest_queue_arn != ""
+  ingest_stream  = var.ingest_stream_arn != ""
+  ingest_cluster = var.ingest_cluster_arn != "" && var.ingest_kafka_topic != ""
+  ingests        = var.always_ingest || local.ingest_bus || local.ingest_topic || local.ingest_queue || local.ingest_stream || local.ingest_cluster
+
+  # A cluster's topics and groups are named after it: arn:...:cluster/NAME/ID, arn:...:topic/NAME/ID/TOPIC.
+  kafka_topic_arn = "${replace(var.ingest_cluster_arn, ":cluster/", ":topic/")}/${var.ingest_kafka_topic}"
+  kafka_group_arn = "${replace(var.ingest_cluster_arn, ":cluster/", ":group/")}/*"
+
+  ingest_may = concat(
+    [for queue in aws_sqs_queue.ingest_dead : { sid = "Fail", actions = ["sqs:SendMessage"], resources = [queue.arn] }],
+    !local.ingest_queue ? [] : [{ sid = "Queue", actions = local.receive, resources = [var.ingest_queue_arn] }],
+    !local.ingest_stream ? [] : [{
+      sid       = "Stream"
+      actions   = ["kinesis:DescribeStream", "kinesis:DescribeStreamSummary", "kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"]
+      resources = [var.ingest_stream_arn]
+    }],
+    !local.ingest_cluster ? [] : [
+      {
+        sid = "Cluster"
+        actions = [
+          "kafka:DescribeCluster",
+          "kafka:DescribeClusterV2",
+          "kafka:GetBootstrapBrokers",
+          "kafka-cluster:Connect",
+          "kafka-cluster:DescribeClusterDynamicConfiguration",
+        ]
+        resources = [var.ingest_cluster_arn]
+      },
+      {
+        sid       = "Topic"
+        actions   = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup", "kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"]
+        resources = [local.kafka_topic_arn, local.kafka_group_arn]
+      },
+      # These know no single resource: Lambda's own poller joins the cluster's network by them.
+      {
+        sid = "Network"
+        actions = [
+          "ec2:CreateNetworkInterface",
+          "ec2:DeleteNetworkInterface",
+          "ec2:DescribeNetworkInterfaces",
+          "ec2:DescribeSecurityGroups",
+          "ec2:DescribeSubnets",
+          "ec2:DescribeVpcs",
+        ]
+        resources = ["*"]
+      },
+    ],
+  )
+}
+
+resource "aws_sqs_queue" "ingest_dead" {
+  count                     = local.ingests ? 1 : 0
+  name                      = "${var.name}-ingest-dead"
+  message_retention_seconds = 1209600
+  sqs_managed_sse_enabled   = true
+}
+
+module "ingest" {
+  count       = local.ingests ? 1 : 0
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "ingest"
+  description = "Events from other services become jobs, or the results of waiting ones"
+  memory      = 512
+  timeout     = 60
+  may         = local.ingest_may
+}
+
+# What came without a mapping and was tried three times is kept for a person to look at.
+resource "aws_lambda_function_event_invoke_config" "ingest" {
+  count                        = local.ingests ? 1 : 0
+  function_name                = module.ingest[0].name
+  maximum_retry_attempts       = 2
+  maximum_event_age_in_seconds = 21600
+  destination_config {
+    on_failure {
+      destination = aws_sqs_queue.ingest_dead[0].arn
+    }
+  }
+}
+
+resource "aws_cloudwatch_event_rule" "ingest" {
+  count          = local.ingest_bus ? 1 : 0
+  name           = "${var.name}-ingest"
+  description    = "Events that come in to ${var.name}"
+  event_bus_name = var.ingest_event_bus
+  event_pattern  = var.ingest_event_pattern
+}
+
+resource "aws_cloudwatch_event_target" "ingest" {
+  count          = local.ingest_bus ? 1 : 0
+  rule           = aws_cloudwatch_event_rule.ingest[0].name
+  event_bus_name = var.ingest_event_bus
+  arn            = module.ingest[0].arn
+}
+
+resource "aws_lambda_permission" "ingest_bus" {
+  count         = local.ingest_bus ? 1 : 0
+  function_name = module.ingest[0].name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.ingest[0].arn
+}
+
+resource "aws_sns_topic_subscription" "ingest" {
+  count     = local.ingest_topic ? 1 : 0
+  topic_arn = var.ingest_topic_arn
+  protocol  = "lambda"
+  endpoint  = module.ingest[0].arn
+}
+
+resource "aws_lambda_permission" "ingest_topic" {
+  count         = local.ingest_topic ? 1 : 0
+  function_name = module.ingest[0].name
+  action        = "lambda:InvokeFunction"
+  principal     = "sns.amazonaws.com"
+  source_arn    = var.ingest_topic_arn
+}
+
+resource "aws_lambda_event_source_mapping" "ingest_queue" {
+  count                   = local.ingest_queue ? 1 : 0
+  function_name           = module.ingest[0].name
+  event_source_arn        = var.ingest_queue_arn
+  batch_size              = 10
+  function_response_types = ["ReportBatchItemFailures"]
+}
+
+resource "aws_lambda_event_source_mapping" "ingest_stream" {
+  count                          = local.ingest_stream ? 1 : 0
+  function_name                  = module.ingest[0].name
+  event_source_arn               = var.ingest_stream_arn
+  batch_size                     = 500
+  starting_position              = "LATEST"
+  function_response_types        = ["ReportBatchItemFailures"]
+  bisect_batch_on_function_error = true
+  maximum_retry_attempts         = 10 # A record that cannot be taken holds its shard no longer than this.
+  destination_config {
+    on_failure {
+      destination_arn = aws_sqs_queue.ingest_dead[0].arn
+    }
+  }
+}
+
+resource "aws_lambda_event_source_mapping" "ingest_cluster" {
+  count             = local.ingest_cluster ? 1 : 0
+  function_name     = module.ingest[0].name
+  event_source_arn  = var.ingest_cluster_arn
+  topics            = [var.ingest_kafka_topic]
+  batch_size        = 500
+  starting_position = "LATEST"
+  destination_config {
+    on_failure {
+      destination_arn = aws_sqs_queue.ingest_dead[0].arn
+    }
+  }
+}

@@ -1,0 +1,31 @@
+# Work: jobs to claim and deliver. Hints: a queue is to be looked at. Wake-ups: at an instant. A message is seen again when nobody
+# has answered for six times what its function may take, as Lambda asks for.
+
+locals {
+  queues = {
+    work = { fifo = false, visibility = 1800, retention = 345600 }
+    hint = { fifo = true, visibility = 360, retention = 345600 }
+    wake = { fifo = false, visibility = 360, retention = 3600 }
+  }
+}
+
+resource "aws_sqs_queue" "dead" {
+  for_each                   = local.queues
+  name                       = "${var.name}-${each.key}-dead${each.value.fifo ? ".fifo" : ""}"
+  fifo_queue                 = each.value.fifo
+  visibility_timeout_seconds = 360
+  message_retention_seconds  = 1209600
+  sqs_managed_sse_enabled    = true
+}
+
+resource "aws_sqs_queue" "live" {
+  for_each                   = local.queues
+  name                       = "${var.name}-${each.key}${each.value.fifo ? ".fifo" : ""}"
+  fifo_queue                 = each.value.fifo
+  deduplication_scope        = each.value.fifo ? "messageGroup" : null
+  fifo_throughput_limit      = each.value.fifo ? "perMessageGroupId" : null
+  visibility_timeout_seconds = each.value.visibility
+  message_retention_seconds  = each.value.retention
+  sqs_managed_sse_enabled    = true
+  redrive_policy             = jsonencode({ deadLetterTargetArn = aws_sqs_queue.dead[each.key].arn, maxReceiveCount = 5 })
+}

@@ -1,0 +1,89 @@
+# What is kept. Neither goes while there is something in it: the table is protected, and a bucket with objects is not deleted.
+
+resource "aws_dynamodb_table" "jobs" {
+  count                       = var.table_name == "" ? 1 : 0
+  name                        = "${var.name}-jobs"
+  billing_mode                = "PAY_PER_REQUEST"
+  hash_key                    = "p"
+  range_key                   = "s"
+  deletion_protection_enabled = var.deletion_protection
+
+  attribute {
+    name = "p"
+    type = "S"
+  }
+  attribute {
+    name = "s"
+    type = "S"
+  }
+  # Only what has ended carries `x`: nothing that is still to be done is ever forgotten.
+  ttl {
+    attribute_name = "x"
+    enabled        = true
+  }
+  point_in_time_recovery {
+    enabled = var.point_in_time_recovery
+  }
+}
+
+resource "aws_s3_bucket" "objects" {
+  count         = var.bucket_name == "" ? 1 : 0
+  bucket_prefix = "${var.name}-"
+}
+
+resource "aws_s3_bucket_server_side_encryption_configuration" "objects" {
+  count  = length(aws_s3_bucket.objects)
+  bucket = aws_s3_bucket.objects[0].id
+  rule {
+    apply_server_side_encryption_by_default {
+      sse_algorithm = "AES256"
+    }
+  }
+}
+
+resource "aws_s3_bucket_ownership_controls" "objects" {
+  count  = length(aws_s3_bucket.objects)
+  bucket = aws_s3_bucket.objects[0].id
+  rule {
+    object_ownership = "BucketOwnerEnforced"
+  }
+}
+
+resource "aws_s3_bucket_public_access_block" "objects" {
+  count                   = length(aws_s3_bucket.objects)
+  bucket                  = aws_s3_bucket.objects[0].id
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+# A body goes with its job, and a plugin when it is deleted: only what was never finished ages.
+resource "aws_s3_bucket_lifecycle_configuration" "objects" {
+  count  = length(aws_s3_bucket.objects)
+  bucket = aws_s3_bucket.objects[0].id
+  rule {
+    id     = "unfinished-uploads"
+    status = "Enabled"
+    filter {}
+    abort_incomplete_multipart_upload {
+      days_after_initiation = 1
+    }
+  }
+}
+
+data "aws_partition" "here" {}
+data "aws_region" "here" {}
+data "aws_caller_identity" "here" {}
+
+locals {
+  arn_of_account = "${data.aws_region.here.name}:${data.aws_caller_identity.here.account_id}"
+  table = {
+    name = var.table_name == "" ? aws_dynamodb_table.jobs[0].name : var.table_name
+    arn  = var.table_name == "" ? aws_dynamodb_table.jobs[0].arn : "arn:${data.aws_partition.here.partition}:dynamodb:${local.arn_of_account}:table/${var.table_name}"
+  }
+  bucket = {
+    name = var.bucket_name == "" ? aws_s3_bucket.objects[0].bucket : var.bucket_name
+    arn  = "arn:${data.aws_partition.here.partition}:s3:::${var.bucket_name == "" ? aws_s3_bucket.objects[0].bucket : var.bucket_name}"
+  }
+}

@@ -1,0 +1,240 @@
+# The same as the parameters of ../template.yaml, in their order, and `name`, which is a stack's name there.
+
+variable "name" {
+  type        = string
+  default     = "tidegate"
+  description = "What the names of queues, functions and log groups start with."
+}
+
+variable "code_bucket" {
+  type        = string
+  description = "The bucket with the functions' zips, in this region."
+}
+
+variable "code_prefix" {
+  type        = string
+  description = "What the zips' keys start with: another one for every version."
+}
+
+variable "architecture" {
+  type        = string
+  default     = "arm64"
+  description = "The processor; arm64 costs a fifth less."
+  validation {
+    condition     = contains(["arm64", "x86_64"], var.architecture)
+    error_message = "architecture must be arm64 or x86_64."
+  }
+}
+
+variable "admin_token" {
+  type        = string
+  default     = ""
+  sensitive   = true
+  description = "A first token with every right, as ID:HASH (see ../README.md). Without it nobody is let in until a token is stored."
+  validation {
+    condition     = can(regex("^$|^[A-Za-z0-9]+:[A-Za-z0-9+/]{43}=$", var.admin_token))
+    error_message = "admin_token must be a token's id, a colon, and the base64 of its secret's SHA-256."
+  }
+}
+
+variable "public_url" {
+  type        = string
+  default     = ""
+  description = "What callback URLs start with, if it is not the function URL (a domain of yours in front of it)."
+}
+
+variable "sqs_target_arns" {
+  type        = list(string)
+  default     = []
+  description = "Queues that jobs may be delivered to."
+}
+
+variable "sns_target_arns" {
+  type        = list(string)
+  default     = []
+  description = "Topics that jobs may be delivered to."
+}
+
+variable "event_bus_target_arns" {
+  type        = list(string)
+  default     = []
+  description = "Event buses that jobs may be delivered to."
+}
+
+variable "lambda_target_arns" {
+  type        = list(string)
+  default     = []
+  description = "Functions that jobs may be delivered to."
+}
+
+variable "max_data_bytes" {
+  type        = number
+  default     = 4194304
+  description = "The most bytes of a job's data; a function URL takes no more than 6 MB."
+  validation {
+    condition     = var.max_data_bytes >= 1024 && var.max_data_bytes <= 6000000
+    error_message = "max_data_bytes must be 1024 to 6000000."
+  }
+}
+
+variable "create_unknown_types" {
+  type        = bool
+  default     = false
+  description = "Whether a job of a type that nobody made makes the type."
+}
+
+variable "table_name" {
+  type        = string
+  default     = ""
+  description = "A table that is there already, for instance a restored one; empty to make one."
+}
+
+variable "bucket_name" {
+  type        = string
+  default     = ""
+  description = "A bucket that is there already; empty to make one."
+}
+
+variable "object_prefix" {
+  type        = string
+  default     = ""
+  description = "What the names of objects in the bucket start with."
+}
+
+variable "point_in_time_recovery" {
+  type        = bool
+  default     = true
+  description = "Whether the table can be restored to any second of the last 35 days; it costs about as much as the storage."
+}
+
+variable "deletion_protection" {
+  type        = bool
+  default     = true
+  description = "Whether DynamoDB refuses to delete the table."
+}
+
+variable "log_retention_days" {
+  type        = number
+  default     = 14
+  description = "How long logs are kept."
+}
+
+variable "log_level" {
+  type        = string
+  default     = "info"
+  description = "The least important level that is logged."
+  validation {
+    condition     = contains(["error", "warn", "info", "debug", "trace"], var.log_level)
+    error_message = "log_level must be error, warn, info, debug or trace."
+  }
+}
+
+variable "enqueue_memory" {
+  type        = number
+  default     = 512
+  description = "Memory of the API's function in MB; the processor grows with it."
+}
+
+variable "tick_memory" {
+  type        = number
+  default     = 512
+  description = "Memory of the queues' rounds in MB; plugins run here."
+}
+
+variable "deliver_memory" {
+  type        = number
+  default     = 512
+  description = "Memory of what calls the targets in MB."
+}
+
+variable "deliver_concurrency" {
+  type        = number
+  default     = 50
+  description = "How many batches of work are delivered at once, at least 2; 0 sets no limit, and as much as the account allows may be taken."
+  validation {
+    condition     = var.deliver_concurrency == 0 || (var.deliver_concurrency >= 2 && var.deliver_concurrency <= 1000)
+    error_message = "deliver_concurrency must be 0 or 2 to 1000."
+  }
+}
+
+variable "tick_reserved_concurrency" {
+  type        = number
+  default     = 10
+  description = "Invocations kept free for the queues' rounds, so that slots are freed when the account's are used up; 0 keeps none."
+  validation {
+    condition     = var.tick_reserved_concurrency == 0 || var.tick_reserved_concurrency >= 2
+    error_message = "tick_reserved_concurrency must be 0 or at least 2."
+  }
+}
+
+variable "enqueue_reserved_concurrency" {
+  type        = number
+  default     = 0
+  description = "Invocations kept free for the API, and the most it may have; 0 keeps none and sets no limit."
+}
+
+variable "alarms" {
+  type        = bool
+  default     = true
+  description = "Whether there are alarms; each costs 0.10 USD a month after an account's first ten."
+}
+
+variable "alarm_topic_arn" {
+  type        = string
+  default     = ""
+  description = "The topic that alarms are sent to."
+}
+
+variable "lateness_seconds" {
+  type        = number
+  default     = 300
+  description = "How long work and hints may wait before somebody is told."
+}
+
+variable "always_ingest" {
+  type        = bool
+  default     = false
+  description = "Whether there is an ingest function even if no source below is named, for others that send to it by themselves."
+}
+
+variable "ingest_event_pattern" {
+  type        = string
+  default     = ""
+  description = "Events of a bus that come in, as a pattern of EventBridge in JSON."
+}
+
+variable "ingest_event_bus" {
+  type        = string
+  default     = "default"
+  description = "The bus that the pattern looks at, by name or ARN."
+}
+
+variable "ingest_topic_arn" {
+  type        = string
+  default     = ""
+  description = "A topic whose messages come in."
+}
+
+variable "ingest_queue_arn" {
+  type        = string
+  default     = ""
+  description = "A queue whose messages come in; its visibility timeout must be at least 360 seconds."
+}
+
+variable "ingest_stream_arn" {
+  type        = string
+  default     = ""
+  description = "A Kinesis stream whose records come in."
+}
+
+variable "ingest_cluster_arn" {
+  type        = string
+  default     = ""
+  description = "An MSK cluster with IAM authentication, whose records come in."
+}
+
+variable "ingest_kafka_topic" {
+  type        = string
+  default     = ""
+  description = "The topic of that cluster that is read."
+}

@@ -1,0 +1,28 @@
+"""`PROVIDER_OVERRIDE_DYNAMODB=dynoxide`: LocalStack's DynamoDB with `dynoxide` behind it.
+
+LocalStack's provider starts Amazon's DynamoDB Local, a program whose licence forbids handing it on. This one is the same
+provider with another process: `DYNOXIDE_BIN`.
+"""
+
+import os
+
+from localstack.aws.forwarder import HttpFallbackDispatcher
+from localstack.services.plugins import Service, aws_provider
+
+
+@aws_provider(api="dynamodb", name="dynoxide")
+def dynamodb() -> Service:
+    from localstack.services.dynamodb import server
+    from localstack.services.dynamodb.v2.provider import DynamoDBProvider
+    from localstack.utils.common import TMP_THREADS, ShellCommandThread
+
+    def start(self):
+        command = [os.environ["DYNOXIDE_BIN"], "serve", "--log", "quiet", "--port", str(self.port)]
+        thread = ShellCommandThread(command, strip_color=True, auto_restart=True, name="dynoxide")
+        # What is listed there is ended when LocalStack is.
+        TMP_THREADS.append(thread)
+        thread.start()
+        return thread
+
+    server.DynamodbServer.do_start_thread = start
+    return Service.for_provider(DynamoDBProvider(), dispatch_table_factory=lambda it: HttpFallbackDispatcher(it, it.get_forward_url))

@@ -1,0 +1,364 @@
+//! `tidegate event`: hand in events, and look after those of which a trigger could make nothing.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Context, ExitCode, Misused,
+    args::{self, Json},
+    client::{Answer, Client},
+    pages, show, triggers,
+    wire::{Dead, EventResult, Outcome, Outcomes, ReplayedDead},
+};
+use crate::{adapter::system::SystemEntropy, port::Entropy as _};
+
+/// What can be done with events.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Hand in an event, or those of a file.
+    Send(Send),
+    /// List events of which a trigger could make nothing.
+    Dead(List),
+    /// Show one of them.
+    Get(One),
+    /// Apply the trigger anew, as it stands now.
+    Replay(Replay),
+    /// Delete some of them.
+    Delete(Several),
+}
+
+/// The options of `tidegate event send`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Ends with 1 if nothing could be made of an event.\n\n\
+    Examples:\n  \
+    tidegate event send --type order.paid --source /shop --data '{\"id\": 7}'\n  \
+    tidegate event send --file events.json")]
+pub struct Send {
+    /// A file with CloudEvents: one, a list, or one on each line; `-` reads standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["event_type", "source", "id", "subject", "extensions", "data"])]
+    file: Option<PathBuf>,
+    /// The event's type.
+    #[arg(long = "type", required_unless_present = "file")]
+    event_type: Option<String>,
+    /// Where it happened: a URI reference.
+    #[arg(long, required_unless_present = "file")]
+    source: Option<String>,
+    /// Its id, unique within its source [default: a new one].
+    #[arg(long)]
+    id: Option<String>,
+    /// What it is about.
+    #[arg(long)]
+    subject: Option<String>,
+    /// An extension; may be given more than once.
+    #[arg(long = "extension", value_name = "NAME=VALUE", value_parser = extension)]
+    extensions: Vec<(String, String)>,
+    /// Its data, JSON; `-` reads standard input.
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+}
+
+/// Which of them.
+#[derive(Debug, clap::Args)]
+pub struct List {
+    /// Only this trigger's.
+    #[arg(long)]
+    trigger: Option<String>,
+    /// At most this many.
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+}
+
+/// Which one.
+#[derive(Debug, clap::Args)]
+pub struct One {
+    /// Its id, as `dead` lists it.
+    id: String,
+}
+
+/// Which ones.
+#[derive(Debug, clap::Args)]
+pub struct Several {
+    /// Their ids, as `dead` lists them.
+    #[arg(required = true)]
+    ids: Vec<String>,
+}
+
+/// Which ones.
+#[derive(Debug, clap::Args)]
+pub struct Replay {
+    /// Their ids, as `dead` lists them.
+    #[arg(required_unless_present_any = ["trigger", "all"], conflicts_with_all = ["trigger", "all"])]
+    ids: Vec<String>,
+    /// Every one of this trigger.
+    #[arg(long, conflicts_with = "all")]
+    trigger: Option<String>,
+    /// Every one.
+    #[arg(long)]
+    all: bool,
+}
+
+fn extension(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=value is expected")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The server is away or refuses; a file cannot be read.
+pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let client = ctx.client()?;
+    match command {
+        Command::Send(args) => send(args, &client, ctx).await,
+        Command::Dead(args) => dead(args, &client, ctx).await,
+        Command::Get(One { id }) => {
+            let answer = client.get(&["dead-events", &id]).send().await?;
+            if ctx.json() {
+                ctx.print_body(&answer.body)?;
+            } else {
+                ctx.print(show::fields(ctx.look, &answer.read()?, &[], ctx.now()))?;
+            }
+            Ok(ExitCode::Ok)
+        }
+        Command::Replay(args) => replay(args, &client, ctx).await,
+        Command::Delete(Several { ids }) => {
+            for id in ids {
+                client.delete(&["dead-events", &id]).send().await?;
+                ctx.note(format_args!("{id} is deleted"));
+            }
+            Ok(ExitCode::Ok)
+        }
+    }
+}
+
+/// Events of one request.
+const BATCH: usize = 200;
+
+async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::Ok;
+    if let Some(file) = &args.file {
+        let text = triggers::contents(file).await?;
+        let events = triggers::events(&text).into_iter().collect::<Result<Vec<_>, _>>();
+        let events = events.map_err(|reason| Misused(format!("{}: {reason}", file.display())))?;
+        for batch in events.chunks(BATCH) {
+            let request = client.post(&["events"]).body("application/cloudevents-batch+json", serde_json::to_vec(batch)?);
+            code = worse(code, told(&request.send().await?, ctx)?);
+        }
+        return Ok(code);
+    }
+    let mut event = Map::new();
+    event.extend(args.extensions.into_iter().map(|(name, value)| (name, Value::String(value))));
+    let id = args.id.unwrap_or_else(|| format!("{:032x}", SystemEntropy.bits()));
+    let given = [("id", Some(id)), ("source", args.source), ("type", args.event_type), ("subject", args.subject)];
+    event.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))));
+    event.insert("specversion".into(), "1.0".into());
+    let mut body = serde_json::to_string(&event)?;
+    if let Some(Json(data)) = args::json_from(args.data.as_deref(), None).await? {
+        // As it was written: a value would lose digits.
+        body.truncate(body.len() - 1);
+        body = format!("{body},\"data\":{}}}", data.get());
+    }
+    told(&client.post(&["events"]).body("application/cloudevents+json", body.into_bytes()).send().await?, ctx)
+}
+
+fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
+    if a == ExitCode::Ok { b } else { a }
+}
+
+/// Shows what became of events.
+fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let outcomes: Outcomes = answer.read()?;
+    let one = EventResult { event: Some(outcomes.one), error: None };
+    let results = if outcomes.results.is_empty() { vec![one] } else { outcomes.results };
+    let mut code = ExitCode::Ok;
+    for result in &results {
+        let failed =
+            result.event.as_ref().is_none_or(|event| event.outcomes.iter().any(|outcome| matches!(&*outcome.did, "dead" | "dropped")));
+        if failed {
+            code = ExitCode::Refused;
+        }
+    }
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(code);
+    }
+    for result in results {
+        match (result.event, result.error) {
+            (Some(event), _) if event.outcomes.is_empty() => ctx.print(format_args!("{}: no trigger is about it", event.id))?,
+            (Some(event), _) => {
+                for outcome in &event.outcomes {
+                    ctx.print(format_args!("{}: {}", event.id, line(outcome)))?;
+                }
+            }
+            (None, error) => ctx.print(format_args!("refused: {}", error.unwrap_or_default().detail))?,
+        }
+    }
+    Ok(code)
+}
+
+/// What a trigger did, in a line.
+fn line(outcome: &Outcome) -> String {
+    let job = outcome.job.as_deref().unwrap_or_default();
+    let reason = outcome.reason.as_deref().unwrap_or_default();
+    let did = match &*outcome.did {
+        "enqueued" => format!("enqueued {} {job}", outcome.job_type.as_deref().unwrap_or("job")),
+        "repeated" => format!("enqueued before: {job}"),
+        "completed" => format!("completed {job}"),
+        "recorded" => format!("recorded for {job}, whose retry waits"),
+        "known" => format!("heard before by {job}"),
+        "late" => format!("too late for {job}"),
+        "kept" => format!("kept until {}, for no such job waits yet", outcome.until.as_deref().unwrap_or("then")),
+        "dead" => format!("nothing could be made of it ({}): {reason}", outcome.letter.as_deref().unwrap_or_default()),
+        "dropped" => format!("dropped: {reason}"),
+        other => other.to_owned(),
+    };
+    match &outcome.trigger {
+        Some(trigger) => format!("{trigger}: {did}"),
+        None => did,
+    }
+}
+
+async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let request = |client| {
+        let request = Client::get(client, &["dead-events"]);
+        match &args.trigger {
+            Some(trigger) => request.query("trigger", trigger),
+            None => request,
+        }
+    };
+    let page = pages::collect(request, client, args.limit.max(1)).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+        return Ok(ExitCode::Ok);
+    }
+    let mut letters: Vec<Dead> = page.read(client)?;
+    letters.sort_by_key(|letter| std::cmp::Reverse(letter.failed_at));
+    let now = ctx.now();
+    let rows = letters.into_iter().map(|letter| {
+        let event = |name: &str| letter.event[name].as_str().map_or_else(show::dash, str::to_owned);
+        [
+            letter.id.clone(),
+            letter.trigger.clone(),
+            show::when_known(letter.failed_at, now),
+            event("type"),
+            event("id"),
+            letter.reason.clone(),
+        ]
+    });
+    ctx.print(show::table(ctx.look, ["id", "trigger", "failed", "event type", "event", "reason"], rows))?;
+    Ok(ExitCode::Ok)
+}
+
+async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::Ok;
+    if !args.ids.is_empty() {
+        for id in &args.ids {
+            let answer = client.post(&["dead-events", id, "replay"]).send().await?;
+            let outcome: Outcome = answer.read()?;
+            if matches!(&*outcome.did, "dead" | "dropped") {
+                code = ExitCode::Refused;
+            }
+            if ctx.json() {
+                ctx.print_body(&answer.body)?;
+            } else {
+                ctx.print(format_args!("{id}: {}", line(&outcome)))?;
+            }
+        }
+        return Ok(code);
+    }
+    let (mut replayed, mut dead, mut cursor) = (0, 0, None::<String>);
+    loop {
+        let body = json!({"trigger": args.trigger, "cursor": cursor});
+        let done: ReplayedDead = client.post(&["dead-events", "replay"]).json(&body).send().await?.read()?;
+        (replayed, dead) = (replayed + done.replayed, dead + done.dead);
+        match done.next_cursor {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    if ctx.json() {
+        ctx.print(json!({"replayed": replayed, "dead": dead}))?;
+    } else {
+        ctx.print(format_args!("replayed {replayed}, {dead} could not be mapped still"))?;
+    }
+    Ok(if dead == 0 { ExitCode::Ok } else { ExitCode::Refused })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[tokio::test]
+    async fn an_event_is_sent_with_what_was_said_of_it() {
+        let server = FakeServer::answering(|_| {
+            (200, json!({"id": "1", "source": "/shop", "outcomes": [{"trigger": "orders", "did": "enqueued", "job": "ev-1", "type": "ship"}]}))
+        })
+        .await;
+        let args = [
+            "event",
+            "send",
+            "--type",
+            "order",
+            "--source",
+            "/shop",
+            "--id",
+            "1",
+            "--extension",
+            "region=east",
+            "--data",
+            "{\"n\": 1.0e2}",
+        ];
+        assert_eq!(server.run(&args).await, (ExitCode::Ok, "1: orders: enqueued ship ev-1\n".to_owned()));
+        let seen = server.seen();
+        let wanted = json!({"specversion": "1.0", "id": "1", "source": "/shop", "type": "order", "region": "east", "data": {"n": 100.0}});
+        assert_eq!((seen[0].line().as_str(), &seen[0].body), ("POST /v1/events", &wanted));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_events_goes_in_batches_and_what_failed_is_told() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let event = |id: usize| json!({"specversion": "1.0", "id": id.to_string(), "source": "/s", "type": "t"});
+        std::fs::write(file.path(), json!((0..250).map(event).collect::<Vec<_>>()).to_string()).unwrap();
+        let server = FakeServer::answering(|seen| {
+            let none = json!({"status": 200, "event": {"id": "x", "source": "/s", "outcomes": []}});
+            let mut results = vec![none; seen.body.as_array().unwrap().len()];
+            results[0] = json!({"status": 400, "error": {"title": "Invalid field", "detail": "id: is required"}});
+            (200, json!({ "results": results }))
+        })
+        .await;
+        let (code, out) = server.run(&["event", "send", "--file", file.path().to_str().unwrap()]).await;
+        assert_eq!((code, server.seen().len()), (ExitCode::Refused, 2));
+        assert!(out.starts_with("refused: id: is required\nx: no trigger is about it\n"), "{out}");
+    }
+
+    #[tokio::test]
+    async fn dead_events_are_listed_newest_first_and_replayed() {
+        let letter = |id: &str, at: &str| json!({"id": id, "trigger": "orders", "reason": "priority: no", "failed_at": at, "event": {"id": "1", "type": "order"}});
+        let page = json!({"dead_events": [letter("a", "2001-09-09T01:46:30Z"), letter("b", "2001-09-09T01:46:40Z")]});
+        let server = FakeServer::answering(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
+            ("GET", _) => (200, page.clone()),
+            (_, "/v1/dead-events/replay") if seen.body["cursor"].is_null() => {
+                (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
+            }
+            (_, "/v1/dead-events/replay") => (200, json!({"replayed": 5, "dead": 1})),
+            _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
+        })
+        .await;
+        let (code, out) = server.run(&["event", "dead", "--trigger", "orders"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        assert!(out.find("b ").unwrap() < out.find("\na ").unwrap(), "{out}");
+        assert_eq!(server.seen()[0].path, "/v1/dead-events?trigger=orders&limit=100");
+        assert_eq!(
+            server.run(&["event", "replay", "--all"]).await,
+            (ExitCode::Refused, "replayed 105, 1 could not be mapped still\n".to_owned())
+        );
+        let (code, out) = server.run(&["event", "replay", "a"]).await;
+        assert_eq!((code, out.as_str()), (ExitCode::Refused, "a: nothing could be made of it (a): priority: no\n"));
+        assert_eq!(server.run(&["event", "delete", "a", "b"]).await.0, ExitCode::Ok);
+        assert_eq!(server.seen().last().unwrap().line(), "DELETE /v1/dead-events/b");
+    }
+}

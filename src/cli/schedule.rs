@@ -1,0 +1,324 @@
+//! `tidegate schedule`: jobs that recur. `next` with a rule of its own needs no server.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{
+    Context, ExitCode, Misused,
+    args::{self, Fields, When},
+    client::Client,
+    pages,
+    show::{self, Look},
+    types::{Configure, Name},
+    wire::{Job, Schedule},
+};
+use crate::{
+    queue::{
+        Recurrence,
+        recurrence::{Cron, Rule},
+        window::Zone,
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// What can be done with schedules.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a schedule, or replace all its settings.
+    Put(Box<Put>),
+    /// Change some of a schedule's settings.
+    Patch(Configure),
+    /// Show a schedule, what it came to and what is next.
+    Get(Name),
+    /// List schedules and what is next.
+    List,
+    /// Delete a schedule; the jobs that it made stay.
+    Delete(Name),
+    /// Let nothing occur until it is resumed.
+    Pause(Name),
+    /// Let a schedule occur again, from now on.
+    Resume(Name),
+    /// Make a job of a schedule now.
+    Run(Name),
+    /// Say when a schedule occurs next, or when a rule would, for which no server is needed.
+    Next(Next),
+}
+
+/// What it shall be like.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tidegate schedule put nightly --type report --cron '0 3 * * *' --tz Europe/Berlin\n  \
+    tidegate schedule put beat --type ping --every 30s --data '{\"host\": \"a\"}'\n  \
+    tidegate schedule put nightly --config '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"attempts\": 5}'")]
+pub struct Put {
+    /// Its name.
+    name: String,
+    /// The type of its jobs.
+    #[arg(long = "type", value_name = "TYPE")]
+    job_type: Option<String>,
+    #[command(flatten)]
+    rule: RuleArgs,
+    /// What its jobs carry, JSON; `-` reads standard input [default: null].
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+    /// What becomes of occurrences that are over a minute late [default: one].
+    #[arg(long)]
+    missed: Option<Missed>,
+    /// Other settings, JSON; `-` reads standard input. The options above come on top.
+    #[arg(long, value_name = "JSON", conflicts_with = "file")]
+    config: Option<String>,
+    /// A file with other settings, JSON.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// When it occurs.
+#[derive(Debug, Args)]
+struct RuleArgs {
+    /// A cron pattern: minute, hour, day of the month, month, day of the week; or six fields, the second first.
+    #[arg(long, value_name = "PATTERN")]
+    cron: Option<String>,
+    /// The IANA name of the time zone that the pattern is about [default: UTC].
+    #[arg(long, value_name = "ZONE", requires = "cron")]
+    tz: Option<String>,
+    /// The span from one occurrence to the next, for example 30s or 6h.
+    #[arg(long, value_name = "SPAN", value_parser = args::span, conflicts_with = "cron")]
+    every: Option<Seconds>,
+    /// An instant from which every occurrence is whole spans away [default: the epoch].
+    #[arg(long, value_name = "INSTANT", requires = "every")]
+    anchor: Option<Timestamp>,
+}
+
+/// What becomes of occurrences that are over a minute late.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Missed {
+    /// Nothing.
+    Skip,
+    /// One job for all of them.
+    One,
+    /// A job each.
+    All,
+}
+
+/// Of what.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    tidegate schedule next nightly\n  \
+    tidegate schedule next --cron '30 2 * * *' --tz Europe/Berlin --from 2026-03-28T00:00:00Z --count 3")]
+pub struct Next {
+    /// A schedule of the server's; or give a rule.
+    #[arg(conflicts_with_all = ["cron", "every"], required_unless_present_any = ["cron", "every"])]
+    name: Option<String>,
+    #[command(flatten)]
+    rule: RuleArgs,
+    /// The instant after which the rule is looked at: RFC 3339, or a span from now such as +10m [default: now].
+    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true, conflicts_with = "name")]
+    from: Option<When>,
+    /// How many occurrences of the rule are shown.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "name")]
+    count: u32,
+}
+
+impl Put {
+    /// The settings, as they are sent.
+    async fn settings(&self) -> anyhow::Result<Fields> {
+        let mut fields = Fields::default();
+        if let Some(settings) = args::json_from(self.config.as_deref(), self.file.as_deref()).await? {
+            let said: Vec<(String, Box<RawValue>)> = serde_json::from_str::<std::collections::BTreeMap<_, _>>(settings.0.get())
+                .map_err(|_| Misused("the settings must be a JSON object".to_owned()))?
+                .into_iter()
+                .collect();
+            fields.extend(&said.into_iter().map(|(name, value)| (name, args::Json(value))).collect::<Vec<_>>());
+        }
+        fields.maybe("type", self.job_type.as_ref());
+        fields.maybe("cron", self.rule.cron.as_ref());
+        fields.maybe("tz", self.rule.tz.as_ref());
+        fields.maybe("every_seconds", self.rule.every);
+        fields.maybe("anchor", self.rule.anchor);
+        fields.maybe("missed", self.missed);
+        fields.maybe("data", args::json_from(self.data.as_deref(), None).await?);
+        Ok(fields)
+    }
+}
+
+impl RuleArgs {
+    /// The rule, read as a server reads it.
+    fn rule(&self) -> anyhow::Result<Rule> {
+        let misused = |option: &str, error: &dyn std::fmt::Display| Misused(format!("--{option} {error}"));
+        if let Some(cron) = &self.cron {
+            let cron: Cron = cron.parse().map_err(|error| misused("cron", &error))?;
+            let zone = self.tz.as_deref().map(str::parse::<Zone>).transpose().map_err(|error| misused("tz", &error))?;
+            return Ok(Rule::Cron(cron, zone.unwrap_or_default()));
+        }
+        let span = self.every.filter(|span| *span >= Seconds::new(1)).ok_or_else(|| misused("every", &"must be at least 1s"))?;
+        Ok(Rule::Every { span, anchor: self.anchor.unwrap_or(Timestamp::EPOCH) })
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// The server is away or refuses; a rule makes no sense.
+pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
+    if let Command::Next(Next { name: None, rule, from, count }) = &command {
+        return next(rule, *from, *count as usize, ctx);
+    }
+    let client = ctx.client()?;
+    let (answer, said) = match command {
+        Command::List => return list(&client, ctx).await,
+        Command::Put(args) => (client.put(&["schedules", &args.name]).json(&args.settings().await?).send().await?, None),
+        Command::Patch(args) => (client.patch(&["schedules", &args.name]).json(&args.settings().await?).send().await?, None),
+        Command::Get(Name { name }) => (client.get(&["schedules", &name]).send().await?, None),
+        Command::Delete(Name { name }) => (client.delete(&["schedules", &name]).send().await?, Some(format!("{name} is deleted"))),
+        Command::Pause(Name { name }) => (client.post(&["schedules", &name, "pause"]).send().await?, Some(format!("{name} is paused"))),
+        Command::Resume(Name { name }) => {
+            (client.post(&["schedules", &name, "resume"]).send().await?, Some(format!("{name} goes on from now")))
+        }
+        Command::Run(Name { name }) => {
+            let answer = client.post(&["schedules", &name, "run"]).send().await?;
+            let job = answer.read::<Job>()?.id;
+            (answer, Some(job))
+        }
+        Command::Next(Next { name, .. }) => {
+            let answer = client.get(&["schedules", &name.unwrap_or_default()]).send().await?;
+            let schedule: Schedule = answer.read()?;
+            return told(&schedule.next, schedule.tz.as_deref(), ctx);
+        }
+    };
+    match said {
+        _ if ctx.json() => ctx.print_body(&answer.body)?,
+        Some(said) => ctx.print(said)?,
+        None => {
+            let row = render(ctx.look, &[answer.read()?], ctx.now());
+            let shown = ["name", "paused", "next", "last_occurrence"];
+            ctx.print(format_args!("{row}\n\n{}", show::fields(ctx.look, &answer.read()?, &shown, ctx.now())))?;
+        }
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Says when a rule occurs.
+fn next(rule: &RuleArgs, from: Option<When>, count: usize, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let recurrence = Recurrence { rule: rule.rule()?, starts_at: None, ends_at: None };
+    let from = from.map_or(ctx.now(), |when| when.at(ctx.now()));
+    let next: Vec<Timestamp> = recurrence.all_after(from).take(count).collect();
+    told(&next, rule.tz.as_deref(), ctx)
+}
+
+/// Shows occurrences: in UTC, and by the clock of the zone.
+fn told(next: &[Timestamp], zone: Option<&str>, ctx: &Context) -> anyhow::Result<ExitCode> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        next: &'a [Timestamp],
+    }
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&Answer { next })?)?;
+        return Ok(ExitCode::Ok);
+    }
+    let zone: Zone = zone.and_then(|name| name.parse().ok()).unwrap_or_default();
+    let now = ctx.now();
+    let rows = next.iter().map(|at| [at.to_string(), zone.said(*at), show::when(*at, now)]);
+    ctx.print(show::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
+    Ok(ExitCode::Ok)
+}
+
+async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let page = pages::collect(|client| client.get(&["schedules"]), client, usize::MAX).await?;
+    if ctx.json() {
+        ctx.print(serde_json::to_string(&page)?)?;
+    } else {
+        ctx.print(render(ctx.look, &page.read(client)?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn render(look: Look, schedules: &[Schedule], now: Timestamp) -> String {
+    let rows = schedules.iter().map(|schedule| {
+        let rule = match (&schedule.cron, schedule.every_seconds) {
+            (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or("UTC")),
+            (None, Some(seconds)) => format!("every {seconds} s"),
+            (None, None) => show::dash(),
+        };
+        [
+            schedule.name.clone(),
+            schedule.r#type.clone(),
+            rule,
+            if schedule.paused { "paused".to_owned() } else { show::when_known(schedule.next.first().copied(), now) },
+            show::when_known(schedule.last_occurrence, now),
+            schedule.missed_count.to_string(),
+            schedule.last_error.as_ref().map_or_else(show::dash, |error| error.message.clone()),
+        ]
+    });
+    show::table(look, ["name", "type", "rule", "next", "last", "missed", "error"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::testing::FakeServer;
+
+    #[test]
+    fn schedules_are_listed_with_what_is_next() {
+        let schedules = json!([
+            {"name": "beat", "type": "ping", "every_seconds": 1.5, "next": ["2001-09-09T01:46:43Z"], "last_occurrence": "2001-09-09T01:46:35Z",
+             "missed_count": 3, "last_error": {"message": "there is no job type ping"}},
+            {"name": "nightly", "type": "report", "cron": "0 3 * * *", "tz": "Europe/Berlin", "paused": true, "next": []},
+        ]);
+        let schedules: Vec<Schedule> = serde_json::from_value(schedules).unwrap();
+        insta::assert_snapshot!(render(Look::default(), &schedules, Timestamp::from_millis(1_000_000_000_000)));
+    }
+
+    #[tokio::test]
+    async fn options_come_on_top_of_settings() {
+        let server = FakeServer::answering(|_| (201, json!({"name": "nightly"}))).await;
+        let put =
+            ["schedule", "put", "nightly", "--config", r#"{"type": "old", "attempts": 5}"#, "--type", "report", "--cron", "0 3 * * *"];
+        let (code, _) = server.run(&[&put[..], &["--tz", "Europe/Berlin", "--data", "{\"n\": 1.0}", "--missed", "skip"]].concat()).await;
+        assert_eq!(code, ExitCode::Ok);
+        let seen = server.seen().remove(0);
+        assert_eq!(seen.line(), "PUT /v1/schedules/nightly");
+        let wanted =
+            json!({"type": "report", "attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
+        assert_eq!(seen.body, wanted);
+    }
+
+    #[tokio::test]
+    async fn a_rule_says_what_is_next_without_a_server() {
+        let server = FakeServer::answering(|_| (500, json!({}))).await;
+        let rule = ["schedule", "next", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--from", "2026-03-27T12:00:00Z", "--count", "3"];
+        let (code, out) = server.run(&rule).await;
+        assert_eq!(code, ExitCode::Ok);
+        let lines: Vec<_> = out.lines().skip(1).map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
+        let wanted = ["2026-03-28T01:30:00.000Z 2026-03-28 02:30:00", "2026-03-29T01:00:00.000Z 2026-03-29 03:00:00"];
+        assert_eq!(lines[..2], wanted, "{out}");
+        let (_, out) =
+            server.run(&["schedule", "next", "--every", "90s", "--from", "1970-01-01T00:00:00Z", "--count", "2", "--json"]).await;
+        assert_eq!(out.trim(), r#"{"next":["1970-01-01T00:01:30.000Z","1970-01-01T00:03:00.000Z"]}"#);
+        assert!(server.seen().is_empty());
+        assert_eq!(server.run(&["schedule", "next", "--cron", "every day"]).await.0, ExitCode::Usage);
+    }
+
+    #[tokio::test]
+    async fn a_schedule_is_operated_by_its_name() {
+        let server = FakeServer::answering(|_| (200, json!({"id": "beat:run.1", "next": ["2026-03-28T01:30:00Z"]}))).await;
+        for (command, line, out) in [
+            ("pause", "POST /v1/schedules/beat/pause", "beat is paused"),
+            ("resume", "POST /v1/schedules/beat/resume", "beat goes on from now"),
+            ("run", "POST /v1/schedules/beat/run", "beat:run.1"),
+            ("delete", "DELETE /v1/schedules/beat", "beat is deleted"),
+            ("next", "GET /v1/schedules/beat", "occurs at"),
+        ] {
+            let (code, said) = server.run(&["schedule", command, "beat"]).await;
+            assert_eq!(code, ExitCode::Ok);
+            assert!(said.starts_with(out), "{said}");
+            assert_eq!(server.seen().last().unwrap().line(), line);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The throttler's part of a round: over what the native limits leave, the queue's plugin decides.
+//!
+//! ```text
+//!   page ─▶ each alone: does it fit the limits now? ─▶ ask the plugin about those that do
+//!                                                          │ runs, in order, offered to a copy of the admission
+//!             ask again without those that did not fit ◀───┤ some do not fit together
+//!                                                          ▼ all fit
+//!                              the copy counts, and the state of this answer
+//! ```
+//!
+//! The one thing to know: **only the last answer of a page counts**. A plugin is a pure function of its call, so it may
+//! be asked again about fewer jobs, and what it remembers then is exactly what was admitted. Its state is
+//! committed with the head, or not at all.
+//!
+//! A fault is no answer: the page is held or run natively as the owner chose, and the plugin is left alone for a while.
+
+mod explain;
+mod page;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::Plan;
+use crate::{
+    engine::{Engine, Error, View, trouble::Trouble, view::NewState},
+    job::{Job, JobId, PluginName},
+    port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
+    queue::{
+        Grant, Limits, Rule,
+        plugin::{Description, OnFailure, Throttler},
+    },
+    time::Timestamp,
+};
+
+/// A page for a throttler has at least this many candidates, however few workers ask.
+pub(super) const PAGE: u32 = 100;
+/// Most ended attempts that a round tells of.
+const ENDED: usize = 1000;
+
+/// A throttler's call, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The plugin.
+    pub plugin: Plugin,
+    /// All that its answer depends on.
+    pub call: Arc<ThrottleCall>,
+    /// What it said.
+    pub answer: Result<ThrottleAnswer, Fault>,
+}
+
+/// The throttler of the round's queue.
+pub(super) struct Throttling {
+    name: PluginName,
+    /// Its live version; none if there is no such plugin.
+    plugin: Option<Plugin>,
+    /// It failed in this round, or lately: nobody asks it any more, but what it said before stands.
+    failed: bool,
+    /// The version of the plugin's item, under which a commit is made.
+    item_version: u64,
+    on_failure: OnFailure,
+    /// Its configuration as JSON text.
+    text: Arc<str>,
+    /// As the last answer left it.
+    state: Arc<PolicyState>,
+    /// Attempts that ended, and of which no answer has taken note yet.
+    ended: Arc<Vec<Ended>>,
+    shadowed: bool,
+    answered: bool,
+}
+
+impl Throttling {
+    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `untold`.
+    pub(super) fn of(
+        catalog: &crate::engine::Catalog,
+        limits: &Limits,
+        view: &View,
+        trouble: Option<&Trouble>,
+        untold: &Arc<Vec<Ended>>,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let Throttler { plugin: name, config, on_failure } = limits.queue.throttler.clone()?;
+        let plugin = limits.throttler.clone().map(|version| Plugin { name: name.clone(), version });
+        let state = plugin.as_ref().map(|plugin| view.state(plugin)).unwrap_or_default();
+        let text = if plugin.is_some() { config.to_string() } else { String::new() }.into();
+        let in_trouble = |trouble: &Trouble| now < trouble.until && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text));
+        let failed = trouble.is_some_and(in_trouble);
+        let item = catalog.plugins.get(&name);
+        let (item_version, shadowed) = item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
+        let (ended, answered) = (Arc::default(), false);
+        let mut throttling = Self { name, plugin, failed, item_version, on_failure, text, state, ended, shadowed, answered };
+        if throttling.listens() {
+            throttling.ended = Arc::clone(untold);
+        }
+        Some(throttling)
+    }
+
+    /// Whether it may be asked.
+    fn asks(&self) -> bool {
+        self.plugin.is_some() && !self.failed
+    }
+
+    fn says(&self) -> Option<&Description> {
+        self.plugin.as_ref()?.version.throttler.as_ref()
+    }
+
+    fn rule(&self) -> Rule {
+        Rule::Throttler(self.name.clone())
+    }
+
+    /// Whether the plugin wants to hear of attempts that ended.
+    pub(super) fn listens(&self) -> bool {
+        self.says().is_some_and(|says| says.needs_ended)
+    }
+
+    /// Notes that the attempt which `grant` allowed is over, as `job` tells.
+    pub(super) fn note_ended(&mut self, grant: &Grant, job: &Job) {
+        // A grant that nobody claimed allowed no attempt; what the history ends with then was before it.
+        let entry = job.life.history.last().filter(|entry| entry.ended_at >= grant.granted_at);
+        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < ENDED) else { return };
+        let error = entry.error.as_ref();
+        Arc::make_mut(&mut self.ended).push(Ended {
+            id: job.id.clone(),
+            job_type: job.spec.job_type.clone(),
+            attributes: job.spec.attributes.clone(),
+            attempt: entry.attempt,
+            succeeded: entry.outcome == crate::job::Outcome::Succeeded,
+            reason: error.map(|error| error.reason.as_str().to_owned()),
+            status: error.and_then(|error| error.status),
+        });
+    }
+
+    /// Attempts that ended, and of which no answer has taken note: they are told of in the next round.
+    pub(super) fn untold(&self) -> &Arc<Vec<Ended>> {
+        &self.ended
+    }
+
+    /// The version of the plugin's item under which this round was decided, if the plugin decided anything.
+    pub(super) fn decided_under(&self) -> Option<(&PluginName, u64)> {
+        self.answered.then_some((&self.name, self.item_version))
+    }
+
+    /// What the plugin remembers now, where that differs from what the head has.
+    pub(super) fn new_state(&self, view: &View) -> Option<NewState> {
+        let plugin = self.plugin.as_ref().filter(|_| self.answered)?;
+        let state_version = self.says()?.state_version;
+        let differs = *view.state(plugin) != *self.state;
+        differs.then(|| NewState { plugin: self.name.clone(), state_version, state: PolicyState::clone(&self.state) })
+    }
+}
+
+impl Plan {
+    /// Whether the plugin is to be asked.
+    pub(super) fn asks_throttler(&self) -> bool {
+        self.throttling.as_ref().is_some_and(Throttling::asks)
+    }
+
+    /// Whether a throttler that cannot be asked holds everybody; they are counted as held without being looked at.
+    pub(super) fn throttler_holds_all(&mut self) -> bool {
+        let holds = |throttling: &&Throttling| !throttling.asks() && throttling.on_failure == OnFailure::Hold;
+        let Some(rule) = self.throttling.as_ref().filter(holds).map(Throttling::rule) else { return false };
+        self.held.entry(rule).or_insert(1);
+        let until = self.trouble.as_ref().map(|trouble| trouble.until);
+        self.wake(until);
+        true
+    }
+}
+
+impl Engine {
+    /// Tells the throttler of the attempts whose grants this round has released so far.
+    pub(in crate::engine::tick) async fn note_ended(&self, view: &View, plan: &mut Plan) -> Result<(), Error> {
+        let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens()) else { return Ok(()) };
+        let left = plan.delta.released.iter().filter_map(|(job, version)| view.grant(job).filter(|grant| grant.version == *version));
+        let grants: Vec<&Grant> = left.take(ENDED).collect();
+        let mut jobs: HashMap<&JobId, Job> = plan.before.iter().map(|change| (&change.job.id, change.job.clone())).collect();
+        let missing: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).filter(|job| !jobs.contains_key(job)).collect();
+        if !missing.is_empty() {
+            let read = self.ports.store.get(&missing).await?;
+            jobs.extend(missing.iter().zip(read).filter_map(|(id, job)| Some((id, job?))));
+        }
+        for grant in grants {
+            if let Some(job) = jobs.get(&grant.job) {
+                throttling.note_ended(grant, job);
+            }
+        }
+        Ok(())
+    }
+
+    /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out. The caller bounds how much that is.
+    async fn data_for(&self, throttling: &Throttling, jobs: &[Job]) -> Result<BTreeMap<JobId, String>, Error> {
+        if !throttling.says().is_some_and(|says| says.needs_data) {
+            return Ok(BTreeMap::new());
+        }
+        let loaded = match self.load(jobs.to_vec()).await {
+            Ok(loaded) => loaded,
+            Err(Error::Internal(_)) => {
+                let mut loaded = Vec::with_capacity(jobs.len());
+                for job in jobs {
+                    loaded.extend(self.load(vec![job.clone()]).await.unwrap_or_default());
+                }
+                loaded
+            }
+            Err(error) => return Err(error),
+        };
+        let text = |job: &Job| String::from_utf8(job.data.inline()?.to_json().ok()?.into()).ok();
+        Ok(loaded.iter().filter_map(|job| Some((job.id.clone(), text(job)?))).collect())
+    }
+}
+
+/// Cuts candidates into calls: as many as have no more than [`DATA_BYTES`] of data between them, and one at least. A plugin that does not look at data
+/// gets all of them at once.
+fn calls(throttling: Option<&Throttling>, mut jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut calls = Vec::new();
+    if throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data) {
+        while let Some(end) = over(jobs.iter()) {
+            let rest = jobs.split_off(end);
+            calls.push(std::mem::replace(&mut jobs, rest));
+        }
+    }
+    calls.push(jobs);
+    calls
+}
+
+/// How many of the first of `jobs` one call is about, if not about all.
+fn over<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<usize> {
+    let mut bytes = 0;
+    jobs.enumerate().position(|(index, job)| {
+        bytes += job.data.len();
+        bytes > DATA_BYTES && index > 0
+    })
+}

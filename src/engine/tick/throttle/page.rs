@@ -1,0 +1,286 @@
+//! A page of candidates that the throttler decides on: asked about, asked again until what runs fits together, obeyed.
+
+use std::sync::Arc;
+
+use super::{Asked, Throttling, calls};
+use crate::{
+    engine::{
+        Error,
+        tick::search::Search,
+        trouble::{FIRST_WAIT, Trouble},
+    },
+    job::{Event, Job, life::Waiting},
+    port::policy::{Action, Decision, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
+    queue::{Candidate, Rule, Verdict, admission::Hold, plugin::OnFailure},
+};
+
+/// An answer under which everything that runs fits.
+struct Agreed {
+    call: Arc<ThrottleCall>,
+    answer: ThrottleAnswer,
+    /// What is said of each candidate.
+    fates: Vec<Fate>,
+}
+
+/// What is said of a candidate.
+enum Fate {
+    /// It does not fit the limits, and was not asked about.
+    Missed,
+    /// The plugin's last word.
+    Said(Decision),
+    /// It was to run, and does not fit together with those before it.
+    LeftOut(Option<Hold>),
+    /// It was not asked about last, since it was not to run before.
+    Earlier(Decision),
+}
+
+impl Search<'_> {
+    /// Lets the throttler decide on a page of candidates. Whether those behind it may run too.
+    pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        for (index, jobs) in calls(self.plan.throttling.as_ref(), page).into_iter().enumerate() {
+            // Those that nobody was asked about are looked at again from the front.
+            if index > 0 && (self.admission.closed(false) || self.rooms.total() == 0) {
+                return Ok(false);
+            }
+            if !Box::pin(self.throttle_at_once(jobs)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same with as many as one call may be about.
+    async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+        if !self.plan.asks_throttler() {
+            // It has failed since, and its owner lets the limits alone decide.
+            for job in &page {
+                if self.offer(job) && self.limits.queue.partition_by.is_some() {
+                    self.plan.turn = Some(job.spec.partition.clone());
+                }
+            }
+            return Ok(true);
+        }
+        // What somebody reserves concerns those behind it alone, so the page starts again from here.
+        let base = self.admission.clone();
+        let mut jobs: Vec<(Job, bool)> = Vec::with_capacity(page.len());
+        for job in page {
+            if self.consider(&job).is_none() {
+                continue;
+            }
+            match self.admission.judge(Candidate::of(&job.spec)) {
+                Verdict::Hold(hold) => {
+                    self.plan.hold(hold);
+                    jobs.push((job, false));
+                }
+                Verdict::Move(opening) => self.plan.await_window(&job, opening, self.now),
+                Verdict::Run => jobs.push((job, true)),
+            }
+        }
+        if !jobs.iter().any(|(_, fits)| *fits) {
+            return Ok(true);
+        }
+        self.admission = base;
+        self.obey(jobs).await
+    }
+
+    /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
+    pub(in crate::engine::tick) async fn tell_ended(&mut self) -> Result<(), Error> {
+        if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
+            self.obey(Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks about those candidates that fit the limits alone (the others keep what they reserve), and does what is said.
+    async fn obey(&mut self, jobs: Vec<(Job, bool)>) -> Result<bool, Error> {
+        let agreed = match self.agree(&jobs).await? {
+            Ok(agreed) => agreed,
+            Err(asked) => return Ok(self.without(&jobs, *asked)),
+        };
+        let Agreed { call, answer, fates } = agreed;
+        let throttling = self.plan.throttling.as_mut().expect("it was just asked");
+        throttling.answered = true;
+        throttling.ended = Arc::default();
+        if let Some(state) = &answer.state {
+            throttling.state = Arc::new(state.clone());
+        }
+        let (rule, plugin, shadowed) = (throttling.rule(), throttling.plugin.clone(), throttling.shadowed);
+        self.plan.trouble = None;
+        let now = self.now;
+        for ((job, _), fate) in jobs.iter().zip(fates) {
+            let Decision { action, reason } = match fate {
+                Fate::Missed => continue,
+                Fate::Said(decision) => decision,
+                Fate::LeftOut(hold) => {
+                    if let Some(hold) = hold {
+                        self.plan.hold(hold);
+                    }
+                    continue;
+                }
+                Fate::Earlier(Decision { action: Action::Hold(until), reason }) => Decision { action: Action::Hold(until), reason },
+                Fate::Earlier(Decision { reason, .. }) => Decision { action: Action::Hold(None), reason },
+            };
+            match action {
+                Action::Run => {
+                    let ask = self.rooms.find(&job.spec.job_type).expect("the trial found room for everyone that runs");
+                    self.admit(ask, job);
+                    if self.limits.queue.partition_by.is_some() {
+                        self.plan.turn = Some(job.spec.partition.clone());
+                    }
+                }
+                Action::Hold(until) => {
+                    // Asked again at once, the plugin would say the same.
+                    let earliest_at = until.filter(|at| *at > now);
+                    self.plan.hold(Hold { rule: rule.clone(), reason: reason.unwrap_or_default(), reserved: false, earliest_at });
+                }
+                Action::Reschedule(at) => {
+                    self.plan.decided = true;
+                    self.plan.put_off(job, at, Waiting::Throttler, reason, now);
+                }
+                Action::Drop => {
+                    self.plan.decided = true;
+                    let reason = reason.unwrap_or_else(|| format!("throttler {} dropped it", call_name(&rule)));
+                    if let Ok(dropped) = job.apply(Event::Drop { reason }, now) {
+                        self.plan.end(job, dropped);
+                    }
+                }
+            }
+        }
+        let more = answer.more;
+        if let Some(plugin) = plugin.filter(|_| shadowed) {
+            self.plan.asked.push(Asked { plugin, call, answer: Ok(answer) });
+        }
+        Ok(more)
+    }
+
+    /// Asks until everything that is to run fits together: at most three times.
+    ///
+    /// The second time those are left out that did not fit; the third time only those are asked about that ran and
+    /// fitted. Each is offered in its place with no more taken before it than the last time, so all of them fit again.
+    async fn agree(&mut self, jobs: &[(Job, bool)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
+        let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
+        let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
+        let fit: Vec<Job> = jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job.clone()).collect();
+        let data = self.engine.data_for(throttling, &fit).await?;
+        let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::Missed).collect();
+        let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1).collect();
+        for asks in 1.. {
+            let call = Arc::new(ThrottleCall {
+                queue: self.queue.clone(),
+                now: self.now,
+                seed: self.engine.ports.entropy.bits() as u64,
+                config: Arc::clone(&throttling.text),
+                concurrency: self.limits.queue.concurrency,
+                room: self.rooms.total(),
+                running: self.running(),
+                candidates: among.iter().map(|index| jobs[*index].0.clone()).collect(),
+                ended: Arc::clone(&throttling.ended),
+                state: Arc::clone(&throttling.state),
+                data: among
+                    .iter()
+                    .filter_map(|index| data.get_key_value(&jobs[*index].0.id))
+                    .map(|(id, text)| (id.clone(), text.clone()))
+                    .collect(),
+            });
+            let policy = &self.engine.ports.policy;
+            let answer = policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
+            };
+            for (index, decision) in among.iter().zip(&answer.decisions) {
+                fates[*index] = Fate::Said(decision.clone());
+            }
+            let mut trial = self.admission.clone();
+            let mut left = self.rooms.left.clone();
+            let (mut ran, mut new_misfits) = (Vec::new(), 0);
+            let mut would_fit = false;
+            for (index, (job, _)) in jobs.iter().enumerate() {
+                let candidate = Candidate::of(&job.spec);
+                match &fates[index] {
+                    // In their places they reserve what they do not fit.
+                    Fate::Missed => drop(trial.judge(candidate)),
+                    Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
+                    Fate::Said(Decision { action: Action::Run, .. }) => {
+                        let ask = self.rooms.find_in(&left, &job.spec.job_type);
+                        let verdict = ask.map(|ask| (ask, trial.offer(candidate)));
+                        fates[index] = match verdict {
+                            Some((ask, Verdict::Run)) => {
+                                left[ask] -= 1;
+                                ran.push(index);
+                                continue;
+                            }
+                            Some((_, Verdict::Hold(hold))) => Fate::LeftOut(Some(hold)),
+                            // No worker takes it any more. (Windows were looked at before.)
+                            Some((_, Verdict::Move(_))) | None => Fate::LeftOut(None),
+                        };
+                        new_misfits += 1;
+                    }
+                    Fate::Said(_) | Fate::Earlier(_) => {}
+                }
+            }
+            if new_misfits == 0 {
+                self.admission = trial;
+                if would_fit && self.rooms.total() as usize > ran.len() {
+                    // Those it did not fit together with were not run in the end.
+                    self.plan.wake(Some(self.now + FIRST_WAIT));
+                }
+                return Ok(Ok(Agreed { call, answer, fates }));
+            }
+            if asks == 1 {
+                among.retain(|index| !matches!(fates[*index], Fate::LeftOut(_)));
+            } else {
+                for index in &among {
+                    if let Fate::Said(decision) = &fates[*index]
+                        && decision.action != Action::Run
+                    {
+                        fates[*index] = Fate::Earlier(decision.clone());
+                    }
+                }
+                among = ran;
+            }
+        }
+        unreachable!("each time fewer are asked about")
+    }
+
+    /// What runs: the head's grants without those that this round has released, and those that it has admitted.
+    fn running(&self) -> RunningSet {
+        let delta = &self.plan.delta;
+        let batches = self.granted.as_ref().map(|(view, _)| view.running(&delta.released)).unwrap_or_default();
+        RunningSet { batches, admitted: Arc::new(delta.granted.clone()) }
+    }
+
+    /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
+    fn without(&mut self, jobs: &[(Job, bool)], asked: Asked) -> bool {
+        let throttling = self.plan.throttling.as_mut().expect("it was just asked");
+        throttling.failed = true;
+        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
+        let until = trouble.until;
+        self.plan.trouble = Some(trouble);
+        let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
+        self.plan.wake(Some(until));
+        self.plan.faults.push(asked);
+        if hold {
+            *self.plan.held.entry(rule).or_default() += jobs.iter().filter(|(_, fits)| *fits).count() as u64;
+            return false;
+        }
+        for (job, fits) in jobs {
+            if !fits {
+                self.admission.judge(Candidate::of(&job.spec));
+                continue;
+            }
+            // It was seen to be a candidate already.
+            let Some(ask) = self.rooms.find(&job.spec.job_type) else { continue };
+            match self.admission.offer(Candidate::of(&job.spec)) {
+                Verdict::Hold(hold) => self.plan.hold(hold),
+                Verdict::Move(_) => {}
+                Verdict::Run => self.admit(ask, job),
+            }
+        }
+        true
+    }
+}
+
+fn call_name(rule: &Rule) -> String {
+    if let Rule::Throttler(name) = rule { name.to_string() } else { rule.to_string() }
+}

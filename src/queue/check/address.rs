@@ -1,0 +1,87 @@
+//! Where requests may not go, as far as it can be read off: addresses from which a machine hands out its own credentials, and
+//! addresses that name no machine.
+//!
+//! Addresses are values here, of `core`: nothing is resolved or called.
+//!
+//! Loopback and private ranges are allowed, for workers live there. What a name resolves to is judged when it is called, by the same rule.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+use super::Fault;
+
+/// Names under which clouds offer their metadata, refused before they are resolved.
+const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
+
+/// Metadata services outside the link-local range: Alibaba's, Oracle's and Azure's.
+const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
+
+/// Refuses a URL whose host is unsafe as it is written.
+///
+/// # Errors
+///
+/// The host names an address, or a service, that is not to be called.
+pub fn check_host(field: &str, url: &Url) -> Result<(), Fault> {
+    url.host().as_ref().and_then(unsafe_host).map_or(Ok(()), |why| Err(Fault::new(field, format!("cannot be called: {why}"))))
+}
+
+/// Why a host may not be called, if that can be read off it.
+pub fn unsafe_host(host: &Host<&str>) -> Option<String> {
+    match host {
+        Host::Ipv4(ip) => unsafe_address((*ip).into()),
+        Host::Ipv6(ip) => unsafe_address((*ip).into()),
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            let known = METADATA_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));
+            known.then(|| format!("{name} is a cloud metadata service"))
+        }
+    }
+}
+
+/// Why `ip` may not be called, if it may not.
+pub fn unsafe_address(ip: IpAddr) -> Option<String> {
+    let kind = match ip {
+        IpAddr::V4(ip) => kind_v4(ip),
+        IpAddr::V6(ip) => kind_v6(ip),
+    };
+    kind.map(|kind| format!("{ip} is {kind}"))
+}
+
+fn kind_v4(ip: Ipv4Addr) -> Option<&'static str> {
+    if ip.octets()[0] == 0 {
+        Some("unspecified")
+    } else if ip.is_link_local() {
+        Some("link-local")
+    } else if METADATA_V4.contains(&ip) {
+        Some("a cloud metadata service")
+    } else if ip.is_multicast() || ip.is_broadcast() {
+        Some("multicast")
+    } else {
+        None
+    }
+}
+
+fn kind_v6(ip: Ipv6Addr) -> Option<&'static str> {
+    let segments = ip.segments();
+    if ip.is_unspecified() {
+        Some("unspecified")
+    } else if ip.is_unicast_link_local() {
+        Some("link-local")
+    } else if ip.is_multicast() {
+        Some("multicast")
+    } else if matches!(segments, [0xfd00, 0x0ec2, ..] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254]) {
+        // Amazon's (the whole of its prefix gives out something of the machine's) and Google's.
+        Some("a cloud metadata service")
+    } else {
+        embedded(segments).filter(|_| !ip.is_loopback()).and_then(kind_v4)
+    }
+}
+
+/// The IPv4 address that an IPv6 one stands for: mapped, compatible, translated (NAT64) or tunnelled (6to4).
+fn embedded(segments: [u16; 8]) -> Option<Ipv4Addr> {
+    let ([0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..]) = segments else {
+        return None;
+    };
+    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+}

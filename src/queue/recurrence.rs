@@ -1,0 +1,162 @@
+//! Recurrence: at which instants a schedule occurs.
+//!
+//! ```text
+//!   30 2 * * * in Berlin     28 March 02:30 ──▶ 29 March 03:00 (02:30 is skipped) ──▶ 30 March 02:30
+//!   every 90 s               anchor ──▶ anchor + 90 s ──▶ anchor + 180 s
+//! ```
+//!
+//! The one thing to know is what a cron pattern means when clocks change: every local time that it matches occurs
+//! **once**, at the first instant at which the zone's clock shows that time or later. So the times inside a gap all fall
+//! on its end, as one occurrence, and a time that comes twice occurs the first time. What has to go on at an even pace
+//! through a night that is an hour longer is said with `every`, or with a pattern in UTC.
+
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+
+use croner::parser::{CronParser, Seconds as SecondsField, Year};
+use serde::{Deserialize, Serialize};
+
+use super::window::Zone;
+use crate::time::{Seconds, Timestamp};
+
+/// Most bytes of a cron pattern.
+pub const CRON_BYTES: usize = 256;
+
+/// When a schedule occurs: a rule, and between which instants it holds, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recurrence {
+    /// The rule.
+    pub rule: Rule,
+    /// None before this.
+    pub starts_at: Option<Timestamp>,
+    /// None after this.
+    pub ends_at: Option<Timestamp>,
+}
+
+/// What repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The local times that a pattern matches.
+    Cron(Cron, Zone),
+    /// The instants that are whole spans away from one of them.
+    Every {
+        /// The span; not zero.
+        span: Seconds,
+        /// Any one of the instants.
+        anchor: Timestamp,
+    },
+}
+
+impl Recurrence {
+    /// The first occurrence after `at`; none if there is none any more.
+    pub fn after(&self, at: Timestamp) -> Option<Timestamp> {
+        let at = self.starts_at.map_or(at, |starts| at.max(starts - Duration::from_millis(1)));
+        let next = match &self.rule {
+            Rule::Cron(cron, zone) => cron.after(*zone, at)?,
+            Rule::Every { span, anchor } => {
+                let span = i64::try_from(span.millis()).ok().filter(|span| *span > 0)?;
+                let since = at.millis() - anchor.millis();
+                Timestamp::from_millis(anchor.millis() + (since.div_euclid(span) + 1) * span)
+            }
+        };
+        Some(next).filter(|next| *next < Timestamp::MAX && self.ends_at.is_none_or(|ends| *next <= ends))
+    }
+
+    /// The occurrences after `at`, in order.
+    pub fn all_after(&self, at: Timestamp) -> impl Iterator<Item = Timestamp> {
+        std::iter::successors(self.after(at), |last| self.after(*last))
+    }
+
+    /// The latest `most` of the occurrences after `after` and not after `until`, in order.
+    ///
+    /// It looks back over stretches that double, so that a year in which a schedule had thirty million occurrences costs
+    /// no more than a minute of them.
+    pub fn latest(&self, after: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut stretch = Duration::from_secs(1);
+        loop {
+            let from = after.max(until - stretch);
+            let mut found: Vec<Timestamp> = self.all_after(from).take_while(|at| *at <= until).collect();
+            if found.len() >= most || from == after {
+                found.drain(..found.len().saturating_sub(most));
+                return found;
+            }
+            stretch *= 2;
+        }
+    }
+}
+
+/// A cron pattern of 5 fields (minute, hour, day of the month, month, day of the week), or 6 with the second first.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cron {
+    text: Arc<str>,
+    pattern: Arc<croner::Cron>,
+}
+
+/// The text is no cron pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, of at most {CRON_BYTES} bytes{0}")]
+pub struct BadCron(String);
+
+impl Cron {
+    /// The first occurrence after `at`.
+    fn after(&self, zone: Zone, at: Timestamp) -> Option<Timestamp> {
+        // Times that the clock has shown by `at` have occurred. More than one time may fall on the end of a gap, and only
+        // the first of them is looked for: the others are not after it.
+        let mut local = zone.reached(at);
+        loop {
+            local = self.pattern.find_next_occurrence(&local, false).ok()?;
+            let next = zone.first(local);
+            if next > at {
+                return Some(next);
+            }
+        }
+    }
+}
+
+impl FromStr for Cron {
+    type Err = BadCron;
+    fn from_str(text: &str) -> Result<Self, BadCron> {
+        if text.len() > CRON_BYTES {
+            return Err(BadCron(String::new()));
+        }
+        let parser = CronParser::builder().seconds(SecondsField::Optional).year(Year::Disallowed).build();
+        let pattern = parser.parse(text).map_err(|error| BadCron(format!(": {error}")))?;
+        Ok(Self { text: text.into(), pattern: Arc::new(pattern) })
+    }
+}
+
+impl TryFrom<String> for Cron {
+    type Error = BadCron;
+    fn try_from(text: String) -> Result<Self, BadCron> {
+        text.parse()
+    }
+}
+
+impl From<Cron> for String {
+    fn from(cron: Cron) -> Self {
+        cron.to_string()
+    }
+}
+
+impl PartialEq for Cron {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Cron {}
+
+impl fmt::Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

@@ -1,0 +1,241 @@
+//! Events that make jobs: once, whatever is delivered twice; and dead letters of what could not be mapped.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate::{
+    adapter::memory::MemoryStore,
+    engine::{
+        Error,
+        dead::Replayed,
+        ingest::{Did, HOPS_HEADER},
+    },
+    event::{Event, read},
+    job::Payload,
+    queue::TypeConfig,
+    testkit::{
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
+};
+
+use super::place::{Place, everywhere};
+
+#[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
+fn event(id: &str, more: Value) -> Event {
+    let mut event = json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "order", "data": {"id": id}});
+    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    read::structured(&Bytes::from(event.to_string())).unwrap()
+}
+
+async fn put(place: &Place, trigger: &str, rule: Value) {
+    place.engine.put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+}
+
+async fn done(place: &Place, event: &Event) -> Vec<Did> {
+    let answer = place.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0).unwrap();
+    answer.outcomes.into_iter().map(|applied| applied.did).collect()
+}
+
+#[tokio::test]
+async fn an_event_delivered_twice_enqueues_once() {
+    for mut place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "orders", json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}}))
+            .await;
+        let order = event("1", json!({}));
+        let first = done(&place, &order).await;
+        let [Did::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
+        assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
+        // Twice in one batch, and under a rule that was changed meanwhile.
+        put(&place, "orders", json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "priority": 7}})).await;
+        for answer in place.engine.ingest(&[order.clone(), order.clone()]).await.answers {
+            assert_eq!(answer.unwrap().outcomes[0].did, Did::Repeated { job: job.clone() });
+        }
+        place.restart();
+        assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
+        let stored = place.job(job).await;
+        assert_eq!((stored.spec.correlation_key.as_deref(), stored.spec.priority), (Some("1"), 100));
+        assert_eq!(place.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
+        assert_eq!(place.lease(10).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn every_trigger_that_is_about_an_event_is_applied_and_an_unmatched_one_is_no_error() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        assert_eq!(done(&place, &event("0", json!({}))).await, []);
+        put(&place, "b", json!({"enqueue": {"type": "work"}})).await;
+        put(&place, "a", json!({"filter": {"data": {"/id": "1"}}, "enqueue": {"type": "work"}})).await;
+        put(&place, "c", json!({"filter": {"type": "other"}, "enqueue": {"type": "work"}})).await;
+        let answer = place.engine.ingest(&[event("1", json!({}))]).await.answers.remove(0).unwrap();
+        assert_eq!(answer.outcomes.iter().map(|applied| applied.trigger.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(done(&place, &event("2", json!({}))).await.len(), 1);
+        place.engine.delete_trigger(&name("b"), None).await.unwrap();
+        assert_eq!(done(&place, &event("3", json!({}))).await, []);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        let rule = |priority: &str| json!({"enqueue": {"type": "work", "priority": {"$expr": priority}}});
+        put(&place, "orders", rule("data.id")).await;
+        let order = event("x", json!({"region": "east"}));
+        for _ in 0..2 {
+            let dead = done(&place, &order).await;
+            let [Did::Dead { reason, .. }] = &dead[..] else { panic!("{dead:?}") };
+            assert!(reason.starts_with("priority: invalid type: string"), "{reason}");
+        }
+        let (letters, next) = place.engine.dead_events(None, None, 100).await.unwrap();
+        assert_eq!((letters.len(), next), (1, None), "one letter, however often it came");
+        let letter = &letters[0];
+        assert_eq!((letter.trigger.as_str(), letter.event().unwrap()), ("orders", order.clone()));
+        assert_eq!(place.engine.dead_events(Some(&name("other")), None, 100).await.unwrap().0.len(), 0);
+        // Nothing is mended yet.
+        let (again, _) = place.engine.replay_dead_event(&letter.id).await.unwrap();
+        assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
+        put(&place, "orders", rule("length(data.id)")).await;
+        let (replayed, ingestion) = place.engine.replay_dead_event(&letter.id).await.unwrap();
+        let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
+        assert_eq!(ingestion.enqueued.len(), 1);
+        let gone = place.engine.replay_dead_event(&letter.id).await.unwrap_err();
+        assert!(matches!(gone, Error::NotFound { code: "dead_event_not_found", .. }), "{gone:?}");
+        assert_eq!(done(&place, &order).await, [Did::Repeated { job }], "the same id as without the detour");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
+        put(&place, "b-bound", json!({"enqueue": {"type": "work", "attempts": {"$expr": "`0`"}}})).await;
+        put(&place, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}})).await;
+        let first = done(&place, &event("1", json!({}))).await;
+        assert!(matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"), "{first:?}");
+        assert!(matches!(&first[1], Did::Dead { reason, .. } if reason == "attempts: must be 1 to 65535"), "{first:?}");
+        assert!(matches!(&first[2], Did::Enqueued { .. }));
+        let second = done(&place, &event("2", json!({}))).await;
+        assert!(matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")), "{second:?}");
+        // Of one that is not to be about it any more nothing is left.
+        put(&place, "a-unknown", json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}})).await;
+        let (letters, _) = place.engine.dead_events(Some(&name("a-unknown")), None, 100).await.unwrap();
+        assert_eq!(letters.len(), 2);
+        let (passed, _) = place.engine.replay_dead_event(&letters[0].id).await.unwrap();
+        assert_eq!(passed, Replayed::Passed { did: "passed" });
+        place.engine.delete_dead_event(&letters[1].id).await.unwrap();
+        assert_eq!(place.engine.dead_events(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(), 0);
+        place.engine.delete_trigger(&name("b-bound"), None).await.unwrap();
+        let (letters, _) = place.engine.dead_events(Some(&name("b-bound")), None, 100).await.unwrap();
+        let gone = place.engine.replay_dead_event(&letters[0].id).await.unwrap_err();
+        assert!(matches!(gone, Error::NotFound { code: "trigger_not_found", .. }), "{gone:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_go() {
+    for mut place in everywhere() {
+        place.rules(|rules| rules.events.dead_most = 20);
+        put(&place, "broken", json!({"enqueue": {"type": "nobody"}})).await;
+        for round in 0..5 {
+            place.wait(1);
+            let events: Vec<Event> = (0..15).map(|n| event(&format!("{round}-{n}"), json!({}))).collect();
+            for answer in place.engine.ingest(&events).await.answers {
+                assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
+            }
+            let (letters, _) = place.engine.dead_events(None, None, 100).await.unwrap();
+            assert!(letters.len() <= 20, "{}", letters.len());
+            let latest = letters.iter().filter(|letter| letter.failed_at == place.now()).count();
+            assert_eq!(latest, 15, "those that just came are there");
+        }
+        let swept = place.engine.sweep_dead().await.unwrap();
+        assert_eq!((swept.over + swept.left, swept.expired), (75, 0));
+        place.wait(15 * 86_400);
+        let swept = place.engine.sweep_dead().await.unwrap();
+        assert_eq!((swept.left, swept.over), (0, 0));
+        assert!(swept.expired > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_would_go_round_for_ever_is_stopped() {
+    for mut place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "round", json!({"enqueue": {"type": "work"}})).await;
+        let mut hops = 0;
+        for turn in 0..20 {
+            let did = done(&place, &event(&turn.to_string(), json!({"tidegatehops": hops}))).await.remove(0);
+            match did {
+                Did::Enqueued { job, .. } => {
+                    // The worker passes the header on, as the extension of the event that it sends.
+                    hops = place.job(&job).await.spec.headers[HOPS_HEADER].parse::<i32>().unwrap();
+                }
+                Did::Dropped { reason } => {
+                    assert_eq!((turn, hops), (8, 8));
+                    assert!(reason.contains("8 triggers"), "{reason}");
+                    assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(turn < 10, "it goes round");
+        }
+        assert_eq!(place.lease(100).await.len(), 8);
+    }
+}
+
+#[tokio::test]
+async fn an_event_over_the_limit_is_refused_and_its_neighbours_are_not() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "all", json!({"enqueue": {"type": "work"}})).await;
+        let large = event("large", json!({"data": "x".repeat(300_000)}));
+        let mut answers = place.engine.ingest(&[event("1", json!({})), large, event("2", json!({}))]).await.answers;
+        assert!(matches!(answers.remove(1), Err(Error::TooLarge { field: "event", limit: 262_144 })));
+        assert!(answers.iter().all(|answer| matches!(answer.as_ref().unwrap().outcomes[0].did, Did::Enqueued { .. })));
+    }
+}
+
+/// A million events that match nothing cost no room: nothing of them is stored.
+#[tokio::test]
+async fn events_that_match_nothing_leave_nothing_behind() {
+    for place in everywhere() {
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "other", json!({"filter": {"type": "other", "data": {"/id": "none"}}, "enqueue": {"type": "work"}})).await;
+        let batch: Vec<Event> = (0..1000).map(|n| event(&n.to_string(), json!({}))).collect();
+        for _ in 0..20 {
+            assert!(place.engine.ingest(&batch).await.answers.iter().all(|answer| answer.as_ref().unwrap().outcomes.is_empty()));
+        }
+        assert!(place.store.depth().await.unwrap().iter().all(|depth| depth.jobs == 0));
+        assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+    }
+}
+
+/// Whatever the store does not answer: an event sent until it is taken makes one job.
+#[tokio::test]
+async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
+    for seed in 0..40 {
+        let inner = Arc::new(MemoryStore::new());
+        let place = Place::on(inner.clone());
+        place.set_type("work", TypeConfig::default()).await;
+        put(&place, "orders", json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}})).await;
+        let faulty = Arc::new(FaultyStore::new(inner, seed));
+        faulty.set_faults(Faults { cut: 0.2, lose_answer: 0.2, unavailable: 0.1, throttled: 0.1, reads: 0.1 });
+        let troubled = Place::on(faulty);
+        let mut open: Vec<Event> = (0..5).map(|n| event(&n.to_string(), json!({}))).collect();
+        let mut tries = 0;
+        while !open.is_empty() {
+            tries += 1;
+            assert!(tries < 500, "seed {seed}: it is never taken");
+            let answers = troubled.engine.ingest(&open).await.answers;
+            open = open.into_iter().zip(answers).filter_map(|(event, answer)| answer.is_err().then_some(event)).collect();
+        }
+        let jobs: u64 = place.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
+        assert_eq!(jobs, 5, "seed {seed}");
+        assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0, "seed {seed}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Replies by event: whichever of the reply and the attempt comes first, a job hears each reply once, and loses none.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tidegate::{
+    adapter::memory::MemoryStore,
+    engine::{
+        ingest::{Did, Ingestion},
+        request::NewJob,
+    },
+    event::{Event, read},
+    job::{Job, Outcome, Payload, State, life::Waiting},
+    port::job_store::{RecordKind, RecordQuery},
+    queue::{QueueConfig, TypeConfig, config::Delivery},
+    testkit::{builders::name, faults::FaultyStore},
+};
+
+use super::place::{Place, everywhere, failed, report, work};
+use tidegate::engine::Round;
+
+#[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
+fn event(id: &str, data: Value) -> Event {
+    let event = json!({"specversion": "1.0", "id": id, "source": "/replies", "type": "answer", "data": data});
+    read::structured(&Bytes::from(event.to_string())).unwrap()
+}
+
+fn keyed(key: &str) -> NewJob {
+    NewJob { correlation_key: Some(key.into()), ..work() }
+}
+
+async fn with_trigger(place: &Place) {
+    place.set_type("work", TypeConfig::default()).await;
+    let rule = json!({"filter": {"type": "answer"}, "complete": {
+        "type": "work", "correlation_key": {"$expr": "data.key"}, "attempt": {"$expr": "data.attempt"},
+        "status": {"$expr": "data.failed && 'failed' || 'succeeded'"}, "message": {"$expr": "data.failed"}, "result": {"$expr": "data.answer"}}});
+    place.engine.put_trigger(&name("answers"), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+}
+
+async fn ingest(place: &Place, events: &[Event]) -> Ingestion {
+    place.engine.ingest(events).await
+}
+
+/// What the trigger did about one event.
+async fn did(place: &Place, event: Event) -> Did {
+    let mut answers = ingest(place, &[event]).await.answers;
+    answers.remove(0).unwrap().outcomes.remove(0).did
+}
+
+async fn kept(place: &Place) -> usize {
+    let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
+    place.store.records(&[query]).await.unwrap()[0].len()
+}
+
+fn ended(job: &Job) -> Option<Outcome> {
+    job.life.ended()
+}
+
+#[tokio::test]
+async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
+    for mut place in everywhere() {
+        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        with_trigger(&place).await;
+        let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
+        assert_eq!(place.lease(1).await[0].id, a.id);
+        let ingestion = ingest(&place, &[event("1", json!({"key": "a", "answer": 42}))]).await;
+        assert_eq!(ingestion.answers[0].as_ref().unwrap().outcomes[0].did, Did::Completed { job: a.id.clone() });
+        let done = place.job(&a.id).await;
+        assert_eq!(ended(&done), Some(Outcome::Succeeded));
+        assert_eq!(done.life.result.unwrap().bytes, "42");
+        let released = ingestion.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
+        place.tick(Round { released, ..Round::default() }).await;
+        assert_eq!(place.lease(1).await[0].id, b.id, "the slot is free");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_comes_before_its_job_is_heard_when_its_attempt_starts() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let early = did(&place, event("1", json!({"key": "a", "answer": "yes"}))).await;
+        assert!(matches!(early, Did::Kept { .. }), "{early:?}");
+        assert_eq!(kept(&place).await, 1);
+        let job = place.enqueue(keyed("a")).await;
+        place.restart();
+        assert!(place.lease(1).await.is_empty(), "nobody is given a job that has its answer");
+        let done = place.job(&job.id).await;
+        assert_eq!((ended(&done), done.life.attempt), (Some(Outcome::Succeeded), 1));
+        assert_eq!(kept(&place).await, 0);
+        assert!(place.lease(1).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_reply_to_a_job_that_has_not_started_waits_for_its_attempt() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let job = place.enqueue(keyed("a")).await;
+        assert!(matches!(did(&place, event("1", json!({"key": "a"}))).await, Did::Kept { .. }));
+        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { .. }));
+        assert!(place.lease(1).await.is_empty());
+        assert_eq!(ended(&place.job(&job.id).await), Some(Outcome::Succeeded));
+    }
+}
+
+/// The other way round: the claim comes between the reply's first look and its being stored. The second look finds the attempt.
+/// And a process that dies before the second look leaves a reply that the sweep finds.
+#[tokio::test]
+async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
+    for died in [false, true] {
+        let inner = Arc::new(MemoryStore::new());
+        let faulty = Arc::new(FaultyStore::new(inner.clone(), 1).with_flight(std::time::Duration::ZERO));
+        let mut claimer = Place::on(inner);
+        with_trigger(&claimer).await;
+        let job = claimer.enqueue(keyed("a")).await;
+        let other = Place::on(faulty.clone());
+        let events = [event("1", json!({"key": "a"}))];
+        let mut ingesting = Box::pin(other.engine.ingest(&events));
+        // The faulty store gives up its turn before each write: the first poll ends right before the reply is stored.
+        assert!(futures_util::poll!(&mut ingesting).is_pending());
+        if died {
+            // One more write, the reply's, and then nothing more is answered.
+            faulty.crash_after(1);
+        }
+        assert_eq!(claimer.lease(1).await.len(), 1, "nobody has kept a reply yet");
+        let answers = ingesting.await.answers;
+        assert!(matches!(place_state(&claimer, &job).await, State::Running(_)) == died);
+        if died {
+            assert!(matches!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Kept { .. }), "{answers:?}");
+            let heard = claimer.engine.sweep_replies(None).await.unwrap();
+            assert_eq!((heard.met, heard.changed.len()), (1, 1));
+        } else {
+            assert_eq!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Completed { job: job.id.clone() });
+        }
+        assert_eq!(ended(&claimer.job(&job.id).await), Some(Outcome::Succeeded));
+        assert_eq!(kept(&claimer).await, 0);
+    }
+}
+
+async fn place_state(place: &Place, job: &Job) -> State {
+    place.job(&job.id).await.life.state
+}
+
+#[tokio::test]
+async fn a_success_while_a_retry_waits_ends_the_job_and_there_is_no_retry() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        place.enqueue(keyed("a")).await;
+        let run = place.lease(1).await;
+        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        let waiting = place.job(&run[0].id).await;
+        assert!(matches!(waiting.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
+        assert_eq!(did(&place, event("1", json!({"key": "a", "answer": 1}))).await, Did::Completed { job: run[0].id.clone() });
+        let done = place.job(&run[0].id).await;
+        assert_eq!((ended(&done), done.life.attempt, done.life.error.clone()), (Some(Outcome::Succeeded), 1, None));
+        assert_eq!(done.life.history.iter().map(|entry| entry.outcome).collect::<Vec<_>>(), [Outcome::Failed, Outcome::Succeeded]);
+        place.wait(7200);
+        assert!(place.lease(1).await.is_empty(), "the retry is cancelled");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        place.enqueue(keyed("a")).await;
+        let run = place.lease(1).await;
+        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        let before = place.job(&run[0].id).await;
+        let failure = event("1", json!({"key": "a", "failed": "no stock"}));
+        assert_eq!(did(&place, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
+        let after = place.job(&run[0].id).await;
+        assert_eq!((&after.life.state, after.life.version), (&before.life.state, before.life.version));
+        let said = after.life.history.last().unwrap().error.as_ref().unwrap();
+        assert_eq!((after.life.history.len(), said.message.as_deref()), (2, Some("no stock")));
+        assert_eq!(did(&place, failure).await, Did::Known { job: run[0].id.clone() });
+        assert_eq!(place.job(&run[0].id).await.life.history.len(), 2);
+        place.wait(7200);
+        assert_eq!(place.lease(1).await[0].life.attempt, 2, "the retry comes");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_reply_is_tried_again_as_its_type_says() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        place.enqueue(keyed("a")).await;
+        place.lease(1).await;
+        let failure = event("1", json!({"key": "a", "failed": "busy"}));
+        assert!(matches!(did(&place, failure.clone()).await, Did::Completed { .. }));
+        place.wait(7200);
+        let again = place.lease(1).await;
+        assert_eq!(again[0].life.attempt, 2);
+        // The same event a second time says nothing of the second attempt.
+        assert!(matches!(did(&place, failure).await, Did::Known { .. }));
+        assert!(place.job(&again[0].id).await.life.running().is_some());
+        assert!(matches!(did(&place, event("2", json!({"key": "a"}))).await, Did::Completed { .. }));
+    }
+}
+
+#[tokio::test]
+async fn a_reply_names_its_attempt() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let job = place.enqueue(keyed("a")).await;
+        place.lease(1).await;
+        assert!(matches!(did(&place, event("2", json!({"key": "a", "attempt": 2}))).await, Did::Kept { .. }), "that is still to come");
+        assert!(matches!(did(&place, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await, Did::Completed { .. }));
+        place.wait(60);
+        assert!(matches!(did(&place, event("0", json!({"key": "a", "attempt": "x"}))).await, Did::Dead { .. }));
+        assert!(place.lease(1).await.is_empty(), "the second attempt has its answer");
+        assert_eq!((ended(&place.job(&job.id).await), place.job(&job.id).await.life.attempt), (Some(Outcome::Succeeded), 2));
+        assert_eq!(did(&place, event("3", json!({"key": "a", "attempt": 1}))).await, Did::Late { job: job.id });
+    }
+}
+
+#[tokio::test]
+async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let first = place.enqueue(keyed("a")).await;
+        place.lease(1).await;
+        let answer = event("1", json!({"key": "a"}));
+        assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
+        assert_eq!(did(&place, answer.clone()).await, Did::Known { job: first.id.clone() });
+        assert_eq!(did(&place, event("other", json!({"key": "a"}))).await, Did::Late { job: first.id });
+        assert_eq!(kept(&place).await, 0);
+        place.enqueue(keyed("a")).await;
+        assert_eq!(place.lease(1).await.len(), 1, "the next job under the key is asked for anew");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_nobody_ever_asked_for_is_kept_for_its_time_and_then_counted() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        assert!(matches!(did(&place, event("1", json!({"key": "never"}))).await, Did::Kept { .. }));
+        place.wait(299);
+        let heard = place.engine.sweep_replies(None).await.unwrap();
+        assert_eq!((heard.unmatched, heard.kept), (0, 1));
+        place.wait(2);
+        let heard = place.engine.sweep_replies(None).await.unwrap();
+        assert_eq!((heard.unmatched, heard.kept), (1, 0));
+        place.enqueue(keyed("never")).await;
+        assert_eq!(place.lease(1).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn many_replies_to_one_job_are_heard_one_after_the_other() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let job = place.enqueue(keyed("a")).await;
+        place.lease(1).await;
+        let events: Vec<Event> = (0..20).map(|n| event(&n.to_string(), json!({"key": "a", "answer": n}))).collect();
+        let answers = ingest(&place, &events).await.answers;
+        let done: Vec<Did> = answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).did).collect();
+        assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
+        assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
+        assert_eq!(place.job(&job.id).await.life.history.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_large_answer_becomes_an_object_and_a_failed_one_is_final_where_it_must_not_run_twice() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        place.set_type("work", TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() }).await;
+        let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
+        place.lease(2).await;
+        let large = "x".repeat(100_000);
+        assert!(matches!(did(&place, event("1", json!({"key": "a", "answer": large}))).await, Did::Completed { .. }));
+        let done = place.job(&a.id).await;
+        assert!(done.life.result.as_ref().unwrap().object.is_some());
+        assert_eq!(place.engine.take_result(&done).await.unwrap().unwrap(), Payload::json(format!("\"{large}\"")));
+        assert!(matches!(did(&place, event("2", json!({"key": "b", "failed": "no"}))).await, Did::Completed { .. }));
+        assert_eq!(ended(&place.job(&b.id).await), Some(Outcome::Failed));
+    }
+}

@@ -1,0 +1,27 @@
+//! The contract of the job store, on both tables, at the time at which jobs are due and long after it: then every job is late.
+
+use std::sync::Arc;
+
+use tidegate::{
+    adapter::dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+    job_store_conformance,
+    testkit::{FakeClock, SeededEntropy},
+    time::Timestamp,
+};
+
+use super::emulator::EmulatedTable;
+
+/// A store on `table` in a world where it is `now`.
+fn store(table: impl Table + 'static, now: Timestamp) -> DynamoStore {
+    DynamoStore::new(Arc::new(table), Arc::new(FakeClock::new(now)), Arc::new(SeededEntropy::new(7)))
+}
+
+/// When the suites' jobs are due.
+const THEN: Timestamp = Timestamp::EPOCH;
+/// A day later.
+const LATER: Timestamp = Timestamp::from_millis(86_400_000);
+
+job_store_conformance!(in_memory, store(MemoryTable::new(), THEN));
+job_store_conformance!(in_memory_when_all_is_late, store(MemoryTable::new(), LATER));
+job_store_conformance!(in_memory_on_several_shards, store(MemoryTable::new(), THEN).with_shards(3));
+job_store_conformance!(emulated, store(EmulatedTable::new(), THEN));

@@ -1,0 +1,5 @@
+//! The DynamoDB adapter, on a table in memory and on an emulator that runs beside the tests.
+
+mod conformance;
+mod cost;
+pub mod emulator;

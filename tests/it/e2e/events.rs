@@ -1,0 +1,219 @@
+//! hipq's first use case: a request goes out over HTTP, the answer arrives as an event later, and the two meet by a key;
+//! with the server killed and started again at any moment in between.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    serve::{Api, Setup, Tidegate, eventually},
+    target::Target,
+};
+
+const STRUCTURED: [(&str, &str); 1] = [("content-type", "application/cloudevents+json")];
+const BATCH: [(&str, &str); 1] = [("content-type", "application/cloudevents-batch+json")];
+/// Requests that go out.
+const JOBS: usize = 60;
+const KILLS: usize = 6;
+
+fn answer(key: &str, attempt: u64) -> Value {
+    json!({"specversion": "1.0", "id": format!("{key}-{attempt}"), "source": "/other-system", "type": "answered",
+           "data": {"request": key, "answer": format!("answer to {key}")}})
+}
+
+fn order(n: usize) -> Value {
+    json!({"specversion": "1.0", "id": n.to_string(), "source": "/shop", "type": "ordered", "data": {"order": format!("o-{n}")}})
+}
+
+/// Orders are asked about; answers complete what was asked.
+async fn put_triggers(api: &Api) {
+    let enqueue = json!({"filter": {"type": "ordered"}, "enqueue": {
+        "type": "ask", "correlation_key": {"$expr": "data.order"}, "attributes": {"n": {"$expr": "id"}}}});
+    let complete = json!({"filter": {"type": "answered"}, "complete": {
+        "type": "ask", "correlation_key": {"$expr": "data.request"}, "result": {"$expr": "data.answer"}}});
+    api.put("/v1/triggers/orders", enqueue).await.good();
+    api.put("/v1/triggers/replies", complete).await.good();
+}
+
+#[tokio::test]
+async fn a_push_carries_its_correlation_key_and_its_job_waits_for_the_result() {
+    let tide = Tidegate::start().await;
+    let target = Target::start(|_| async { (StatusCode::OK, "taken, thank you") }).await;
+    put_triggers(&tide).await;
+    for (number, encoding) in [(1, "json"), (2, "msgpack")] {
+        tide.job_type("ask", json!({"target": {"url": target.url, "complete": "on_result", "encoding": encoding}})).await;
+        let job = tide.post("/v1/jobs", json!({"type": "ask", "data": {"x": 1}, "correlation_key": encoding})).await.is(201);
+        let call = target.call(number).await;
+        let body: Value = if encoding == "json" { call.json() } else { rmp_serde::from_slice(&call.body).unwrap() };
+        assert_eq!((&body["correlation_key"], &body["data"]["x"]), (&json!(encoding), &json!(1)));
+        assert!(body["callback"]["token"].is_string() && body["callback"]["url"].is_string());
+        assert_eq!(tide.job(job["id"].as_str().unwrap()).await["state"], "running", "an answer of 200 is not the result");
+        let done = tide.send(Method::POST, "/v1/events", &STRUCTURED, answer(encoding, 1).to_string()).await.is(200);
+        assert_eq!(done["outcomes"], json!([{"trigger": "replies", "did": "completed", "job": job["id"]}]));
+        let done = tide.job(job["id"].as_str().unwrap()).await;
+        assert_eq!((&done["state"], &done["result"]), (&json!("succeeded"), &json!(format!("answer to {encoding}"))));
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
+    let tide = Tidegate::start().await;
+    let target = Target::start(|_| async { StatusCode::OK }).await;
+    tide.job_type("ask", json!({"target": {"url": target.url}})).await;
+    put_triggers(&tide).await;
+    let binary = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "1"),
+        ("ce-source", "/shop"),
+        ("ce-type", "ordered"),
+        ("ce-tidegatehops", "2"),
+        ("content-type", "application/json"),
+        ("ce-traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ];
+    tide.send(Method::POST, "/v1/events", &binary, r#"{"order": "o"}"#).await.is(200);
+    let call = target.call(1).await;
+    assert_eq!((call.header("ce-tidegatehops"), call.json()["correlation_key"].as_str()), ("3", Some("o")));
+    assert_eq!(call.header("traceparent"), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let round = [&binary[..4], &[("ce-tidegatehops", "8"), ("content-type", "application/json")]].concat();
+    let dropped = tide.send(Method::POST, "/v1/events", &round, r#"{"order": "p"}"#).await.is(200);
+    assert_eq!(dropped["outcomes"][0]["did"], "dropped");
+    let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
+    for line in ["tidegate_events_total{outcome=\"matched\"} 2", "tidegate_trigger_total{trigger=\"orders\",did=\"dropped\"} 1"] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+/// What the systems around the server know.
+#[derive(Default)]
+struct World {
+    api: Mutex<Option<Api>>,
+    over: AtomicBool,
+    /// How much has happened: kills are aimed by it.
+    steps: AtomicU64,
+    /// The requests that arrived at the other system, which answers each of them, some of them twice.
+    asked: Mutex<BTreeMap<String, u64>>,
+    to_answer: Mutex<Vec<(String, u64)>>,
+}
+
+impl World {
+    /// Hands in events until they are taken.
+    async fn tell(&self, events: &[Value]) {
+        eventually("the server takes the events", || async {
+            let api = self.api.lock().clone()?;
+            let answer = api.try_send(Method::POST, "/v1/events", &BATCH, json!(events).to_string()).await?;
+            tokio::task::yield_now().await;
+            let taken = answer.status == 200 && answer.is(200)["results"].as_array()?.iter().all(|result| result["status"] == 200);
+            taken.then_some(())
+        })
+        .await;
+        self.steps.fetch_add(events.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Orders come in, each at least once, some twice.
+async fn shop(world: Arc<World>, mut chance: StdRng) {
+    let mut n = 0;
+    while n < JOBS {
+        let upto = (n + chance.random_range(1..6)).min(JOBS);
+        let mut events: Vec<Value> = (n..upto).map(order).collect();
+        if chance.random_range(0..3) == 0 {
+            events.push(order(chance.random_range(0..upto)));
+        }
+        world.tell(&events).await;
+        n = upto;
+    }
+}
+
+/// The other system: it answers each request after a while, in an order of its own, some of them twice.
+async fn other_system(world: Arc<World>, mut chance: StdRng) {
+    while !world.over.load(Ordering::Relaxed) {
+        let some: Vec<(String, u64)> = {
+            let mut open = world.to_answer.lock();
+            let take = chance.random_range(0..=open.len().min(7));
+            (0..take)
+                .map(|_| {
+                    let at = chance.random_range(0..open.len());
+                    open.swap_remove(at)
+                })
+                .collect()
+        };
+        if some.is_empty() {
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(5), std::future::pending::<()>()).await;
+            continue;
+        }
+        let mut events: Vec<Value> = some.iter().map(|(key, attempt)| answer(key, *attempt)).collect();
+        if chance.random_range(0..3) == 0 {
+            events.push(events[0].clone());
+        }
+        world.tell(&events).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed() {
+    let mut chance = StdRng::seed_from_u64(20_261_121);
+    let world = Arc::new(World::default());
+    let seen = Arc::clone(&world);
+    // The other system takes every request, and says so in different ways; its answer comes as an event.
+    let target = Target::start(move |call| {
+        let body = call.json();
+        let key = body["correlation_key"].as_str().unwrap().to_owned();
+        let attempt = body["attempt"].as_u64().unwrap();
+        *seen.asked.lock().entry(key.clone()).or_default() += 1;
+        seen.to_answer.lock().push((key, attempt));
+        seen.steps.fetch_add(1, Ordering::Relaxed);
+        let status = if call.number % 2 == 0 { StatusCode::OK } else { StatusCode::ACCEPTED };
+        async move { status }
+    })
+    .await;
+    let mut tide = Setup::new().start().await;
+    *world.api.lock() = Some(tide.api.clone());
+    tide.queue("asking", json!({"concurrency": 8})).await;
+    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
+    // An attempt whose answer never came, since its request went out of a server that was killed, is made again.
+    let config = json!({"queue": "asking", "target": {"url": target.url, "complete": "on_result"}, "timeout_seconds": 2,
+                        "response_timeout_seconds": 1, "attempts": 1000, "retry": retry});
+    tide.job_type("ask", config).await;
+    put_triggers(&tide).await;
+
+    let shopping = tokio::spawn(shop(Arc::clone(&world), StdRng::seed_from_u64(1)));
+    let answering = tokio::spawn(other_system(Arc::clone(&world), StdRng::seed_from_u64(2)));
+    for _ in 0..KILLS {
+        let aim = world.steps.load(Ordering::Relaxed) + chance.random_range(3..20);
+        eventually("enough has happened for the next kill", || async {
+            (world.steps.load(Ordering::Relaxed) >= aim || shopping.is_finished()).then_some(())
+        })
+        .await;
+        tide = tide.kill().start().await;
+        *world.api.lock() = Some(tide.api.clone());
+    }
+    shopping.await.unwrap();
+    eventually("every job has ended", || async {
+        let left = tide.get("/v1/jobs?state=scheduled,running&limit=1").await.is(200);
+        (left["jobs"] == json!([])).then_some(())
+    })
+    .await;
+    world.over.store(true, Ordering::Relaxed);
+    answering.await.unwrap();
+
+    let jobs = tide.get("/v1/jobs?limit=1000").await.is(200)["jobs"].as_array().unwrap().clone();
+    assert_eq!(jobs.len(), JOBS, "one job per order, however often it was delivered");
+    for job in &jobs {
+        let key = job["correlation_key"].as_str().unwrap();
+        assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!(format!("answer to {key}"))), "{job:#}");
+        let succeeded = job["history"].as_array().unwrap().iter().filter(|entry| entry["outcome"] == "succeeded").count();
+        assert_eq!(succeeded, 1, "{job:#}");
+        assert!(world.asked.lock()[key] >= 1);
+    }
+    assert_eq!(tide.get("/v1/dead-events").await.is(200)["dead_events"], json!([]));
+}
