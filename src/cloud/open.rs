@@ -60,7 +60,14 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&config), settings.queues.clone(), clock.clone(), entropy.clone());
     let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
-    let ports = Ports { store: store(settings, clock.clone(), entropy.clone()).await, objects, work: Arc::new(queue), clock, entropy, policy: Arc::new(NoPolicy) };
+    let ports = Ports {
+        store: store(settings, clock.clone(), entropy.clone()).await,
+        objects,
+        work: Arc::new(queue),
+        clock,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    };
     let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
     let target = AwsTarget::new(&config, Arc::new(http));
     let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();

@@ -17,7 +17,7 @@ use tidegate::{
         Job, Payload, QueueName, TypeName,
         life::{Failure, Reason},
     },
-    port::{Work, policy::NoPolicy},
+    port::{Clock, Work, policy::NoPolicy},
     queue::{
         QueueConfig, TypeConfig,
         config::{Push, TargetConfig},
@@ -134,7 +134,7 @@ async fn an_immediate_job_with_a_claim_costs_three_writes() {
     let jobs = shop.enqueue(200, 0, false).await;
     let work: Vec<Work> = jobs
         .iter()
-        .map(|job| Work { queue: queue(), job: job.id.clone(), version: job.life.version, decided_at: job.spec.created_at })
+        .map(|job| Work { queue: queue(), job: job.id.clone(), version: job.life.version, run_at: job.spec.created_at, granted_at: None })
         .collect();
     let running = shop.claim(&work).await;
     assert_eq!(running.len(), 200);
@@ -176,7 +176,7 @@ async fn a_limited_job_with_a_retry_costs_little_more_than_its_six_writes() {
         assert!(rounds < 400, "{ended} of 400 ended");
         let ticked = shop.tick(20, Hand::Send, std::mem::take(&mut reports)).await;
         ended += ticked.reports.iter().flatten().filter(|job| job.life.ended().is_some()).count();
-        let work = shop.work.take(1000);
+        let work = shop.work.take(1000, shop.clock.now());
         if work.is_empty() {
             shop.clock.advance(Duration::from_millis(2500));
             continue;
