@@ -1,7 +1,7 @@
 //! What carries out the ports: each folder speaks to one outside thing, and none of them decides anything.
 //!
 //! [`memory`] is the reference for the job store; [`sqlite`] is the one that production runs on, on one machine, and
-//! [`dynamodb`] in the cloud.
+//! `dynamodb` in the cloud.
 
 #[cfg(feature = "aws")]
 pub mod aws;
