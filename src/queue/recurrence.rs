@@ -12,6 +12,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
+use chrono::Timelike as _;
 use croner::parser::{CronParser, Seconds as SecondsField, Year};
 use serde::{Deserialize, Serialize};
 
@@ -103,9 +104,8 @@ pub struct BadCron(String);
 impl Cron {
     /// The first occurrence after `at`.
     fn after(&self, zone: Zone, at: Timestamp) -> Option<Timestamp> {
-        // Times that the clock has shown by `at` have occurred. More than one time may fall on the end of a gap, and only
-        // the first of them is looked for: the others are not after it.
-        let mut local = zone.reached(at);
+        // While an hour is repeated, the times that follow on the clock have occurred already, and are passed over.
+        let mut local = zone.shows(at.to_utc()).with_nanosecond(0)?;
         loop {
             local = self.pattern.find_next_occurrence(&local, false).ok()?;
             let next = zone.first(local);

@@ -265,33 +265,13 @@ impl Zone {
         }
     }
 
-    /// The latest whole second that the zone's clock has shown by `at`: what it shows, unless it shows that for the
-    /// second time.
-    pub(super) fn reached(self, at: Timestamp) -> NaiveDateTime {
-        let at = at.to_utc();
-        let shows = self.shows(at).with_nanosecond(0).unwrap_or_default();
-        match self.0.from_local_datetime(&shows) {
-            MappedLocalTime::Ambiguous(first, second) if second.to_utc() <= at => {
-                let first = first.to_utc();
-                let (mut before, mut after) = (0, (second.to_utc() - first).num_seconds());
-                while after - before > 1 {
-                    let middle = i64::midpoint(before, after);
-                    let on = TimeDelta::seconds(middle);
-                    if self.shows(first + on) == shows + on { before = middle } else { after = middle }
-                }
-                shows + TimeDelta::seconds(before)
-            }
-            _ => shows,
-        }
-    }
-
     /// What the zone's clock shows at `at`, for people: `2026-03-29 03:00:00 +02:00`.
     pub fn said(self, at: Timestamp) -> String {
         at.to_utc().with_timezone(&self.0).format("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 
     /// What the zone's clock shows.
-    fn shows(self, at: DateTime<Utc>) -> NaiveDateTime {
+    pub(super) fn shows(self, at: DateTime<Utc>) -> NaiveDateTime {
         at.with_timezone(&self.0).naive_local()
     }
 

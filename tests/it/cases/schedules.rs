@@ -132,9 +132,11 @@ async fn any_number_of_engines_make_each_job_once() {
     }
 }
 
+/// Also where the writes of a transaction go out one by one.
 #[tokio::test]
 async fn an_engine_that_comes_late_does_not_make_again_what_ran_and_is_gone() {
-    for mut place in everywhere() {
+    let one_by_one = FaultyStore::new(Arc::new(MemoryStore::new()), 1);
+    for mut place in everywhere().into_iter().chain([Place::on(Arc::new(one_by_one))]) {
         place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
         place.put(tens()).await;
         let late = place.another();
@@ -273,6 +275,21 @@ async fn a_deleted_schedule_leaves_its_jobs_and_one_of_its_name_begins_anew() {
         assert_eq!((state.upto, state.last_job), (second(300), None), "nothing is known of the old one");
         place.occur_at(second(310)).await;
         assert_eq!(place.ids().await, at_seconds([10, 20, 310]));
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_deleted_while_it_occurs_makes_nothing_afterwards() {
+    for inner in everywhere() {
+        // The store gives way before each transaction, so the deletion is written while the occurrence is on its way.
+        let store = FaultyStore::new(inner.store, 1).with_flight(Duration::ZERO);
+        let place = Place::on(Arc::new(store)).scheduled(tens()).await;
+        place.clock.set(second(10));
+        let (beat, other) = (beat(), place.another());
+        let (deletion, look) = (other.delete_schedule(&beat, None), place.engine.occur(Duration::ZERO));
+        let (deleted, occurred) = futures_util::future::join(Box::pin(deletion), Box::pin(look)).await;
+        deleted.unwrap();
+        assert_eq!((occurred.unwrap().made.len(), place.ids().await.len()), (0, 0));
     }
 }
 
