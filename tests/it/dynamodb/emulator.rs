@@ -31,12 +31,15 @@ fn program() -> PathBuf {
     if here.exists() { here } else { "dynoxide".into() }
 }
 
-/// A process, ended when it is dropped.
+/// A process, ended when it is dropped, and also when the test is killed: a shell watches its input, which ends with whoever
+/// holds the other side.
 struct Process(Child);
+
+const WATCHED: &str = r#""$0" serve --port "$1" <&- & cat; kill $!"#;
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
@@ -45,9 +48,10 @@ impl Drop for Process {
 fn start() -> (Process, u16) {
     for _ in 0..5 {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child =
-            Command::new(program()).args(["serve", "--port", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{}: {error}; ./test installs it", program().display()));
+        let mut command = Command::new("sh");
+        command.args(["-c", WATCHED]).arg(program()).arg(port.to_string());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("a shell: {error}"));
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
         let process = Process(child);
@@ -56,7 +60,7 @@ fn start() -> (Process, u16) {
             return (process, port);
         }
     }
-    panic!("the emulator found no port to listen on");
+    panic!("{} does not start; ./test installs it", program().display());
 }
 
 /// A new, empty table. Its requests are made on threads of its own, whoever asks.
