@@ -9,7 +9,7 @@ use tidegate::{
         life::word,
         retry::{Backoff, Jitter, Retry},
     },
-    port::{Clock, job_store::ListQuery},
+    port::{Clock, News, job_store::ListQuery},
     queue::{
         QueueConfig, TypeConfig,
         config::{Push, Start, TargetConfig},
@@ -102,6 +102,26 @@ fn the_first_limit_holds_for_work_that_is_on_its_way_without_a_grant() {
     cloud.time.run(start + Duration::from_mins(3));
     all_succeeded(&cloud, 40);
     assert!(cloud.most.lock().1 <= 2, "{:?}", cloud.most);
+}
+
+#[test]
+fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
+    let cloud = cloud(9, Some(1));
+    cloud.set_mishaps(Mishaps { lost: 1.0, ..Mishaps::default() });
+    let now = cloud.time.now();
+    for (number, seconds) in [(1, 60), (2, 1)] {
+        let mut later = job("t", number);
+        later.run_at = Some(now + Duration::from_secs(seconds));
+        cloud.now(cloud.server.enqueue(later)).unwrap();
+        cloud.now(cloud.server.flush()).unwrap();
+    }
+    // A round asks for the next, and is slow to say so.
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![News::Look], now + Duration::from_mins(1))).unwrap();
+    cloud.time.run(now + Duration::from_secs(5));
+    cloud.set_mishaps(Mishaps::default());
+    cloud.now(cloud.server.flush()).unwrap();
+    cloud.time.run(now + Duration::from_mins(2));
+    all_succeeded(&cloud, 2);
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn program() -> PathBuf {
 }
 
 /// A process, ended when it is dropped, and also when the test is killed: a shell watches its input, which ends with whoever
-/// holds the other side.
+/// holds the other side. Only the program itself holds the output that is read, so that its end is seen.
 struct Process(Child);
 
-const WATCHED: &str = r#""$0" serve --port "$1" <&- & cat; kill $!"#;
+const WATCHED: &str = r#""$0" serve --port "$1" <&- & exec 2>&-; cat; kill $!"#;
 
 impl Drop for Process {
     fn drop(&mut self) {
