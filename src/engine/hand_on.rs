@@ -115,7 +115,16 @@ impl Engine {
     ///
     /// The store's.
     pub async fn horizon(&self) -> Result<Timestamp, Error> {
-        Ok(self.read_horizon().await?.1.until)
+        loop {
+            let (version, horizon) = self.read_horizon().await?;
+            if version > 0 {
+                return Ok(horizon.until);
+            }
+            // The first who asks. Who leaves a job to a look-ahead has asked before, so all there is up to here is handed on by those
+            // who make it.
+            let until = self.now() + AHEAD;
+            self.move_horizon(version, Horizon { done: until, until }).await?;
+        }
     }
 
     async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {

@@ -104,6 +104,8 @@ class ProcessExecutor(RuntimeExecutor):
             "AWS_LAMBDA_RUNTIME_API": self._api.address,
             "LAMBDA_TASK_ROOT": str(code),
         }
+        if "DYNOXIDE_URL" in os.environ:
+            environment["AWS_ENDPOINT_URL_DYNAMODB"] = os.environ["DYNOXIDE_URL"]
         with self._log.open("ab") as log:
             # A group of its own: a signal meant for LocalStack ends it through `stop`, not behind its back.
             self._process = subprocess.Popen(

@@ -78,3 +78,18 @@ fn an_idle_deployment_sends_nothing() {
     cloud.time.run(cloud.time.now() + Duration::from_hours(2));
     assert_eq!(["work", "hint", "wake"].map(|kind| cloud.count(kind)), before);
 }
+
+#[test]
+fn a_delayed_job_is_in_time_before_the_rule_has_ever_fired() {
+    let cloud = Cloud::new(3);
+    let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/work")));
+    let config = TypeConfig { target: Some(push), ..TypeConfig::default() };
+    cloud.now(cloud.server.put_type(&name("t"), config, None)).unwrap();
+    let due = cloud.time.now() + Duration::from_secs(8);
+    let mut asked = job("t", 1);
+    asked.run_at = Some(due);
+    cloud.enqueue_at(cloud.time.now(), asked);
+    cloud.time.run(due + Duration::from_secs(1));
+    let calls = cloud.calls.lock().clone();
+    assert!(matches!(&calls[..], [(_, at)] if *at >= due), "{calls:?}");
+}

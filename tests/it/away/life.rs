@@ -233,7 +233,7 @@ fn what_a_queue_gave_up_on_is_a_failed_attempt() {
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, job("once", 0));
     cloud.time.run(start + Duration::from_secs(1));
-    cloud.now(cloud.server.tick_queue(&name("q"), vec![tidegate::port::News::Look], start + Duration::from_secs(30))).unwrap();
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![News::Look], start + Duration::from_secs(30))).unwrap();
     let work = tidegate::port::Work {
         queue: name("q"),
         job: name("once-0"),

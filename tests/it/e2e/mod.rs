@@ -10,6 +10,8 @@ mod target;
 
 mod access;
 mod crash;
+#[cfg(feature = "aws")]
+mod deployed;
 mod events;
 mod input;
 mod jobs;

@@ -1,0 +1,299 @@
+//! A deployment on a local stack, as `localstack/deploy` leaves it: the real template with the real functions, whose processes are killed
+//! while they work. `localstack/try` starts one and runs this.
+//!
+//! The one thing to know: what is believed is what the workers saw. Each call of a target is in the [`Book`] from its first byte to its answer.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{http::StatusCode, response::IntoResponse};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use parking_lot::Mutex;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    serve::Api,
+    target::{Call, Target},
+};
+
+/// How long all jobs together may take. A local stack answers some dozens of calls a second, whatever is behind it.
+const PATIENCE: Duration = Duration::from_mins(12);
+/// How often a process that delivers is killed, and how long apart.
+const KILLS: usize = 8;
+const BETWEEN: Duration = Duration::from_secs(6);
+
+/// What the workers saw.
+#[derive(Default)]
+struct Book {
+    /// Weight at work now, and the most there was, by what it is counted for: a queue, or a region of the throttled one.
+    at_work: BTreeMap<String, (u64, u64)>,
+    /// Starts of each job, by id.
+    starts: BTreeMap<String, usize>,
+}
+
+/// A call under way; over when it is dropped, as it is when its caller dies.
+struct AtWork(Arc<Mutex<Book>>, String);
+
+impl AtWork {
+    fn begin(book: &Arc<Mutex<Book>>, scope: String, id: &str) -> Self {
+        let mut open = book.lock();
+        *open.starts.entry(id.to_owned()).or_default() += 1;
+        let (now, most) = open.at_work.entry(scope.clone()).or_default();
+        *now += 1;
+        *most = (*most).max(*now);
+        drop(open);
+        Self(Arc::clone(book), scope)
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some((now, _)) = self.0.lock().at_work.get_mut(&self.1) {
+            *now -= 1;
+        }
+    }
+}
+
+/// The deployment's API, with its first token.
+fn deployed() -> Api {
+    let told = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let token = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"));
+    let token = token.expect("localstack/deploy leaves a token");
+    Api::at(format!("http://127.0.0.1:{}", told("DOOR_PORT", "4580"))).with_token(token.trim()).patient()
+}
+
+/// What a job of `kind` is answered in its `attempt`: a callback follows where the answer is 202.
+async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::Response {
+    let job = call.json();
+    let (id, attempt) = (job["id"].as_str().unwrap().to_owned(), job["attempt"].as_u64().unwrap());
+    let kind = job["type"].as_str().unwrap().split_once('-').unwrap().1.to_owned();
+    let scope = job["data"]["region"].as_str().map_or_else(|| kind.clone(), |region| format!("{kind} {region}"));
+    let scope = if ["steady", "flaky", "later", "once", "large"].contains(&kind.as_str()) { "limited".into() } else { scope };
+    let at_work = AtWork::begin(&book, scope, &id);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let number = job["data"]["number"].as_u64().unwrap();
+    match kind.as_str() {
+        "flaky" if attempt == 1 && number.is_multiple_of(2) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        "flaky" if attempt == 1 && number.is_multiple_of(3) => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response(),
+        "later" => {
+            let callback = job["callback"].clone();
+            tokio::spawn(async move {
+                let _at_work = at_work;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let answer = json!({"attempt": attempt, "status": "succeeded", "result": {"number": number}});
+                let path = callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
+                let authorized = api.with_token(callback["token"].as_str().unwrap());
+                authorized.ask(Method::POST, &path, &answer).await
+            });
+            StatusCode::ACCEPTED.into_response()
+        }
+        "large" => {
+            assert_eq!(job["data"]["text"].as_str().unwrap().len(), 100_000);
+            answered(number)
+        }
+        _ => answered(number),
+    }
+}
+
+/// A result that says which job it is of.
+fn answered(number: u64) -> axum::response::Response {
+    ([("content-type", "application/json")], json!({"number": number}).to_string()).into_response()
+}
+
+/// Processes of the function `name`, of which there may be none at an instant.
+fn processes(name: &str) -> Vec<Pid> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let of = |entry: &std::fs::DirEntry| {
+        let program = std::fs::read_link(entry.path().join("exe")).ok()?;
+        let ours = program.starts_with(&here) && program.to_string_lossy().contains(&format!("tidegate-{name}-"));
+        ours.then(|| entry.file_name().to_string_lossy().parse().ok().map(Pid::from_raw)).flatten()
+    };
+    entries.filter_map(|entry| of(&entry)).collect()
+}
+
+/// What the whole deployment is given to do: how many jobs of each kind.
+const MIX: [(&str, usize); 8] =
+    [("steady", 240), ("flaky", 120), ("later", 40), ("once", 60), ("large", 20), ("shared", 160), ("free", 200), ("pulled", 160)];
+
+async fn configure(api: &Api, run: &str, url: &str) {
+    let limited = format!("{run}-limited");
+    let shared = format!("{run}-shared");
+    api.queue(&limited, json!({"concurrency": 10})).await;
+    let wasm = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm")).unwrap();
+    let plugin = format!("{run}-share");
+    api.send(Method::PUT, &format!("/v1/plugins/{plugin}"), &[("content-type", "application/wasm")], wasm).await.is(201);
+    let shares = json!({"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}});
+    api.queue(&shared, json!({"concurrency": 20, "throttler": {"plugin": plugin, "config": shares}})).await;
+    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.5, "max_seconds": 2}});
+    for (kind, _) in MIX {
+        let queue = match kind {
+            "shared" => shared.clone(),
+            "free" => format!("{run}-free"),
+            "pulled" => format!("{run}-pulled"),
+            _ => limited.clone(),
+        };
+        let mut config = json!({"queue": queue, "attempts": 12, "retry": retry, "keep_result": {"seconds": 3600}});
+        if kind == "pulled" {
+            config["lease_seconds"] = json!(10);
+        } else {
+            config["target"] = json!({"url": url});
+            config["response_timeout_seconds"] = json!(10);
+        }
+        if kind == "once" {
+            config["delivery"] = json!("at_most_once");
+            config["attempts"] = json!(1);
+        }
+        if kind == "shared" {
+            config["attributes"] = json!({"region": "/region"});
+        }
+        api.job_type(&format!("{run}-{kind}"), config).await;
+    }
+}
+
+/// Hands in all jobs, in batches, some for later; their ids.
+async fn enqueue(api: &Api, run: &str) -> Vec<String> {
+    let mut jobs = Vec::new();
+    for (kind, count) in MIX {
+        for number in 0..count {
+            let region = ["east", "north", "west"][number % 3];
+            let mut data = json!({"number": number});
+            if kind == "shared" {
+                data["region"] = json!(region);
+            }
+            if kind == "large" {
+                data["text"] = json!("x".repeat(100_000));
+            }
+            let id = format!("{run}-{kind}-{number}");
+            let mut job = json!({"type": format!("{run}-{kind}"), "id": id, "data": data, "priority": number % 5});
+            if number % 4 == 3 {
+                job["delay_seconds"] = json!(number % 20);
+            }
+            jobs.push(job);
+        }
+    }
+    let ids = jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
+    for batch in jobs.chunks(100) {
+        let answer = api.post("/v1/jobs/batch", json!({"jobs": batch})).await.is(200);
+        assert!(answer["results"].as_array().unwrap().iter().all(|one| one["status"] == 201), "{answer}");
+    }
+    ids
+}
+
+/// Pulls what is to be pulled, and reports it, for ever.
+async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
+    loop {
+        let ask = json!({"types": [format!("{run}-pulled")], "max": 10, "wait_seconds": 5});
+        let Some(answer) = api.try_send(Method::POST, "/v1/leases", &[("content-type", "application/json")], ask.to_string()).await else {
+            continue;
+        };
+        if answer.status != 200 {
+            continue;
+        }
+        for lease in answer.value()["leases"].as_array().unwrap() {
+            let id = lease["job"]["id"].as_str().unwrap();
+            let at_work = AtWork::begin(&book, "pulled".into(), id);
+            let report = json!({"attempt": lease["attempt"], "status": "succeeded", "result": {"number": lease["job"]["data"]["number"]}});
+            drop(at_work);
+            let path = format!("/v1/jobs/{run}-pulled/{id}");
+            // An answer that is lost leaves an attempt that runs out, and is given again.
+            api.try_send(Method::POST, &path, &[("content-type", "application/json")], report.to_string()).await;
+        }
+    }
+}
+
+/// Every job of the run as it stands, by id.
+async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
+    let mut jobs = BTreeMap::new();
+    for (kind, _) in MIX {
+        let mut cursor = String::new();
+        loop {
+            let page = api.get(&format!("/v1/jobs?type={run}-{kind}&limit=200{cursor}")).await.good();
+            let listed = page["jobs"].as_array().unwrap();
+            jobs.extend(listed.iter().map(|job| (job["id"].as_str().unwrap().to_owned(), job.clone())));
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+    }
+    jobs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a local stack"]
+#[allow(clippy::disallowed_methods, reason = "what is measured is a real deployment")]
+async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed() {
+    let api = deployed();
+    let run = format!("r{:x}", std::process::id());
+    let book: Arc<Mutex<Book>> = Arc::default();
+    let worker = {
+        let (book, api) = (Arc::clone(&book), api.clone());
+        Target::start(move |call| work(Arc::clone(&book), api.clone(), call)).await
+    };
+    configure(&api, &run, &worker.url).await;
+    let ids = enqueue(&api, &run).await;
+    assert_eq!(ids.len(), 1000);
+    let puller = tokio::spawn(pull(api.clone(), run.clone(), Arc::clone(&book)));
+
+    let (began, mut killed, mut kill_at) = (Instant::now(), 0, Instant::now() + BETWEEN);
+    let jobs = loop {
+        // Somebody is at work, so a process that dies has something to lose.
+        let busy = book.lock().at_work.values().any(|(now, _)| *now > 0);
+        if killed < KILLS && busy && Instant::now() >= kill_at {
+            let victims = processes(if killed % 4 == 3 { "tick" } else { "deliver" });
+            if let Some(victim) = victims.first() {
+                kill(*victim, Signal::SIGKILL).unwrap();
+                killed += 1;
+                kill_at = Instant::now() + BETWEEN;
+            }
+        }
+        let states: Vec<Value> = futures_util::future::join_all(
+            ["limited", "shared", "free", "pulled"].map(|queue| {
+                let (api, path) = (api.clone(), format!("/v1/queues/{run}-{queue}"));
+                async move { api.get(&path).await.good()["status"]["depth"].clone() }
+            }),
+        )
+        .await;
+        let open = |depth: &Value| ["scheduled", "running"].iter().map(|state| depth[state].as_u64().unwrap_or(0)).sum::<u64>();
+        let open: u64 = states.iter().map(open).sum();
+        if open == 0 {
+            break standing(&api, &run).await;
+        }
+        assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {states:#?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    puller.abort();
+
+    assert_eq!(jobs.len(), ids.len(), "no job is lost, and none is there twice");
+    let book = book.lock();
+    let mut unknown = 0;
+    for id in &ids {
+        let job = &jobs[id];
+        let (state, starts) = (job["state"].as_str().unwrap(), book.starts.get(id).copied().unwrap_or(0));
+        if id.contains("-once-") {
+            assert!(starts <= 1, "{id} started {starts} times");
+            assert!(["succeeded", "unknown"].contains(&state), "{job:#}");
+            unknown += usize::from(state == "unknown");
+        } else {
+            assert_eq!(state, "succeeded", "{job:#}");
+            assert_eq!(job["result"]["number"], job["data"]["number"], "{job:#}");
+            assert!(starts >= 1, "{id} succeeded and nobody saw it");
+        }
+        if id.contains("-flaky-") && job["data"]["number"].as_u64().unwrap().is_multiple_of(2) {
+            assert!(job["attempt"].as_u64().unwrap() >= 2, "{job:#}");
+        }
+    }
+    assert_eq!(killed, KILLS, "the processes were killed while there was work");
+    let most = |scope: &str| book.at_work.get(scope).map_or(0, |(_, most)| *most);
+    assert_eq!(most("limited"), 10, "the limit is used up and never exceeded");
+    let regions = ["east", "north", "west"].map(|region| most(&format!("shared {region}")));
+    assert!(regions.iter().zip([4, 3, 3]).all(|(most, share)| (1..=share).contains(most)), "{regions:?}");
+    println!("1000 jobs in {:?}, {killed} kills, {unknown} unknown, most at once 10, {regions:?}", began.elapsed());
+}
