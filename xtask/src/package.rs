@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The functions, by their folders' names.
-const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "dead-letter", "plugins"];
+pub const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "dead-letter", "plugins"];
 /// Most bytes of a stripped binary: what is larger starts late.
 const MOST_BYTES: u64 = 12 << 20;
 /// The C library of Amazon Linux 2023.
@@ -34,7 +34,7 @@ struct Asked {
 /// A tool that fails, and a binary that is too large.
 pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     let asked = asked(args)?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no folder above it")?;
+    let root = &root()?;
     let tools = root.join("target/tools");
     let zig = zig(&tools)?;
     let mut heavy = Vec::new();
@@ -54,6 +54,15 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
         }
     }
     if heavy.is_empty() { Ok(()) } else { Err(format!("over the limit of {MOST_BYTES} bytes: {}", heavy.join("; "))) }
+}
+
+/// The repository.
+///
+/// # Errors
+///
+/// None that can be: the crate lies in it.
+pub fn root() -> Result<PathBuf, String> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no folder above it".into())
 }
 
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
@@ -127,7 +136,11 @@ fn zip(built: &Path, out: &Path, function: &str) -> Result<u64, String> {
 }
 
 /// Runs `command` to its end.
-fn call(command: &mut Command) -> Result<(), String> {
+///
+/// # Errors
+///
+/// It cannot be started, or says that it failed.
+pub fn call(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if status.success() { Ok(()) } else { Err(format!("{} {:?}: {status}", command.get_program().display(), command.get_args())) }
 }

@@ -1,0 +1,105 @@
+//! `start`: how long each packaged function takes from the start of its process until it asks for its first event, which is what a
+//! cold call waits for besides Lambda itself. The median of several, of the package for this machine's processor.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::package::{self, FUNCTIONS};
+
+/// Starts of each, of which the first reads the file from disk and is not counted.
+const STARTS: usize = 21;
+/// What a start may take.
+const MOST: Duration = Duration::from_millis(60);
+
+/// Prints how long each function takes to start.
+///
+/// # Errors
+///
+/// There is no package, one does not start, or one takes too long.
+pub fn run() -> Result<(), String> {
+    let root = package::root()?;
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
+    let mut slow = Vec::new();
+    println!("{:<12} {:>10} {:>10} {:>10}", "function", "median ms", "least ms", "most ms");
+    for function in FUNCTIONS {
+        let folder = root.join("target/start").join(function);
+        unpack(&root.join("target/functions").join(arch).join(format!("{function}.zip")), &folder)?;
+        let mut took = Vec::with_capacity(STARTS);
+        for _ in 0..STARTS {
+            took.push(start(&folder.join("bootstrap"))?);
+        }
+        took.remove(0);
+        took.sort_unstable();
+        let millis = |span: &Duration| span.as_secs_f64() * 1000.0;
+        let median = took[took.len() / 2];
+        println!("{function:<12} {:>10.1} {:>10.1} {:>10.1}", millis(&median), millis(&took[0]), millis(&took[took.len() - 1]));
+        if median > MOST {
+            slow.push(function);
+        }
+    }
+    if slow.is_empty() { Ok(()) } else { Err(format!("slower than {} ms: {}", MOST.as_millis(), slow.join(", "))) }
+}
+
+fn unpack(zip: &Path, folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    if !zip.exists() {
+        return Err(format!("{} is not there: cargo xtask package", zip.display()));
+    }
+    package::call(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(zip).arg(folder))?;
+    // The module that unpacks forgets the mode.
+    package::call(Command::new("chmod").arg("755").arg(folder.join("bootstrap")))
+}
+
+/// A process, killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// From the start of the process until it asks for its first event.
+fn start(program: &Path) -> Result<Duration, String> {
+    let runtime = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
+    let address = runtime.local_addr().map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    let spawned = command(program, address).spawn();
+    let _running = Running(spawned.map_err(|error| format!("{}: {error}", program.display()))?);
+    let (stream, _) = runtime.accept().map_err(|error| error.to_string())?;
+    let mut asked = String::new();
+    BufReader::new(stream).read_line(&mut asked).map_err(|error| error.to_string())?;
+    let took = began.elapsed();
+    if asked.contains("/invocation/next") { Ok(took) } else { Err(format!("{} could not start: it asked {asked:?}", program.display())) }
+}
+
+fn command(program: &Path, runtime: SocketAddr) -> Command {
+    let queue = |name: &str| format!("http://{runtime}/000000000000/{name}");
+    let mut command = Command::new(program);
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).envs([
+        ("AWS_LAMBDA_RUNTIME_API", runtime.to_string()),
+        ("AWS_LAMBDA_FUNCTION_NAME", "function".into()),
+        ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512".into()),
+        ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST".into()),
+        ("AWS_LAMBDA_LOG_GROUP_NAME", "group".into()),
+        ("AWS_LAMBDA_LOG_STREAM_NAME", "stream".into()),
+        ("AWS_REGION", "us-east-1".into()),
+        ("AWS_ACCESS_KEY_ID", "test".into()),
+        ("AWS_SECRET_ACCESS_KEY", "test".into()),
+        // What it reads at its start costs a request on AWS, and nothing here.
+        ("TIDEGATE_TABLE", "memory:".into()),
+        ("TIDEGATE_BUCKET", "memory:".into()),
+        ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
+        ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
+        ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),
+        ("TIDEGATE_PUBLIC_URL", "https://api.example".into()),
+    ]);
+    command
+}
