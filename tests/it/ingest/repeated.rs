@@ -77,9 +77,8 @@ fn numbered(kind: &str, n: usize) -> (Value, String) {
         "kinesis" => ("/eventID", "/kinesis/sequenceNumber"),
         _ => ("/eventID", "/dynamodb/SequenceNumber"),
     };
-    for path in [id, named] {
-        *record.pointer_mut(path).unwrap() = json!(name);
-    }
+    *record.pointer_mut(id).unwrap() = json!(format!("id-{n}"));
+    *record.pointer_mut(named).unwrap() = json!(name);
     (record, name)
 }
 
