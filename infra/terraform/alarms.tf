@@ -1,13 +1,16 @@
 # ../README.md says what to do about each.
 
 locals {
-  functions = {
-    tick        = module.tick.name
-    deliver     = module.deliver.name
-    enqueue     = module.enqueue.name
-    plugins     = module.plugins.name
-    dead-letter = module.dead_letter.name
-  }
+  functions = merge(
+    {
+      tick        = module.tick.name
+      deliver     = module.deliver.name
+      enqueue     = module.enqueue.name
+      plugins     = module.plugins.name
+      dead-letter = module.dead_letter.name
+    },
+    { for function in module.ingest : "ingest" => function.name },
+  )
   alarms = !var.alarms ? {} : merge(
     # What is received from a queue of dead letters was given up on.
     { for queue, what in { work = "work", hint = "a hint", wake = "a wake-up" } : "${queue}-dead" => {
@@ -25,7 +28,7 @@ locals {
     { for function, name in local.functions : "${function}-throttles" => {
       description = "Invocations of ${function} are refused for want of concurrency", namespace = "AWS/Lambda", metric = "Throttles", statistic = "Sum"
       dimensions  = { FunctionName = name }, period = 300, threshold = 0
-    } if !contains(["dead-letter", "plugins"], function) },
+    } if !contains(["dead-letter", "ingest", "plugins"], function) },
     { for queue in ["work", "hint"] : "${queue}-late" => {
       description = "Messages of ${queue} wait too long", namespace = "AWS/SQS", metric = "ApproximateAgeOfOldestMessage", statistic = "Maximum"
       dimensions  = { QueueName = aws_sqs_queue.live[queue].name }, period = 60, threshold = var.lateness_seconds

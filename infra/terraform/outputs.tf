@@ -37,3 +37,8 @@ output "ingest_function_arn" {
   value       = one(module.ingest[*].arn)
   description = "Who takes events, for sources of your own; none if nothing is to come in."
 }
+
+output "ingest_role_arn" {
+  value       = one(module.ingest[*].role_arn)
+  description = "Who reads events, for the policies of queues and streams of your own; none if nothing is to come in."
+}

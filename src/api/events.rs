@@ -161,8 +161,9 @@ async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request
 struct DeadView {
     /// Its id here: the trigger and the event make it.
     id: String,
-    /// The trigger.
-    trigger: TriggerName,
+    /// The trigger; absent if it never was an event that one could see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trigger: Option<TriggerName>,
     /// Why nothing could be made of it.
     reason: String,
     /// When.
@@ -233,6 +234,7 @@ async fn delete(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -
     responses(
         (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = Replayed),
         (status = 404, description = "`dead_event_not_found`, `trigger_not_found`"),
+        (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(id): Name<String>) -> Answer {
     Ok(accept.ok(api.server.replay_dead_event(&id).await?).into_response())
@@ -270,7 +272,8 @@ async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body
     let mut done = ReplayedDead { next_cursor, ..ReplayedDead::default() };
     for letter in letters {
         match api.server.replay_dead_event(&letter.id).await {
-            Ok(Replayed::Applied(Did::Dead { .. })) | Err(Error::NotFound { code: "trigger_not_found", .. }) => done.dead += 1,
+            Ok(Replayed::Applied(Did::Dead { .. }))
+            | Err(Error::NotFound { code: "trigger_not_found", .. } | Error::Conflict { code: "not_replayable", .. }) => done.dead += 1,
             // Somebody else was faster.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
             Err(error) => return Err(error.into()),

@@ -241,7 +241,7 @@ async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<Exit
         let event = |name: &str| letter.event[name].as_str().map_or_else(show::dash, str::to_owned);
         [
             letter.id.clone(),
-            letter.trigger.clone(),
+            letter.trigger.clone().unwrap_or_else(show::dash),
             show::when_known(letter.failed_at, now),
             event("type"),
             event("id"),

@@ -190,7 +190,7 @@ pub struct Trigger {
 #[serde(default)]
 pub struct Dead {
     pub id: String,
-    pub trigger: String,
+    pub trigger: Option<String>,
     pub reason: String,
     pub failed_at: Option<Timestamp>,
     pub event: Value,

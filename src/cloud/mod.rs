@@ -5,6 +5,7 @@
 //!   tick: hints, wake-ups, the minute ─▶ [`tick`] ─▶ rounds ─▶ work ─▶ SQS
 //!   deliver: work ─▶ [`deliver`] ─▶ claims ─▶ targets ─▶ results ─▶ hints ─▶ SQS
 //!   dead-letter: what SQS gave up on ─▶ [`give_up`] ─▶ failed attempts
+//!   ingest: what other services send ─▶ [`ingest`] ─▶ events ─▶ Server ─▶ notes ─▶ SQS
 //! ```
 //!
 //! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
@@ -14,12 +15,14 @@
 
 pub mod event;
 pub mod http;
+pub mod ingest;
 mod messages;
 pub mod open;
 pub mod settings;
 
 pub use event::{Event, Failures};
 pub use http::router;
+pub use ingest::Ingest;
 pub use messages::{deliver, give_up, tick};
 pub use open::{CannotOpen, log, open, until};
 pub use settings::CloudSettings;

@@ -1,5 +1,5 @@
 //! Dead letters: events of which a trigger could make nothing, with the reason, until somebody mends the trigger and replays
-//! them, or their time is over.
+//! them, or their time is over. And what came from another service and is no event that a trigger could see.
 //!
 //! There is at most one per trigger and event: a second failure takes the place of the first.
 
@@ -38,8 +38,9 @@ const REASON_BYTES: usize = 2000;
 pub struct DeadEvent {
     /// What the trigger and the event make together.
     pub id: String,
-    /// The trigger that could make nothing of it.
-    pub trigger: TriggerName,
+    /// The trigger that could make nothing of it; none if none ever saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<TriggerName>,
     /// Why.
     pub reason: String,
     /// When.
@@ -63,14 +64,14 @@ pub enum Replayed {
 }
 
 impl DeadEvent {
-    /// The letter of `event`, of which `trigger` could make nothing at `now`.
-    pub fn new(trigger: &TriggerName, mut reason: String, event: &Event, now: Timestamp) -> Self {
+    /// The letter of `event`, of which `trigger` (or, without one, whoever read it) could make nothing at `now`.
+    pub fn new(trigger: Option<&TriggerName>, mut reason: String, event: &Event, now: Timestamp) -> Self {
         if reason.len() > REASON_BYTES {
             let end = (0..=REASON_BYTES).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or_default();
             reason.truncate(end);
         }
         let event_json = serde_json::value::to_raw_value(event).unwrap_or_default();
-        Self { id: letter_id(trigger, event), trigger: trigger.clone(), reason, failed_at: now, event: event_json }
+        Self { id: letter_id(trigger, event), trigger: trigger.cloned(), reason, failed_at: now, event: event_json }
     }
 
     /// The event itself.
@@ -89,6 +90,25 @@ impl Engine {
     pub(super) fn letter(&self, dead: DeadEvent) -> Result<Record, Error> {
         let bytes = serde_json::to_vec(&dead).map_err(|error| Error::Internal(error.to_string()))?;
         Ok(Record { kind: RecordKind::DeadEvent, name: dead.id, until: dead.failed_at + self.rules.events.dead_retention, bytes })
+    }
+
+    /// Keeps what came as an event and cannot be one, each with the reason: no trigger sees it. A repeat takes the place of the first.
+    ///
+    /// # Errors
+    ///
+    /// The store's: some may be kept, and a repeat is harmless.
+    pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
+        let now = self.now();
+        let letter = |(event, reason): &(Event, String)| {
+            Ok(vec![Write::PutRecord(self.letter(DeadEvent::new(None, reason.clone(), event, now))?)])
+        };
+        let txns = unread.iter().map(letter).collect::<Result<Vec<_>, Error>>()?;
+        if txns.is_empty() {
+            return Ok(());
+        }
+        self.make_room(txns.len() as u64).await?;
+        self.ports.store.commit(txns).await?;
+        Ok(())
     }
 
     /// Makes room for `more` letters, so that a flood of them never takes more than the limit.
@@ -143,7 +163,7 @@ impl Engine {
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
         let letters = page.iter().map(read_letter).collect::<Result<Vec<_>, _>>()?;
-        Ok((letters.into_iter().filter(|dead| trigger.is_none_or(|name| *name == dead.trigger)).collect(), next))
+        Ok((letters.into_iter().filter(|dead| trigger.is_none_or(|name| dead.trigger.as_ref() == Some(name))).collect(), next))
     }
 
     /// One letter.
@@ -178,12 +198,17 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found`, `trigger_not_found`; the store's, and then the letter is still there.
+    /// 404 `dead_event_not_found`, `trigger_not_found`; 409 `not_replayable` if no trigger ever saw it; the store's, and then the letter
+    /// is still there.
     pub async fn replay_dead_event(&self, id: &str) -> Result<(Replayed, Ingestion), Error> {
         let dead = self.dead_event(id).await?;
+        let Some(name) = &dead.trigger else {
+            let message = format!("dead event {id} never was an event that a trigger could see; it is to be mended and sent anew");
+            return Err(Error::Conflict { code: "not_replayable", message, holder: None });
+        };
         let event = dead.event()?;
         let catalog = self.catalog().await?;
-        let trigger = catalog.rules.get(&dead.trigger).ok_or_else(|| no_trigger(&dead.trigger))?;
+        let trigger = catalog.rules.get(name).ok_or_else(|| no_trigger(name))?;
         let Some(decision) = catalog.rules.decide_one(trigger, &event) else {
             self.remove_letter(dead.id).await?;
             return Ok((Replayed::Passed { did: "passed" }, Ingestion::default()));

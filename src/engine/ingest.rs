@@ -285,7 +285,7 @@ impl Engine {
         let (mut txns, mut places): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
         for (place, task) in tasks.iter().enumerate() {
             if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
-                let dead = DeadEvent::new(&task.trigger.name, reason.clone(), &events[task.event], self.now());
+                let dead = DeadEvent::new(Some(&task.trigger.name), reason.clone(), &events[task.event], self.now());
                 let letter = dead.id.clone();
                 match self.letter(dead) {
                     Ok(record) => txns.push(vec![Write::PutRecord(record)]),

@@ -14,7 +14,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::value::{Draft, Event, Extension, payload_of, shortened};
+pub use super::value::payload_of;
+use super::value::{Draft, Event, Extension, shortened};
 use crate::{
     job::{Encoding, Payload, payload::MAX_DEPTH},
     queue::Fault,
@@ -67,6 +68,35 @@ pub fn structured(json: &Bytes) -> Result<Event, Fault> {
         draft.data(&name, payload)?;
     }
     draft.finish()
+}
+
+/// The event that these attributes and extensions, each under its name, and this data make.
+///
+/// # Errors
+///
+/// A fault that names the attribute.
+pub fn parts(attributes: impl IntoIterator<Item = (String, Extension)>, data: Option<Payload>) -> Result<Event, Fault> {
+    let mut draft = Draft::default();
+    for (name, value) in attributes {
+        draft.set(name, value)?;
+    }
+    if let Some(data) = data {
+        draft.data("data", data)?;
+    }
+    draft.finish()
+}
+
+/// Bytes of which nobody says what they are: JSON if they are a value of it, else a text if they are UTF-8, else binary. With the media
+/// type that this is.
+pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
+    let json = Payload::json(bytes.clone());
+    let media = match json.check(MAX_DEPTH) {
+        Ok(()) => return ("application/json", json),
+        Err(malformed) if malformed.is_too_deep() => return ("application/json", json),
+        Err(_) if std::str::from_utf8(&bytes).is_ok() => "text/plain",
+        Err(_) => "application/octet-stream",
+    };
+    (media, payload_of(Some(media), bytes))
 }
 
 /// The events that a JSON list is, each or what is wrong with it.

@@ -285,9 +285,9 @@ impl Trigger {
     }
 }
 
-/// What `name` and `event` make together: the name of its dead letter.
-pub fn letter_id(name: &TriggerName, event: &Event) -> String {
-    hex(&digest(&[name.as_str(), &event.source, &event.id])[..20])
+/// What a trigger's `name` (none: no trigger saw it) and `event` make together: the name of its dead letter.
+pub fn letter_id(name: Option<&TriggerName>, event: &Event) -> String {
+    hex(&digest(&[name.map_or("", TriggerName::as_str), &event.source, &event.id])[..20])
 }
 
 /// A digest of texts, each with its length, so that no two lists are one.

@@ -238,7 +238,7 @@ pub(super) fn malformed_data(field: &str, malformed: &crate::job::payload::Malfo
 
 /// Bytes of this media type as a payload: JSON and MessagePack as they are, UTF-8 text as a JSON text, anything else as
 /// binary. None says JSON, as CloudEvents does. Whether JSON and MessagePack are well formed is still to be checked.
-pub(super) fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
+pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
     let Some(content_type) = content_type else { return Payload { encoding: Encoding::Json, bytes } };
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if matches!(media.as_str(), "application/json" | "text/json") || media.ends_with("+json") {

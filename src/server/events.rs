@@ -24,6 +24,17 @@ impl Server {
         answers
     }
 
+    /// Keeps what came as an event and cannot be one, each with the reason, among the dead letters.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
+        self.inner.engine.keep_unread(unread).await?;
+        metrics::unread(unread.len() as u64);
+        Ok(())
+    }
+
     /// Sets a trigger as a whole; whether it is new.
     ///
     /// # Errors

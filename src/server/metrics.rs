@@ -125,6 +125,11 @@ pub(super) fn ingested(answers: &[Result<Ingested, Error>]) {
     }
 }
 
+/// What came as an event and cannot be one was kept as a dead letter.
+pub(super) fn unread(count: u64) {
+    counter!("tidegate_events_unread_total").increment(count);
+}
+
 /// A dead letter was replayed.
 pub(super) fn replayed(replayed: &Replayed) {
     let did = match replayed {

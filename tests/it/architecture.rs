@@ -83,7 +83,7 @@ const LAYERS: &[Layer] = &[
     layer("server", &["engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),
     layer("api", &["auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
-    layer("cloud", &["adapter", "api", "auth", "dashboard", "server", "engine", "plugin", "port", "job", "queue", "time"], None),
+    layer("cloud", &["adapter", "api", "auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "time"], None),
     layer(
         "cli",
         &[

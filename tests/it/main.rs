@@ -16,6 +16,8 @@ mod docs;
 mod dynamodb;
 mod e2e;
 mod faults;
+#[cfg(feature = "aws")]
+mod ingest;
 mod leases;
 mod plugins;
 mod server;

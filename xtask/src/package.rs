@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The functions, by their folders' names.
-pub const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "dead-letter", "plugins"];
+pub const FUNCTIONS: [&str; 6] = ["enqueue", "tick", "deliver", "dead-letter", "ingest", "plugins"];
 /// Most bytes of a stripped binary: what is larger starts late.
 const MOST_BYTES: u64 = 12 << 20;
 /// The C library of Amazon Linux 2023.

@@ -93,7 +93,7 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
         let (letters, next) = place.engine.dead_events(None, None, 100).await.unwrap();
         assert_eq!((letters.len(), next), (1, None), "one letter, however often it came");
         let letter = &letters[0];
-        assert_eq!((letter.trigger.as_str(), letter.event().unwrap()), ("orders", order.clone()));
+        assert_eq!((letter.trigger.as_ref().unwrap().as_str(), letter.event().unwrap()), ("orders", order.clone()));
         assert_eq!(place.engine.dead_events(Some(&name("other")), None, 100).await.unwrap().0.len(), 0);
         // Nothing is mended yet.
         let (again, _) = place.engine.replay_dead_event(&letter.id).await.unwrap();

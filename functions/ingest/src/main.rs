@@ -1,0 +1,14 @@
+//! `ingest`: what other services send becomes events, and triggers make jobs and results of them.
+
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde_json::value::RawValue;
+use tidegate::cloud::{self, CloudSettings, Ingest};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let settings = CloudSettings::from_vars(std::env::vars())?;
+    cloud::log(&settings);
+    let ingest = &Ingest::new(cloud::open(&settings).await?.start().await?, settings.first_token);
+    let call = |event: LambdaEvent<Box<RawValue>>| async move { Ok::<_, Error>(ingest.call(event.payload).await?) };
+    lambda_runtime::run(service_fn(call)).await
+}

@@ -1,0 +1,81 @@
+//! An event in the making.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::record::{Read, Unread};
+use crate::{
+    event::{
+        read,
+        value::{ATTRIBUTES, EXTENSIONS, Extension, NAME_BYTES, TEXT_BYTES},
+    },
+    job::Payload,
+    time::Timestamp,
+};
+
+/// What a service says of a record, as far as it is known by now.
+pub struct Sketch {
+    attributes: BTreeMap<String, Extension>,
+    data: Option<Payload>,
+}
+
+impl Sketch {
+    /// What names it, and its type: without one of these there is no event.
+    pub fn new(id: impl Into<String>, source: impl Into<String>, event_type: impl Into<String>) -> Self {
+        let own = [("specversion", "1.0".into()), ("id", id.into()), ("source", source.into()), ("type", event_type.into())];
+        Self { attributes: own.map(|(name, value)| (name.to_owned(), Extension::Text(value))).into(), data: None }
+    }
+
+    /// What else is known of it. What no attribute can be (nothing, over 1024 bytes, with control characters) is left out.
+    #[must_use]
+    pub fn say(mut self, name: &str, value: Option<impl Into<String>>) -> Self {
+        if let Some(value) = value.map(Into::into).filter(|value| fits(value)) {
+            self.attributes.insert(name.to_owned(), Extension::Text(value));
+        }
+        self
+    }
+
+    /// When it happened, in milliseconds since the epoch.
+    #[must_use]
+    pub fn at(self, millis: Option<i64>) -> Self {
+        self.say("time", millis.map(|millis| Timestamp::from_millis(millis).to_string()))
+    }
+
+    /// What stands beside its data, as extensions. What is there already stays, and there are never too many.
+    #[must_use]
+    pub fn beside<'a>(mut self, beside: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        for (name, value) in beside {
+            let name = extension_name(name);
+            let own = ATTRIBUTES.contains(&name.as_str()) || name == "data" || self.attributes.contains_key(&name);
+            let room = self.attributes.len() < EXTENSIONS;
+            if room && !own && (1..=NAME_BYTES).contains(&name.len()) && fits(value) {
+                self.attributes.insert(name, Extension::Text(value.to_owned()));
+            }
+        }
+        self
+    }
+
+    /// What it carries, of this media type.
+    #[must_use]
+    pub fn carry(mut self, media: &str, data: Payload) -> Self {
+        self.data = Some(data);
+        self.say("datacontenttype", Some(media))
+    }
+
+    /// The event, or why `raw` makes none.
+    pub fn finish(self, raw: &Bytes) -> Read {
+        read::parts(self.attributes, self.data).map_err(|fault| Unread::faulty(raw, &fault))
+    }
+}
+
+fn fits(value: &str) -> bool {
+    (1..=TEXT_BYTES).contains(&value.len()) && !value.chars().any(char::is_control)
+}
+
+/// The name of a header or attribute as an extension may be called: small letters and digits, without what marks it as one of CloudEvents.
+fn extension_name(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    let own = name.strip_prefix("ce_").or_else(|| name.strip_prefix("ce-")).unwrap_or(&name);
+    own.chars().filter(char::is_ascii_alphanumeric).collect()
+}

@@ -1,0 +1,122 @@
+//! A deployment in memory that notes every event that its triggers see.
+
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+use serde_json::{Value, json, value::RawValue};
+use tidegate::{
+    Server,
+    adapter::{
+        http::{Guard, HttpTarget},
+        memory::{MemoryStore, MemoryWorkQueue},
+    },
+    cloud::{Ingest, http::first_token, ingest::NotTaken},
+    engine::{Ports, dead::DeadEvent},
+    port::{Entropy, job_store::ListQuery, policy::NoPolicy},
+    queue::TypeConfig,
+    testkit::{FakeClock, SeededEntropy, builders::name, faults::FaultyStore},
+};
+
+/// The SHA-256 of `secret`, in base64, as the token `tg_first_secret`.
+const FIRST: &str = "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=";
+
+pub struct Place {
+    pub server: Server,
+    pub store: Arc<FaultyStore>,
+    pub work: Arc<MemoryWorkQueue>,
+    ingest: Ingest,
+}
+
+impl Place {
+    /// One whose trigger makes a job of every event, with the event as its data.
+    pub async fn seeing() -> Self {
+        let place = Self::empty().await;
+        place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
+        place
+    }
+
+    /// One with a job type and no trigger.
+    pub async fn empty() -> Self {
+        let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 7));
+        let work = Arc::new(MemoryWorkQueue::default());
+        let ports = Ports {
+            store: store.clone(),
+            objects: Arc::new(InMemory::new()),
+            work: work.clone(),
+            clock: Arc::new(FakeClock::default()),
+            entropy: Arc::new(SeededEntropy::new(7)) as Arc<dyn Entropy>,
+            policy: Arc::new(NoPolicy),
+        };
+        let target = Arc::new(HttpTarget::new(Guard::default()).unwrap());
+        let server = Server::builder(ports, target).away().start().await.unwrap();
+        server.put_type(&name("seen"), TypeConfig::default(), None).await.unwrap();
+        let ingest = Ingest::new(server.clone(), first_token(FIRST));
+        Self { server, store, work, ingest }
+    }
+
+    pub async fn trigger(&self, trigger: &str, rule: Value) {
+        self.server.put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+    }
+
+    /// Calls the function with `payload`.
+    pub async fn call(&self, payload: &Value) -> Result<Value, NotTaken> {
+        self.call_text(payload.to_string()).await
+    }
+
+    /// The same, byte for byte.
+    pub async fn call_text(&self, payload: String) -> Result<Value, NotTaken> {
+        self.ingest.call(RawValue::from_string(payload).unwrap()).await
+    }
+
+    /// Calls it with what must be taken as a whole.
+    pub async fn taken(&self, payload: &Value) {
+        assert_eq!(self.call(payload).await.unwrap(), json!({"batchItemFailures": []}), "{payload:#}");
+    }
+
+    /// The data of every job: the events that were seen, by their source and id.
+    pub async fn seen(&self) -> Vec<Value> {
+        let page = self.server.list(&ListQuery { limit: 1000, ..ListQuery::default() }).await.unwrap();
+        let mut seen: Vec<Value> = Vec::new();
+        for job in &page.jobs {
+            let data = self.server.engine().data(job).await.unwrap();
+            seen.push(serde_json::from_slice(&data.to_json().unwrap()).unwrap());
+        }
+        seen.sort_by_key(|event| (event["source"].to_string(), event["id"].to_string()));
+        seen
+    }
+
+    pub async fn dead(&self) -> Vec<DeadEvent> {
+        self.server.dead_events(None, None, 100).await.unwrap().0
+    }
+
+    /// The one dead event: its reason, and the event.
+    pub async fn one_dead(&self) -> (DeadEvent, Value) {
+        let mut dead = self.dead().await;
+        assert_eq!(dead.len(), 1, "{dead:?}");
+        let letter = dead.remove(0);
+        let event = serde_json::from_str(letter.event.get()).unwrap();
+        (letter, event)
+    }
+}
+
+/// An invocation as it was recorded, in `tests/events`.
+pub fn recorded(file: &str) -> Value {
+    serde_json::from_str(&text(&format!("{file}.json"))).unwrap()
+}
+
+pub fn text(file: &str) -> String {
+    let path = format!("{}/tests/events/{file}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A message of a queue.
+pub fn message(id: &str, body: impl Into<String>) -> Value {
+    let mut message = recorded("sqs")["Records"][1].take();
+    message["messageId"] = json!(id);
+    message["body"] = Value::String(body.into());
+    message
+}
+
+pub fn records(records: impl IntoIterator<Item = Value>) -> Value {
+    json!({"Records": records.into_iter().collect::<Vec<_>>()})
+}

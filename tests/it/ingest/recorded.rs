@@ -1,0 +1,115 @@
+//! Each kind of event, as its service was recorded to send it, and what a trigger sees of it.
+//!
+//! `tests/events/NAME.json` is an invocation, `tests/events/seen/NAME.json` the events that it makes. `UPDATE_EXPECT=1` writes the latter anew, for
+//! you to read.
+
+use serde_json::{Value, json};
+
+use super::place::{Place, recorded, text};
+
+const KINDS: [&str; 16] = [
+    "cloudevent",
+    "dynamodb",
+    "eventbridge",
+    "eventbridge-s3",
+    "eventbridge-schedule",
+    "kafka-self-managed",
+    "kinesis",
+    "msk",
+    "s3",
+    "sns",
+    "sns-s3",
+    "sns-text",
+    "sqs",
+    "sqs-cloudevents",
+    "sqs-fifo",
+    "sqs-within",
+];
+
+#[tokio::test]
+async fn every_kind_of_event_is_seen_as_the_table_in_the_docs_says() {
+    for kind in KINDS {
+        let place = Place::seeing().await;
+        place.taken(&recorded(kind)).await;
+        let seen = place.seen().await;
+        assert_eq!(place.dead().await.len(), 0, "{kind}: {:?}", place.dead().await);
+        let file = format!("seen/{kind}.json");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            let path = format!("{}/tests/events/{file}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, serde_json::to_string_pretty(&seen).unwrap() + "\n").unwrap();
+        }
+        let expected: Vec<Value> = serde_json::from_str(&text(&file)).unwrap();
+        assert_eq!(seen, expected, "{kind}");
+    }
+}
+
+/// As its service sends it again: whatever belongs to a delivery and not to the record is another.
+fn delivered_again(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(delivered_again),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match name.as_str() {
+                    "receiptHandle" => *value = json!("another"),
+                    "ApproximateReceiveCount" => *value = json!("2"),
+                    "bootstrapServers" => {
+                        let servers: Vec<&str> = value.as_str().unwrap().split(',').rev().collect();
+                        *value = json!(servers.join(","));
+                    }
+                    _ => delivered_again(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn a_second_delivery_of_any_kind_makes_no_second_job() {
+    for kind in KINDS {
+        let place = Place::seeing().await;
+        place.taken(&recorded(kind)).await;
+        let first = place.seen().await.len();
+        assert_ne!(first, 0, "{kind}");
+        let mut again = recorded(kind);
+        delivered_again(&mut again);
+        place.taken(&again).await;
+        assert_eq!(place.seen().await.len(), first, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_the_same_by_whichever_way_it_came() {
+    let place = Place::seeing().await;
+    for (kind, events) in
+        [("eventbridge", 1), ("s3", 4), ("sqs-within", 7), ("cloudevent", 8), ("sqs-cloudevents", 11), ("msk", 16), ("kinesis", 19)]
+    {
+        place.taken(&recorded(kind)).await;
+        assert_eq!(place.seen().await.len(), events, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn data_is_kept_byte_for_byte() {
+    let place = Place::empty().await;
+    place.trigger("all", json!({"enqueue": {"type": "seen"}})).await;
+    let detail = r#"{"total": 12.50, "big": 12345678901234567890123, "total": 1e2}"#;
+    let event = format!(
+        r#"{{"version": "0", "id": "1", "detail-type": "paid", "source": "my.shop", "account": "1", "time": "2026-05-04T10:11:12Z",
+            "region": "eu-central-1", "resources": [], "detail": {detail}}}"#
+    );
+    assert_eq!(place.call_text(event).await.unwrap(), json!({"batchItemFailures": []}));
+    let page = place.server.list(&tidegate::port::job_store::ListQuery { limit: 10, ..Default::default() }).await.unwrap();
+    assert_eq!(page.jobs.len(), 1);
+    assert_eq!(place.server.engine().data(&page.jobs[0]).await.unwrap().bytes, detail);
+}
+
+#[tokio::test]
+async fn new_jobs_are_told_of_before_the_answer() {
+    let place = Place::empty().await;
+    let push = json!({"target": {"url": "https://worker.example/work"}});
+    place.server.put_type(&"push".parse().unwrap(), serde_json::from_value(push).unwrap(), None).await.unwrap();
+    place.trigger("all", json!({"enqueue": {"type": "push"}})).await;
+    place.taken(&recorded("msk")).await;
+    assert_eq!(place.work.take(100, place.server.now()).len(), 6);
+}
