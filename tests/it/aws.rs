@@ -1,6 +1,7 @@
 //! Services of AWS as targets: what each is sent, and what its answers mean.
 
 use std::{
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -169,7 +170,7 @@ async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
 /// A queue of a test's own on the local stack.
 async fn local_queue(client: &Client, end: &str) -> String {
     let mut call = client.create_queue().queue_name(format!("{:x}{end}", SystemEntropy.bits()));
-    if end.ends_with(".fifo") {
+    if Path::new(end).extension().is_some_and(|end| end == "fifo") {
         call = call.attributes(Name::FifoQueue, "true");
     }
     call.send().await.unwrap().queue_url.unwrap()
@@ -216,7 +217,7 @@ async fn on_a_local_stack_a_queue_a_topic_and_a_bus_get_the_job_with_its_callbac
     let topic = sns.create_topic().name(format!("{:x}", SystemEntropy.bits())).send().await.unwrap().topic_arn.unwrap();
     sns.subscribe().topic_arn(&topic).protocol("sqs").endpoint(&arn).attributes("RawMessageDelivery", "true").send().await.unwrap();
     assert_eq!(target.send(message(AwsService::Sns(SnsTarget { topic_arn: topic }))).await.unwrap().status, 200);
-    assert_eq!(arrived(&client, &url).await.into_iter().map(|(body, _)| body).collect::<Vec<_>>(), [sent.clone()]);
+    assert_eq!(arrived(&client, &url).await.into_iter().map(|(body, _)| body).collect::<Vec<_>>(), std::slice::from_ref(&sent));
 
     let events = aws_sdk_eventbridge::Client::new(&config);
     let name = format!("{:x}", SystemEntropy.bits());

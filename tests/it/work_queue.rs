@@ -81,7 +81,7 @@ mod sqs {
             let client = Client::new(&config);
             let unique = tidegate::port::Entropy::bits(&SystemEntropy);
             let make = async |name: &str| {
-                let fifo = name.ends_with(".fifo");
+                let fifo = std::path::Path::new(name).extension().is_some_and(|end| end == "fifo");
                 let mut call = client.create_queue().queue_name(format!("{unique:x}-{name}"));
                 if fifo {
                     call = call.attributes(Name::FifoQueue, "true");

@@ -1,7 +1,7 @@
 //! `ci --full`: what takes too long, or asks for too much, to be part of `./test`, after `./test` itself. Every stage runs, whatever became of those
 //! before it; what cannot start fails by its name.
 
-use std::{process::Command, time::Instant};
+use std::{fmt::Write as _, process::Command, time::Instant};
 
 use crate::package;
 
@@ -28,6 +28,7 @@ const STAGES: [Stage; 8] = [
 /// # Errors
 ///
 /// Some stage failed.
+#[allow(clippy::disallowed_methods, reason = "how long a stage takes is measured")]
 pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     if args.next().as_deref() != Some("--full") || args.next().is_some() {
         return Err("ci needs --full; what is less is ./test".into());
@@ -42,7 +43,7 @@ pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
         let ended = package::call(&mut process);
         failed |= ended.is_err();
         let verdict = ended.map_or_else(|why| format!("FAILED  {name} ({why})"), |()| format!("ok      {name}"));
-        report.push_str(&format!("{:>5} s  {verdict}\n", began.elapsed().as_secs()));
+        let _ = writeln!(report, "{:>5} s  {verdict}", began.elapsed().as_secs());
     }
     println!("\n=== result\n{report}");
     if failed { Err("not every stage passed".into()) } else { Ok(()) }

@@ -67,6 +67,7 @@ impl Drop for Running {
 }
 
 /// From the start of the process until it asks for its first event.
+#[allow(clippy::disallowed_methods, reason = "it is measured")]
 fn start(program: &Path) -> Result<Duration, String> {
     let runtime = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
     let address = runtime.local_addr().map_err(|error| error.to_string())?;

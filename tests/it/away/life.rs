@@ -132,7 +132,7 @@ fn plain_jobs_are_written_once_and_a_lost_message_is_made_up_for() {
     cloud.set_mishaps(Mishaps { lost: 0.5, ..Mishaps::default() });
     let start = cloud.time.now() + Duration::from_secs(1);
     (0..20).for_each(|number| cloud.enqueue_at(start, job("p", number)));
-    cloud.time.run(start + Duration::from_mins(60));
+    cloud.time.run(start + Duration::from_hours(1));
     all_succeeded(&cloud, 20);
     assert!(jobs(&cloud).iter().all(|job| job.life.revision.0 == 2), "accepted, and ended");
 }

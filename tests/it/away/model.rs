@@ -136,6 +136,7 @@ impl Cloud {
     }
 
     /// Does something at once, without any virtual time.
+    #[allow(clippy::unused_self, reason = "it is done in this cloud")]
     pub fn now<T>(&self, work: impl Future<Output = T>) -> T {
         match poll_once(work) {
             std::task::Poll::Ready(done) => done,
