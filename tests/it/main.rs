@@ -17,6 +17,7 @@ mod dynamodb;
 mod e2e;
 mod faults;
 mod leases;
+mod outage;
 mod plugins;
 mod server;
 mod shadows;
