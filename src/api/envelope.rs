@@ -16,17 +16,19 @@ use futures_util::FutureExt as _;
 use metrics::counter;
 use tracing::Instrument as _;
 
-use super::{ApiOptions, error::Problem, media, reply};
+use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, media, reply};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// Answers `request` by what is inside.
-pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, next: Next) -> Response {
+pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Request, next: Next) -> Response {
     let id = request_id(&options, request.headers());
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
     // A copy: a part of the request would keep the whole buffer that it was read into for as long as the answer takes.
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // A route that takes more says so in a layer of its own, which is inside this one.
+    request.extensions_mut().insert(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES));
     let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
         if foreign_page(&method, request.headers()) {

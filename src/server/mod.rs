@@ -303,8 +303,12 @@ impl Inner {
         let catalog = self.engine.seen_version();
         let mut told: Vec<&QueueName> = Vec::new();
         for queue in jobs.into_iter().map(|job| &job.spec.queue) {
-            if !told.contains(&queue) {
-                told.push(queue);
+            if told.contains(&queue) {
+                continue;
+            }
+            told.push(queue);
+            let known = self.queues.lock().get(queue).map(|handle| handle.accepted(catalog));
+            if known.is_none() {
                 self.queue(queue).accepted(catalog);
             }
         }
