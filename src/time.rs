@@ -5,8 +5,11 @@
 
 use std::{fmt, ops, str::FromStr, time::Duration};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike, Timelike, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// The form of an instant: the years that it can say have four digits.
+const TEXT: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 
 /// An instant: milliseconds since the Unix epoch, UTC.
 ///
@@ -41,6 +44,25 @@ impl Timestamp {
         DateTime::from_timestamp_millis(self.0.clamp(-62_135_596_800_000, Self::MAX.0)).unwrap_or_default()
     }
 
+    /// The instant as RFC 3339 writes it, in `text`. Every answer has several, so that they are written without a detour.
+    fn text(self, text: &mut [u8; 24]) -> &str {
+        let at = self.to_utc();
+        let mut put = |end: usize, digits: usize, mut number: u32| {
+            for place in text[end - digits..end].iter_mut().rev() {
+                *place = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        };
+        put(4, 4, at.year() as u32);
+        put(7, 2, at.month());
+        put(10, 2, at.day());
+        put(13, 2, at.hour());
+        put(16, 2, at.minute());
+        put(19, 2, at.second());
+        put(23, 3, at.timestamp_subsec_millis());
+        std::str::from_utf8(text).expect("digits among signs")
+    }
+
     /// The instant of a calendar date and time, a finer fraction rounded up.
     pub fn from_utc(at: DateTime<Utc>) -> Self {
         Self(at.timestamp_millis() + i64::from(!at.timestamp_subsec_nanos().is_multiple_of(1_000_000)))
@@ -64,7 +86,7 @@ impl ops::Sub<Duration> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_utc().to_rfc3339_opts(SecondsFormat::Millis, true))
+        f.write_str(self.text(&mut { TEXT }))
     }
 }
 
@@ -83,7 +105,7 @@ impl FromStr for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { serializer.collect_str(self) } else { serializer.serialize_i64(self.0) }
+        if serializer.is_human_readable() { serializer.serialize_str(self.text(&mut { TEXT })) } else { serializer.serialize_i64(self.0) }
     }
 }
 
@@ -188,6 +210,17 @@ mod tests {
         let at: Timestamp = "2026-01-31T09:00:00+01:00".parse().unwrap();
         assert_eq!(at.to_string(), "2026-01-31T08:00:00.000Z");
         assert!("31 January".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn an_instant_is_written_as_chrono_writes_it() {
+        let edges = [i64::MIN, -62_135_596_800_000, -1, 0, 1, 951_782_399_999, 1_709_164_800_007, Timestamp::MAX.millis(), i64::MAX];
+        let many = (-2000..2000).map(|n| n * 63_113_904_001);
+        for at in edges.into_iter().chain(many).map(Timestamp::from_millis) {
+            let written = at.to_utc().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+            assert_eq!(at.to_string(), written);
+            assert_eq!(serde_json::to_string(&at).unwrap(), format!("\"{written}\""));
+        }
     }
 
     #[test]

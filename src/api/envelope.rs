@@ -13,19 +13,22 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt as _;
+use metrics::counter;
 use tracing::Instrument as _;
 
-use super::{ApiOptions, error::Problem, media, reply};
+use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, media, reply};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// Answers `request` by what is inside.
-pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, next: Next) -> Response {
+pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Request, next: Next) -> Response {
     let id = request_id(&options, request.headers());
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
     // A copy: a part of the request would keep the whole buffer that it was read into for as long as the answer takes.
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // A route that takes more says so in a layer of its own, which is inside this one.
+    request.extensions_mut().insert(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES));
     let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
         if foreign_page(&method, request.headers()) {
@@ -49,7 +52,7 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, request: Request, 
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     let status = response.status();
-    metrics::counter!("tidegate_http_requests_total", "status" => class(status)).increment(1);
+    count(status);
     if options.log_traffic {
         // The path alone: a query may hold what somebody searches for, headers and bodies hold secrets.
         tracing::info!(id = id.to_str().unwrap_or_default(), %method, path, status = status.as_u16(), "request");
@@ -89,11 +92,13 @@ fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing")
 }
 
-fn class(status: StatusCode) -> &'static str {
-    match status.as_u16() / 100 {
-        2 => "2xx",
-        3 => "3xx",
-        4 => "4xx",
-        _ => "5xx",
-    }
+/// Counts an answer. A label that is written out belongs to a key that is made once, and not with every request.
+fn count(status: StatusCode) {
+    let counter = match status.as_u16() / 100 {
+        2 => counter!("tidegate_http_requests_total", "status" => "2xx"),
+        3 => counter!("tidegate_http_requests_total", "status" => "3xx"),
+        4 => counter!("tidegate_http_requests_total", "status" => "4xx"),
+        _ => counter!("tidegate_http_requests_total", "status" => "5xx"),
+    };
+    counter.increment(1);
 }

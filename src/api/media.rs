@@ -47,7 +47,7 @@ fn known(media: &str) -> Option<Encoding> {
 ///
 /// 415 for any other media type.
 pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Encoding::Json) };
+    let Some(value) = headers.get(header::CONTENT_TYPE).filter(|value| *value != "application/json") else { return Ok(Encoding::Json) };
     let media = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     known(&media).ok_or_else(|| {
         let detail = format!("Content-Type {media:?} is not known here; send application/json or application/msgpack");

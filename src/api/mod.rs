@@ -36,11 +36,11 @@ mod workers;
 
 use std::sync::Arc;
 
-use axum::{Extension, Router, extract::FromRef, http::StatusCode, middleware, response::Response};
+use axum::{Router, extract::FromRef, http::StatusCode, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::{body::BodyLimit, error::Problem};
+use self::error::Problem;
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},
@@ -136,7 +136,6 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
                 "this route does not take that method; Allow lists those it takes",
             )
         })
-        .layer(Extension(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES)))
         .layer(middleware::from_fn_with_state(options, envelope::envelope))
 }
 

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::job::{Encoding, Payload};
 
+/// As many headers as the usual answer has in the end, so that the map of them is made once.
+const HEADERS: usize = 8;
+
 /// An answer: a status, headers, and a value to be written.
 #[derive(Debug)]
 pub struct Reply<T> {
@@ -32,7 +35,7 @@ impl Accept {
 
     /// The answer `value`.
     pub fn reply<T: Serialize>(self, status: StatusCode, value: T) -> Reply<T> {
-        Reply { status, encoding: self.0, headers: HeaderMap::new(), value }
+        Reply { status, encoding: self.0, headers: HeaderMap::with_capacity(HEADERS), value }
     }
 }
 
@@ -57,7 +60,9 @@ impl<T: Serialize> IntoResponse for Reply<T> {
     fn into_response(self) -> Response {
         match encode(&self.value, self.encoding) {
             Ok(bytes) => {
-                let mut response = (self.status, self.headers, bytes).into_response();
+                let mut response = Response::new(bytes.into());
+                *response.status_mut() = self.status;
+                *response.headers_mut() = self.headers;
                 response.headers_mut().insert(header::CONTENT_TYPE, media::name(self.encoding));
                 response
             }

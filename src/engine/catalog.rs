@@ -91,6 +91,11 @@ impl Catalog {
 }
 
 impl Engine {
+    /// The version of the configuration that was seen last: no older than what any verb that has ended was decided under.
+    pub fn seen_version(&self) -> u64 {
+        self.catalog.load().version
+    }
+
     /// The configuration as it stands.
     ///
     /// # Errors
@@ -147,7 +152,8 @@ impl Engine {
         }
         catalog.rules = Arc::new(Triggers::new(rules));
         let catalog = Arc::new(catalog);
-        self.catalog.store(Arc::clone(&catalog));
+        // A slower reader of an older moment must not take this one back.
+        self.catalog.rcu(|seen| Arc::clone(if seen.version > version { seen } else { &catalog }));
         Ok(catalog)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         request::Enqueued,
     },
     event::{Event, TriggerConfig, trigger::TriggerItem},
-    job::{Job, QueueName, TriggerName, Version},
+    job::{Job, TriggerName, Version},
 };
 
 impl Server {
@@ -126,17 +126,7 @@ impl Inner {
     /// Wakes the queues of new jobs, and tells those of changed ones.
     pub(super) fn tell(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
         metrics::enqueued(enqueued.iter());
-        let mut woken: Vec<&QueueName> = Vec::new();
-        for Enqueued { job, .. } in enqueued.iter().filter(|enqueued| enqueued.new) {
-            if self.away.is_some() {
-                self.accepted(job);
-                continue;
-            }
-            if !woken.contains(&&job.spec.queue) {
-                woken.push(&job.spec.queue);
-                self.wake(&job.spec.queue);
-            }
-        }
+        self.accepted(enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
         for (job, version) in changed {
             self.left(&job.spec.queue, job, *version);
             if job.life.awaits_verdict() {

@@ -49,7 +49,7 @@ pub use shadow::{Comparison, Difference, Said};
 
 use crate::{
     engine::{Engine, Error, Ports, Rules},
-    job::{QueueName, TypeName, Version},
+    job::{Job, QueueName, TypeName, Version},
     port::{Policy, Spans, Target},
     time::Timestamp,
 };
@@ -294,16 +294,28 @@ impl Inner {
         }
     }
 
-    /// Says that a job waits which was not there before.
-    fn accepted(self: &Arc<Self>, job: &crate::job::Job) {
-        match &self.away {
-            Some(away) => away.notes.changed(job, None),
-            None => self.wake(&job.spec.queue),
+    /// Says that jobs wait which were not there before.
+    fn accepted<'a>(self: &Arc<Self>, jobs: impl IntoIterator<Item = &'a Job>) {
+        if let Some(away) = &self.away {
+            jobs.into_iter().for_each(|job| away.notes.changed(job, None));
+            return;
+        }
+        let catalog = self.engine.seen_version();
+        let mut told: Vec<&QueueName> = Vec::new();
+        for queue in jobs.into_iter().map(|job| &job.spec.queue) {
+            if told.contains(&queue) {
+                continue;
+            }
+            told.push(queue);
+            let known = self.queues.lock().get(queue).map(|handle| handle.accepted(catalog));
+            if known.is_none() {
+                self.queue(queue).accepted(catalog);
+            }
         }
     }
 
     /// Says that a job left the version it may have been granted at, and that it may have ended.
-    fn left(self: &Arc<Self>, queue: &QueueName, job: &crate::job::Job, version: Version) {
+    fn left(self: &Arc<Self>, queue: &QueueName, job: &Job, version: Version) {
         match &self.away {
             Some(away) => away.notes.changed(job, Some(version)),
             None => self.queue(queue).send(Message::Left(job.id.clone(), version)),
@@ -316,14 +328,14 @@ impl Inner {
     }
 
     /// An attempt or a wait of the job came to an end, and nobody reported it.
-    fn over(&self, job: &crate::job::Job) {
+    fn over(&self, job: &Job) {
         if let Some(traces) = &self.traces {
             traces.over(job);
         }
     }
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
-    fn ended(self: &Arc<Self>, job: &crate::job::Job) {
+    fn ended(self: &Arc<Self>, job: &Job) {
         self.waiters.tell(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != crate::engine::CALLBACK_TYPE {
             self.wake(&crate::engine::CALLBACK_QUEUE.parse().expect("a good name"));

@@ -5,7 +5,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
@@ -39,6 +39,8 @@ const SAFETY: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(30);
 /// The wait after a round that the store failed.
 const RECOVER: Duration = Duration::from_millis(250);
+/// No version of the configuration.
+const BUSY: u64 = u64::MAX;
 
 /// What a queue's task is told.
 pub(super) enum Message {
@@ -110,6 +112,7 @@ impl Demand {
 #[derive(Clone)]
 pub(super) struct QueueHandle {
     sender: mpsc::UnboundedSender<Message>,
+    idle_under: Arc<AtomicU64>,
     pub(super) shown: Arc<Mutex<Shown>>,
 }
 
@@ -137,18 +140,31 @@ impl QueueHandle {
     pub(super) fn send(&self, message: Message) {
         let _ = self.sender.send(message);
     }
+
+    /// Tells the task that a job is in the store which was not there before, and that was accepted under version `catalog` of the
+    /// configuration; nothing is sent while nobody takes jobs of the queue.
+    ///
+    /// The fences here and in [`Task::listen`] order the two: either the task hears of the job, or it finds it when it looks.
+    pub(super) fn accepted(&self, catalog: u64) {
+        fence(Ordering::SeqCst);
+        if self.idle_under.load(Ordering::Relaxed) != catalog {
+            self.send(Message::Wake);
+        }
+    }
 }
 
 /// Starts the task of `queue`.
 pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shown = Arc::new(Mutex::new(Shown::default()));
-    let handle = QueueHandle { sender: sender.clone(), shown: Arc::clone(&shown) };
+    let idle_under = Arc::new(AtomicU64::new(BUSY));
+    let handle = QueueHandle { sender: sender.clone(), idle_under: Arc::clone(&idle_under), shown: Arc::clone(&shown) };
     let task = Task {
         home: Arc::downgrade(inner),
         queue,
         receiver,
         sender,
+        idle_under,
         shown,
         memory: Memory::default(),
         leases: VecDeque::new(),
@@ -168,6 +184,8 @@ struct Task {
     queue: QueueName,
     receiver: mpsc::UnboundedReceiver<Message>,
     sender: mpsc::UnboundedSender<Message>,
+    /// Under which version of the configuration nobody takes jobs of the queue, so that a new one changes nothing; else [`BUSY`].
+    idle_under: Arc<AtomicU64>,
     shown: Arc<Mutex<Shown>>,
     memory: Memory,
     leases: VecDeque<Waiting>,
@@ -290,6 +308,7 @@ impl Task {
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
+        self.listen(&asks, &catalog);
         let round = Round { reports, released: self.left.clone(), asks };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
@@ -320,6 +339,17 @@ impl Task {
             }
         }
         if again { Some(now) } else { next_at }
+    }
+
+    /// Listens to new jobs from here on if somebody takes jobs, and else not.
+    ///
+    /// Whoever asks from now on sends a message, and the round that takes it looks at what is in the store. A type that comes to be
+    /// pushed, or to have a handler, changes the configuration.
+    fn listen(&self, asks: &[Ask], catalog: &Catalog) {
+        let idle =
+            asks.iter().all(|ask| ask.room == 0) && self.leases.iter().all(|waiting| waiting.call.max == 0) && self.demands.is_empty();
+        self.idle_under.store(if idle { catalog.version } else { BUSY }, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     /// Rings up those who wait for this queue and others.
@@ -623,3 +653,6 @@ async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     };
     Report { id, job_type: None, attempt, token, verdict }
 }
+
+#[cfg(test)]
+mod tests;

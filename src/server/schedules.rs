@@ -4,7 +4,6 @@
 //! change a schedule and the machine's clock may be set.
 
 use std::{
-    collections::BTreeSet,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -12,7 +11,7 @@ use std::{
 use super::{Inner, Server, Stage, metrics};
 use crate::{
     engine::{Error, Occurred, request::Enqueued},
-    job::{Payload, QueueName, ScheduleName},
+    job::{Payload, ScheduleName},
     queue::{
         ScheduleConfig,
         schedule::{ScheduleItem, ScheduleState},
@@ -67,14 +66,7 @@ impl Inner {
         for (schedule, missed) in &occurred.missed {
             tracing::warn!(%schedule, missed, "missed occurrences are not made up for");
         }
-        if self.away.is_some() {
-            occurred.made.iter().for_each(|(_, enqueued)| self.accepted(&enqueued.job));
-            return;
-        }
-        let queues: BTreeSet<&QueueName> = occurred.made.iter().map(|(_, enqueued)| &enqueued.job.spec.queue).collect();
-        for queue in queues {
-            self.wake(queue);
-        }
+        self.accepted(occurred.made.iter().map(|(_, enqueued)| &enqueued.job));
     }
 }
 
@@ -148,7 +140,7 @@ impl Server {
     pub async fn run_schedule(&self, name: &ScheduleName, idempotency_key: Option<String>) -> Result<Enqueued, Error> {
         let enqueued = self.inner.engine.run_schedule(name, idempotency_key).await?;
         metrics::enqueued(std::iter::once(&enqueued));
-        self.inner.wake(&enqueued.job.spec.queue);
+        self.inner.accepted([&enqueued.job]);
         Ok(enqueued)
     }
 }

@@ -47,18 +47,7 @@ impl Server {
             begun.iter().zip(&answers).for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
         }
         metrics::enqueued(answers.iter().flatten());
-        let new = answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job);
-        if self.inner.away.is_some() {
-            new.for_each(|job| self.inner.accepted(job));
-            return answers;
-        }
-        let mut woken: Vec<&QueueName> = Vec::new();
-        for queue in new.map(|job| &job.spec.queue) {
-            if !woken.contains(&queue) {
-                woken.push(queue);
-                self.inner.wake(queue);
-            }
-        }
+        self.inner.accepted(answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
         answers
     }
 
@@ -200,7 +189,7 @@ impl Server {
             traces.enqueued(&begun, &answer, replayed, from, to);
         }
         let enqueued = answer?;
-        self.inner.accepted(&enqueued.job);
+        self.inner.accepted([&enqueued.job]);
         Ok(enqueued)
     }
 

@@ -19,6 +19,7 @@ mod faults;
 #[cfg(feature = "aws")]
 mod ingest;
 mod leases;
+mod outage;
 mod plugins;
 mod server;
 mod shadows;

@@ -69,7 +69,13 @@ impl Throttler for RegionShare {
             }
         }
         let room = ledger.total < limit && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
-        let decisions = candidates.iter().zip(decisions).map(|(job, decision)| decision.unwrap_or_else(|| ledger.wait(job))).collect();
+        // Of a flood everybody waits for the same reason, which is said once.
+        let mut waits: BTreeMap<&str, Decision> = BTreeMap::new();
+        let mut wait = |job| {
+            let (value, share) = ledger.share(job).unwrap_or_default();
+            waits.entry(value).or_insert_with(|| ledger.wait(value, share)).clone()
+        };
+        let decisions = candidates.iter().zip(decisions).map(|(job, decision)| decision.unwrap_or_else(|| wait(job))).collect();
         Ok(Answer { decisions, more: room })
     }
 }
@@ -160,8 +166,7 @@ impl<'a> Ledger<'a> {
         None
     }
 
-    fn wait(&self, job: &Job) -> Decision {
-        let (value, share) = self.share(job).unwrap_or_default();
+    fn wait(&self, value: &str, share: u64) -> Decision {
         let attribute = &self.config.attribute;
         Decision::hold(format!("{attribute} {value} uses {} of its {share}; {} of {} are used", self.used(value), self.total, self.limit))
     }

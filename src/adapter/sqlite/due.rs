@@ -42,6 +42,9 @@ struct Stream {
     exhausted: bool,
 }
 
+/// Most rows that cannot be read which a page steps over.
+const DAMAGED: usize = 1000;
+
 /// The first type from a number on. (Asked as `(type, priority) > (?, ?)`, SQLite would walk over every job of the old priority.)
 const NEXT_TYPE: &str = "SELECT type FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
      AND type >= ?4 ORDER BY type LIMIT 1";
@@ -69,25 +72,24 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
         stream.chunk = share;
         heads.extend(scan.next(stream)?.map(|(key, n)| Reverse((key, index, n))));
     }
-    let mut chosen = Vec::with_capacity(wanted.min(64));
-    while chosen.len() < wanted
-        && let Some(Reverse((_, index, n))) = heads.pop()
-    {
-        chosen.push(n);
-        heads.extend(scan.next(&mut streams[index])?.map(|(key, n)| Reverse((key, index, n))));
-    }
-    let more = chosen.len() == wanted;
-    chosen.truncate(query.limit as usize);
-
     let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
-    let mut jobs = Vec::with_capacity(chosen.len());
-    for n in chosen {
+    let mut jobs = Vec::with_capacity(wanted.min(64));
+    let (mut more, mut damaged) = (false, 0);
+    while let Some(Reverse((_, index, n))) = heads.pop() {
+        if jobs.len() == query.limit as usize || damaged == DAMAGED {
+            // A page in which nothing can be read has no end to go on from.
+            more = !jobs.is_empty();
+            break;
+        }
         let mut rows = find.query([n])?;
         let row = rows.next()?.ok_or_else(|| StoreError::Corrupt(format!("the index of due jobs names row {n}, which is not there")))?;
-        jobs.extend(row::readable(row)?);
+        match row::readable(row)? {
+            Some(job) => jobs.push(job),
+            // Others take its place in the page, or whoever wants a single job would never see them.
+            None => damaged += 1,
+        }
+        heads.extend(scan.next(&mut streams[index])?.map(|(key, n)| Reverse((key, index, n))));
     }
-    // A page in which nothing can be read has no end to go on from.
-    let more = more && !jobs.is_empty();
     Ok(DuePage { jobs, more, next_due })
 }
 

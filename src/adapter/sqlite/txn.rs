@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
     names::Names,
@@ -110,9 +110,16 @@ pub(super) struct Group<'a> {
     pub db: &'a Connection,
     pub names: &'a mut Names,
     pub effects: Effects,
+    /// What adds jobs, once one was added: finding it among all statements takes as long as a good part of adding a job.
+    pub add: Option<CachedStatement<'a>>,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// A transaction that has begun on `db`.
+    pub(super) fn new(db: &'a Connection, names: &'a mut Names) -> Self {
+        Self { db, names, effects: Effects::default(), add: None }
+    }
+
     /// Takes every step of `txn`, or none.
     pub(super) fn take(&mut self, txn: &[Step]) -> Result<Committed, StoreError> {
         // An insert tells by itself whether the id is taken. Where it comes last, every other

@@ -12,36 +12,38 @@ use crate::{
     time::Timestamp,
 };
 
+/// Adds a job, unless its id is taken.
+const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, created_at, priority, critical, partition, \
+     data_kind, data_bytes, data, spec, life) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+     ON CONFLICT (id) DO NOTHING";
+
 impl Group<'_> {
     /// Inserts a job; false if its id is taken.
     pub(super) fn add(&mut self, whole: &Whole) -> Result<bool, StoreError> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
-        let added = self
-            .db
-            .prepare_cached(
-                "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, created_at, priority, critical, partition, \
-                 data_kind, data_bytes, data, spec, life) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
-                 ON CONFLICT (id) DO NOTHING",
-            )?
-            .execute(params![
-                whole.id.as_str(),
-                queue,
-                job_type,
-                life.state,
-                life.revision,
-                life.run_at,
-                life.wake_at,
-                spec.created_at.millis(),
-                spec.priority,
-                spec.critical,
-                spec.partition,
-                data.kind,
-                data.bytes,
-                data.data.as_deref(),
-                whole.encoded,
-                life.life,
-            ])?;
+        let add = match &mut self.add {
+            Some(add) => add,
+            none => none.insert(self.db.prepare_cached(ADD)?),
+        };
+        let added = add.execute(params![
+            whole.id.as_str(),
+            queue,
+            job_type,
+            life.state,
+            life.revision,
+            life.run_at,
+            life.wake_at,
+            spec.created_at.millis(),
+            spec.priority,
+            spec.critical,
+            spec.partition,
+            data.kind,
+            data.bytes,
+            data.data.as_deref(),
+            whole.encoded,
+            life.life,
+        ])?;
         if added == 0 {
             return Ok(false);
         }

@@ -130,7 +130,7 @@ impl State {
 
     fn take(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<(Vec<Vec<Committed>>, Effects), StoreError> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let mut group = Group { db: &self.db, names: &mut self.names, effects: Effects::default() };
+        let mut group = Group::new(&self.db, &mut self.names);
         let mut answers = Vec::with_capacity(requests.len());
         for txns in requests {
             answers.push(txns.iter().map(|txn| group.take(txn)).collect::<Result<Vec<_>, _>>()?);

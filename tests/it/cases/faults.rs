@@ -9,13 +9,16 @@ use std::{
 };
 
 use tidegate::{
-    adapter::{memory::MemoryStore, sqlite::SqliteStore},
+    adapter::{
+        memory::MemoryStore,
+        sqlite::{SqliteStore, database},
+    },
     engine::{
         Error, Hand, Memory, Round,
-        request::{Heartbeat, JobPatch, Verdict},
+        request::{Heartbeat, JobPatch, NewJob, Verdict},
     },
     job::{Outcome, State, life::Reason},
-    port::job_store::SharedStore,
+    port::job_store::{ListQuery, SharedStore},
     queue::{QueueConfig, TypeConfig, config::Delivery},
     testkit::faults::FaultyStore,
     time::Seconds,
@@ -203,6 +206,56 @@ async fn a_report_that_comes_twice_is_harmless_and_a_late_one_is_refused() {
         let late = report(&first, failed());
         let ticked = place.tick(Round { reports: vec![late], ..Round::default() }).await;
         assert!(ticked.reports[0].is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
+    for limited in [true, false] {
+        for mut place in everywhere() {
+            if limited {
+                place.with_limit(1).await;
+            } else {
+                place.set_type("work", TypeConfig::default()).await;
+            }
+            place.enqueue(work()).await;
+            let run = place.lease(1).await.remove(0);
+            let done = || report(&run, Verdict::Succeeded { result: None });
+            // Twice at once, and then once more.
+            let ticked = place.tick(Round { reports: vec![done(), done()], ..Round::default() }).await;
+            assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
+            assert_eq!(ticked.settled().map(|job| &job.id).collect::<Vec<_>>(), [&run.id]);
+            let ticked = place.tick(Round { reports: vec![done()], ..Round::default() }).await;
+            assert!(ticked.reports[0].is_ok());
+            assert_eq!((ticked.settled().count(), ticked.repeated.contains(&0)), (0, true));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
+    for limit in [Some(5), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+        place.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
+        place.set_type("work", TypeConfig::default()).await;
+        let expires_at = Some(place.now() + Duration::from_secs(60));
+        let jobs = place.enqueue_many((0..3).map(|_| NewJob { expires_at, ..work() })).await;
+        let db = rusqlite::Connection::open(database(dir.path())).unwrap();
+        db.execute("UPDATE jobs SET life = x'0155aa' WHERE id = ?1", [jobs[0].id.as_str()]).unwrap();
+        let (overdue, _) = place.store.overdue(place.now() + Duration::from_secs(61), 10).await.unwrap();
+        assert_eq!(overdue.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id, &jobs[2].id]);
+        // However little is asked for.
+        for job in &jobs[1..] {
+            assert_eq!(place.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(), [&job.id]);
+        }
+        assert!(place.lease(1).await.is_empty());
+        assert!(place.engine.job(&jobs[0].id, None).await.is_err(), "who asks for it is told");
+        let all = ListQuery { limit: 1, ..ListQuery::default() };
+        let first = place.store.list(&all).await.unwrap();
+        let next = place.store.list(&ListQuery { cursor: first.next_cursor.clone(), ..all.clone() }).await.unwrap();
+        let ids: Vec<_> = first.jobs.iter().chain(&next.jobs).map(|job| &job.id).collect();
+        assert_eq!(ids, [&jobs[2].id, &jobs[1].id]);
     }
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tidegate::{
     engine::{
-        Round, Ticked,
+        Engine, OBJECT_BYTES, Ports, Round, Rules, Ticked,
         request::{JobPatch, NewJob, Verdict},
         verdicts::Verdicts,
     },
@@ -28,6 +28,7 @@ use tidegate::{
 };
 
 use super::place::{Place, everywhere, failed, report, work};
+use crate::outage::Objects;
 
 /// Places where type `work` is retried by a plugin that answers so, and what it was asked. Half of them have a limit.
 async fn places(
@@ -129,6 +130,30 @@ async fn a_verdict_may_change_data_and_priority() {
         assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
         assert_eq!(data, Payload { encoding: Encoding::MessagePack, bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap() });
         assert_eq!(place.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
+    let answer = |call: &RetryCall| {
+        let large = call.job.spec.priority == 1;
+        let data = large.then(|| format!("\"{}\"", "x".repeat(OBJECT_BYTES)));
+        RetryAnswer::Retry { at: call.now, data, priority: None }
+    };
+    for (mut place, _) in places(Description::default(), answer).await {
+        let objects = Arc::new(Objects::default());
+        place.engine = Engine::new(Ports { objects: Arc::clone(&objects) as _, ..place.engine.ports().clone() }, Rules::default());
+        let (large, _) = failed_once(&mut place, NewJob { priority: Some(1), ..work() }).await;
+        let (small, _) = failed_once(&mut place, work()).await;
+        objects.be_away(true);
+        let changed = sweep(&place).await.changed;
+        assert_eq!(changed.iter().map(|(job, _)| &job.id).collect::<Vec<_>>(), [&small.id]);
+        assert_eq!(objects.refused(), 1);
+        assert!(place.job(&large.id).await.life.awaits_verdict());
+        objects.be_away(false);
+        assert_eq!(sweep(&place).await.changed.len(), 1);
+        let large = place.job(&large.id).await;
+        assert!(!large.life.awaits_verdict() && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES);
     }
 }
 

@@ -44,7 +44,7 @@ impl Engine {
             candidates: jobs.to_vec(),
             ended: Arc::default(),
             state: Arc::clone(&throttling.state),
-            data: self.data_for(&throttling, jobs).await?,
+            data: self.data_for(&throttling, jobs.iter()).await?,
         });
         let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
         let answer = answer.and_then(|answer| answer.sound(&call));

@@ -188,16 +188,21 @@ impl Engine {
     }
 
     /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out. The caller bounds how much that is.
-    async fn data_for(&self, throttling: &Throttling, jobs: &[Job]) -> Result<BTreeMap<JobId, String>, Error> {
+    async fn data_for<'a>(
+        &self,
+        throttling: &Throttling,
+        jobs: impl Iterator<Item = &'a Job> + Send,
+    ) -> Result<BTreeMap<JobId, String>, Error> {
         if !throttling.says().is_some_and(|says| says.needs_data) {
             return Ok(BTreeMap::new());
         }
-        let loaded = match self.load(jobs.to_vec()).await {
+        let jobs: Vec<Job> = jobs.cloned().collect();
+        let loaded = match self.load(jobs.clone()).await {
             Ok(loaded) => loaded,
             Err(Error::Internal(_)) => {
                 let mut loaded = Vec::with_capacity(jobs.len());
                 for job in jobs {
-                    loaded.extend(self.load(vec![job.clone()]).await.unwrap_or_default());
+                    loaded.extend(self.load(vec![job]).await.unwrap_or_default());
                 }
                 loaded
             }

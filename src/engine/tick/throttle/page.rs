@@ -17,6 +17,7 @@ use crate::{
 /// An answer under which everything that runs fits.
 struct Agreed {
     call: Arc<ThrottleCall>,
+    /// Without its decisions, unless a version in the shadow is to be compared with them.
     answer: ThrottleAnswer,
     /// What is said of each candidate.
     fates: Vec<Fate>,
@@ -107,6 +108,7 @@ impl Search<'_> {
         let (rule, plugin, shadowed) = (throttling.rule(), throttling.plugin.clone(), throttling.shadowed);
         self.plan.trouble = None;
         let now = self.now;
+        let mut held = 0;
         for ((job, _), fate) in jobs.iter().zip(fates) {
             let Decision { action, reason } = match fate {
                 Fate::Missed => continue,
@@ -129,9 +131,9 @@ impl Search<'_> {
                     }
                 }
                 Action::Hold(until) => {
+                    held += 1;
                     // Asked again at once, the plugin would say the same.
-                    let earliest_at = until.filter(|at| *at > now);
-                    self.plan.hold(Hold { rule: rule.clone(), reason: reason.unwrap_or_default(), reserved: false, earliest_at });
+                    self.plan.wake(until.filter(|at| *at > now));
                 }
                 Action::Reschedule(at) => {
                     self.plan.decided = true;
@@ -145,6 +147,9 @@ impl Search<'_> {
                     }
                 }
             }
+        }
+        if held > 0 {
+            *self.plan.held.entry(rule).or_default() += held;
         }
         let more = answer.more;
         if let Some(plugin) = plugin.filter(|_| shadowed) {
@@ -160,8 +165,7 @@ impl Search<'_> {
     async fn agree(&mut self, jobs: &[(Job, bool)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
-        let fit: Vec<Job> = jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job.clone()).collect();
-        let data = self.engine.data_for(throttling, &fit).await?;
+        let data = self.engine.data_for(throttling, jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job)).await?;
         let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::Missed).collect();
         let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1).collect();
         for asks in 1.. {
@@ -184,12 +188,14 @@ impl Search<'_> {
             });
             let policy = &self.engine.ports.policy;
             let answer = policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
-            let answer = match answer {
+            let mut answer = match answer {
                 Ok(answer) => answer,
                 Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
             };
-            for (index, decision) in among.iter().zip(&answer.decisions) {
-                fates[*index] = Fate::Said(decision.clone());
+            // With a version in its shadow, the answer is to be compared whole.
+            let decisions = if throttling.shadowed { answer.decisions.clone() } else { std::mem::take(&mut answer.decisions) };
+            for (index, decision) in among.iter().zip(decisions) {
+                fates[*index] = Fate::Said(decision);
             }
             let mut trial = self.admission.clone();
             let mut left = self.rooms.left.clone();
