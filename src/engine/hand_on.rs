@@ -118,6 +118,16 @@ impl Engine {
         Ok(self.read_horizon().await?.1.until)
     }
 
+    /// When the latest look-ahead began; none if there was none.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn looked_ahead_at(&self) -> Result<Option<Timestamp>, Error> {
+        let (version, horizon) = self.read_horizon().await?;
+        Ok((version > 0).then(|| horizon.until - AHEAD))
+    }
+
     async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {
         let item = self.ports.store.items(ItemKind::Horizon).await?.into_iter().find(|item| item.name == HORIZON);
         let Some(item) = item else { return Ok((0, Horizon::default())) };

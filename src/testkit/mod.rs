@@ -9,6 +9,7 @@ pub mod entropy;
 pub mod faults;
 #[cfg(feature = "aws")]
 pub mod lambda;
+#[cfg(feature = "aws")]
 pub mod meter;
 pub mod policies;
 

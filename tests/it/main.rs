@@ -18,6 +18,8 @@ mod e2e;
 mod faults;
 mod leases;
 mod plugins;
+#[cfg(feature = "aws")]
+mod secrets;
 mod server;
 mod shadows;
 mod shipped;

@@ -10,6 +10,7 @@ mod target;
 
 mod access;
 mod crash;
+mod doctor;
 mod events;
 mod input;
 mod jobs;
