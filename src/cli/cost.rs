@@ -87,6 +87,9 @@ pub struct Args {
     /// Pollers that Lambda keeps on each queue, 2 to 5.
     #[arg(long, default_value = "5", value_parser = |text: &str| number(text, 2.0, 5.0), help_heading = "What is assumed")]
     pollers: f64,
+    /// Queues that have jobs: the minute's round looks at each.
+    #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "What is assumed")]
+    queues: f64,
     /// Alarms of the stack.
     #[arg(long, default_value = "16", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "What is assumed")]
     alarms: f64,
@@ -200,6 +203,7 @@ impl Args {
             tick_ms: self.tick_ms,
             deliver_ms: self.deliver_ms,
             pollers: self.pollers,
+            queues: self.queues,
             alarms: self.alarms,
             recovery: !self.no_recovery,
             ..Deployment::default()

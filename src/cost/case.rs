@@ -192,5 +192,8 @@ pub const PULLED: Case = Case {
 pub const CASES: [Case; 10] =
     [PLAIN, CLAIMED, RETRIED, CALLED_BACK, DELAYED_PLAIN, DELAYED, LIMITED, LIMITED_RETRIED, LIMITED_CALLED_BACK, PULLED];
 
-/// What the minute's round takes while nothing is to be done, with one queue.
+/// What the minute's round takes of each queue that has jobs, beside that.
+pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+
+/// What the minute's round takes while nothing is to be done, without any queue of one's own.
 pub const IDLE_MINUTE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

@@ -95,6 +95,8 @@ pub struct Deployment {
     pub log_bytes: f64,
     /// Pollers that Lambda keeps for each queue but that of the work: 2 to 5.
     pub pollers: f64,
+    /// Queues that have jobs.
+    pub queues: f64,
     /// Alarms.
     pub alarms: f64,
     /// Whether the table can be restored to any second.
@@ -112,6 +114,7 @@ impl Default for Deployment {
             minute_ms: 50.0,
             log_bytes: 100.0,
             pollers: 5.0,
+            queues: 1.0,
             alarms: 16.0,
             recovery: true,
         }
@@ -247,7 +250,7 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
 pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let line = |service, what, amount: f64, price: f64| Line { service, what, amount, dollars: amount * price };
     let polls = |pollers: f64| pollers * POLLS * MINUTES;
-    let round = case::IDLE_MINUTE.times(MINUTES);
+    let round = case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES);
     let seconds = MINUTES * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
     vec![
         line("SQS", "polls of the work, wake-ups and dead letters", polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers), prices.standard / MILLION),

@@ -112,7 +112,7 @@ async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
     for path in ["fails", "later"] {
         let target = json!({
             "url": format!("{worker}/{path}"), "signing_secret": ["a-signing-secret-of-a-target"],
-            "basic_auth": {"user": "app", "password": "a-password-of-a-target"}, "headers": {"x-api-key": "a-key-of-a-target"},
+            "basic_auth": {"username": "app", "password": "a-password-of-a-target"}, "headers": {"x-api-key": "a-key-of-a-target"},
         });
         assert_eq!(home.call("PUT", &format!("/v1/job-types/{path}"), admin, json!({"target": target})).await.0, 201);
         let job = json!({"type": path, "data": {"card": "data-of-a-job"}, "headers": {"x-client": "a-header-of-a-job"}});

@@ -162,10 +162,20 @@ fn numbers(units: Units) -> String {
 
 #[tokio::test]
 async fn an_idle_minute_takes_what_is_said_of_it() {
-    let deployment = Deployment::new(&Scenario::default()).await;
-    let free = deployment.idle_minute().await;
-    let limited = Deployment::new(&Scenario { limit: Some(1), ..Scenario::default() }).await.idle_minute().await;
-    println!("free: {}\nlimited: {}", numbers(free), numbers(limited));
+    let idle = async |queues: usize, limit| {
+        let scenario = Scenario { limit, queues, jobs: 30, ..Scenario::default() };
+        let deployment = Deployment::new(&scenario).await;
+        deployment.run_all(&scenario).await;
+        deployment.idle_minute().await
+    };
+    let (none, free, more) = (idle(0, None).await, idle(1, None).await, idle(11, None).await);
+    let limited = idle(1, Some(1)).await;
+    println!("none: {}\nfree: {}\n11: {}\nlimited: {}", numbers(none), numbers(free), numbers(more), numbers(limited));
+    let each = free.and(none.times(-1.0));
+    for (what, said, taken) in [("a minute", case::IDLE_MINUTE, none), ("a queue", case::IDLE_QUEUE, each)] {
+        assert!((said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0, "{what} takes {}", numbers(taken));
+    }
+    assert!(limited.reads <= free.reads + 2.0, "a limited queue takes no more than one without: {}", numbers(limited));
 }
 
 /// Lets a new head settle.

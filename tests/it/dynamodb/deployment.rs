@@ -65,6 +65,8 @@ pub struct Scenario {
     /// Most messages that a function is called with.
     pub most: usize,
     pub config: QueueConfig,
+    /// Queues that there are: the jobs are of the first.
+    pub queues: usize,
 }
 
 impl Default for Scenario {
@@ -82,6 +84,7 @@ impl Default for Scenario {
             callbacks: false,
             most: 10,
             config: QueueConfig::default(),
+            queues: 1,
         }
     }
 }
@@ -185,12 +188,18 @@ impl Deployment {
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
         let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
         let deployment = Self { table, queue, clock, enqueue, tick, deliver, worker, calls: Mutex::default(), minute_at };
+        if scenario.queues == 0 {
+            return deployment;
+        }
         let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
         deployment.enqueue.put_queue(&self::queue(), config, None).await.unwrap();
         let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
         let target = (!scenario.pulled).then_some(push);
-        let config = TypeConfig { queue: self::queue(), target, start: scenario.start, ..TypeConfig::default() };
-        deployment.enqueue.put_type(&name(TYPE), config, None).await.unwrap();
+        for number in 0..scenario.queues {
+            let (queue, of) = if number == 0 { (self::queue(), name(TYPE)) } else { (name(&format!("q{number}")), name(&format!("t{number}"))) };
+            let config = TypeConfig { queue, target: target.clone(), start: scenario.start, ..TypeConfig::default() };
+            deployment.enqueue.put_type(&of, config, None).await.unwrap();
+        }
         deployment.enqueue.flush().await.unwrap();
         // A new head settles, and what each process reads once is read.
         deployment.run(deployment.clock.now() + Duration::from_mins(2)).await;
@@ -326,7 +335,10 @@ pub async fn units(scenario: &Scenario) -> Units {
 
 impl Deployment {
     /// Runs the scenario's jobs to their ends.
-    async fn run_all(&self, scenario: &Scenario) {
+    pub async fn run_all(&self, scenario: &Scenario) {
+        if scenario.queues == 0 {
+            return;
+        }
         let (start, wanted) = (self.clock.now(), *self.worker.done.lock() + scenario.jobs);
         let mut arrivals = BTreeMap::new();
         for (call, from) in (0..scenario.jobs).step_by(scenario.per_call).enumerate() {
