@@ -16,6 +16,7 @@ pub mod auth;
 pub mod cli;
 #[cfg(feature = "aws")]
 pub mod cloud;
+pub mod cost;
 #[cfg(feature = "server")]
 pub mod dashboard;
 pub mod engine;

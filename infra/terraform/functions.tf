@@ -83,6 +83,15 @@ module "enqueue" {
   timeout     = 75
   reserved    = var.enqueue_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
+  # `GET /v1/doctor` says how the table and the queues are.
+  may = [
+    { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
+    {
+      sid       = "DoctorQueues"
+      actions   = ["sqs:GetQueueAttributes"]
+      resources = concat([for queue in aws_sqs_queue.live : queue.arn], [for queue in aws_sqs_queue.dead : queue.arn])
+    },
+  ]
 }
 
 module "plugins" {

@@ -13,6 +13,7 @@
 mod access;
 mod body;
 mod config;
+mod doctor;
 mod envelope;
 mod error;
 mod events;
@@ -112,6 +113,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(workers::routes())
         .merge(plugins::routes())
         .merge(tokens::routes())
+        .merge(doctor::routes())
         .merge(health::routes())
 }
 

@@ -10,6 +10,7 @@ mod bench;
 mod client;
 mod completions;
 mod context;
+mod cost;
 mod demo;
 mod doctor;
 mod enqueue;
@@ -139,6 +140,8 @@ pub enum Command {
     Backup(backup::Args),
     /// Find what is wrong with a server or its data, and what to do.
     Doctor(doctor::Args),
+    /// Reckon what a deployment on AWS costs.
+    Cost(cost::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
     /// Compile a plugin: what the server runs apart from itself, the component on standard input.
@@ -182,6 +185,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
+        Command::Cost(args) => cost::run(&args, ctx),
         Command::Completions(args) => completions::run(&args, ctx),
         Command::CompilePlugin { memory_bytes, processor_seconds } => {
             let done = compile_process::serve(memory_bytes, processor_seconds, io::stdin().lock(), io::stdout().lock());

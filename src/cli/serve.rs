@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tracing_subscriber::EnvFilter;
 
-use super::{Context, ExitCode};
+use super::{Context, ExitCode, doctor::Served};
 use crate::{
     adapter::{
         http::HttpTarget,
@@ -155,7 +155,8 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         shutdown: settings.shutdown_seconds.duration(),
     };
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
-    let mut builder = builder.rules(rules).options(options);
+    let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
+    let mut builder = builder.rules(rules).options(options).checkup(Arc::new(checkup));
     let exporter = measure::exporter(settings)?;
     if let Some(exporter) = &exporter {
         builder = builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);

@@ -1,11 +1,19 @@
 //! The HTTP API behind a function: the same routes, told of before each answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
     extract::Request,
+    http::{StatusCode, header},
     middleware::{self, Next},
+    response::{IntoResponse, Response},
 };
 use parking_lot::Mutex;
 
@@ -14,7 +22,6 @@ use crate::{
     api::{self, ApiOptions},
     auth::{Anonymous, BuiltIn, Scope, TokenItem},
     dashboard::DashboardOptions,
-    engine::Error,
     server::Server,
     time::Timestamp,
 };
@@ -22,14 +29,14 @@ use crate::{
 /// How long a process goes by the tokens that it has read.
 const TOKENS: Duration = Duration::from_secs(5);
 
-/// The whole API over an away `server`. Nobody is let in without a token: one of the stored ones, or `first`.
-///
-/// # Errors
-///
-/// The store's: the tokens cannot be read.
-pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenItem>) -> Result<Router, Error> {
+/// What is answered though the tokens cannot be read.
+const OPEN: [&str; 4] = ["/v1/doctor", "/healthz", "/readyz", "/openapi.json"];
+
+/// The whole API over an away `server`. Nobody is let in without a token: one of the stored ones, or `first`. While the stored ones cannot be
+/// read, it answers 503.
+pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenItem>) -> Router {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
-    let keeper = Arc::clone(&auth);
+    let (keeper, own) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |items| {
         let read = items.iter().map(|bytes| serde_json::from_slice::<TokenItem>(bytes)).collect::<Result<Vec<_>, _>>();
         match read {
@@ -37,7 +44,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
             Err(error) => tracing::error!(%error, "the tokens stay as they were: one cannot be read"),
         }
     });
-    server.tell_tokens().await?;
+    auth.set_tokens(own.into_iter().collect());
+    let is_read = Arc::new(AtomicBool::new(read(&server).await));
     let options = ApiOptions {
         auth,
         entropy: Arc::new(SystemEntropy),
@@ -49,12 +57,14 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
     let read_at = Arc::new(Mutex::new(server.now()));
     let around = server.clone();
     let layer = middleware::from_fn(move |request: Request, next: Next| {
-        let (server, read_at) = (around.clone(), Arc::clone(&read_at));
+        let (server, read_at, is_read) = (around.clone(), Arc::clone(&read_at), Arc::clone(&is_read));
         async move {
-            if is_old(&read_at, server.now())
-                && let Err(error) = server.tell_tokens().await
-            {
-                tracing::warn!(%error, "the tokens are those that were read last");
+            if !is_read.load(Ordering::Relaxed) || is_old(&read_at, server.now()) {
+                is_read.fetch_or(read(&server).await, Ordering::Relaxed);
+            }
+            // Whose tokens were never read is not refused for them. With the first token one may still ask what is wrong.
+            if !is_read.load(Ordering::Relaxed) && !OPEN.contains(&request.uri().path()) {
+                return unavailable();
             }
             let answer = next.run(request).await;
             // What fails here was logged and is found by the minute's round; the caller's job is in the store.
@@ -62,7 +72,25 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
             answer
         }
     });
-    Ok(api::router(server, options).layer(layer))
+    api::router(server, options).layer(layer)
+}
+
+/// Reads the tokens; whether they could be.
+async fn read(server: &Server) -> bool {
+    let read = server.tell_tokens().await;
+    if let Err(error) = &read {
+        tracing::warn!(%error, "the tokens cannot be read; they are those that were read last");
+    }
+    read.is_ok()
+}
+
+fn unavailable() -> Response {
+    let problem = serde_json::json!({
+        "type": "about:blank", "title": "Service Unavailable", "status": 503, "code": "unavailable",
+        "detail": "the store does not answer, so nobody can be let in; `tidegate doctor` with the stack's first token says why",
+    });
+    let headers = [(header::CONTENT_TYPE, "application/problem+json"), (header::RETRY_AFTER, "1")];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, problem.to_string()).into_response()
 }
 
 /// Whether the tokens are to be read anew; whoever asks is taken to do so.

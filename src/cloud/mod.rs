@@ -13,6 +13,7 @@
 //!
 //! `docs/decisions/0012-serverless-home.md` says what must be deployed around it.
 
+pub mod doctor;
 pub mod event;
 pub mod http;
 pub mod ingest;

@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use object_store::{ObjectStore, aws::AmazonS3Builder, memory::InMemory, prefix::PrefixStore};
 
-use super::settings::CloudSettings;
+use super::{doctor::CloudCheckup, settings::CloudSettings};
 use crate::{
     adapter::{
         aws::{self, AwsTarget},
@@ -71,6 +71,12 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
     let target = AwsTarget::new(&config, Arc::new(http));
     let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
+    // What this process has to itself needs no rights.
+    let builder = if settings.table == MEMORY {
+        builder
+    } else {
+        builder.checkup(Arc::new(CloudCheckup::new(settings.clone(), &config, Arc::new(SystemClock), Arc::new(SystemEntropy))))
+    };
     // Only the function that does nothing else is built with it.
     #[cfg(feature = "compiler")]
     let builder = builder.compiler(crate::plugin::compile::Compiler::Here);

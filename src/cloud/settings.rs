@@ -88,7 +88,12 @@ impl CloudSettings {
 
     /// The engine's rules.
     pub fn rules(&self) -> Rules {
-        Rules { max_data_bytes: self.max_data_bytes, create_unknown_types: self.create_unknown_types, ..Rules::default() }
+        Rules {
+            max_data_bytes: self.max_data_bytes,
+            create_unknown_types: self.create_unknown_types,
+            object_bytes: crate::cost::OBJECT_BYTES,
+            ..Rules::default()
+        }
     }
 }
 

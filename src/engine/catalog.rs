@@ -96,6 +96,16 @@ impl Engine {
         self.catalog.load().version
     }
 
+    /// The configuration as this engine saw it last, which may be old: for what nothing is decided by, right after something was.
+    ///
+    /// # Errors
+    ///
+    /// The store's, if it was never read.
+    pub async fn known_catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let seen = self.catalog.load_full();
+        if seen.version > 0 { Ok(seen) } else { self.catalog().await }
+    }
+
     /// The configuration as it stands.
     ///
     /// # Errors

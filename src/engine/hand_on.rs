@@ -56,7 +56,16 @@ impl Engine {
     /// The store's.
     pub async fn is_headless(&self, queue: &QueueName) -> Result<bool, Error> {
         let catalog = self.catalog().await?;
-        self.headless(queue, &catalog, &catalog.limits(queue)).await
+        self.is_headless_in(queue, &catalog).await
+    }
+
+    /// The same under `catalog`, which was just read.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn is_headless_in(&self, queue: &QueueName, catalog: &Catalog) -> Result<bool, Error> {
+        self.headless(queue, catalog, &catalog.limits(queue)).await
     }
 
     pub(super) async fn headless(&self, queue: &QueueName, catalog: &Catalog, limits: &Limits) -> Result<bool, Error> {
@@ -127,6 +136,16 @@ impl Engine {
         }
     }
 
+    /// When the latest look-ahead began; none if there was none.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn looked_ahead_at(&self) -> Result<Option<Timestamp>, Error> {
+        let (version, horizon) = self.read_horizon().await?;
+        Ok((version > 0).then(|| horizon.until - AHEAD))
+    }
+
     async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {
         let item = self.ports.store.items(ItemKind::Horizon).await?.into_iter().find(|item| item.name == HORIZON);
         let Some(item) = item else { return Ok((0, Horizon::default())) };
@@ -186,27 +205,28 @@ impl Engine {
         if types.is_empty() {
             return Ok(done);
         }
-        for critical in [true, false] {
-            // Before every job that is due at that instant, and after every earlier one.
-            let mut after = from.map(|from| Position {
-                partition: String::new(),
-                priority: i32::MAX,
-                run_at: from,
-                id: LAST_ID.parse().expect("a good id"),
-            });
-            let mut looked = 0;
+        let query = |critical, after, looked: usize| DueQuery {
+            queue: queue.clone(),
+            critical,
+            types: types.clone(),
+            partition: None,
+            order: Order::Time { step_millis: 0 },
+            until,
+            after,
+            limit: SCAN_BOUND.min(most.saturating_sub(looked).max(1) as u32),
+        };
+        // Before every job that is due at that instant, and after every earlier one.
+        let start = from.map(|from| Position {
+            partition: String::new(),
+            priority: i32::MAX,
+            run_at: from,
+            id: LAST_ID.parse().expect("a good id"),
+        });
+        // Asked together, a store reads what both have in common once.
+        let first = self.ports.store.due(&[query(true, start.clone(), 0), query(false, start, 0)]).await?;
+        for (critical, first) in [true, false].into_iter().zip(first) {
+            let (mut page, mut looked) = (first, 0);
             loop {
-                let query = DueQuery {
-                    queue: queue.clone(),
-                    critical,
-                    types: types.clone(),
-                    partition: None,
-                    order: Order::Time { step_millis: 0 },
-                    until,
-                    after: after.take(),
-                    limit: SCAN_BOUND.min(most.saturating_sub(looked).max(1) as u32),
-                };
-                let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
                 looked += page.jobs.len();
                 let work: Vec<Work> = page.jobs.iter().filter(|job| fits(job)).filter_map(|job| self.free_work(catalog, job)).collect();
                 if !work.is_empty() {
@@ -219,12 +239,13 @@ impl Engine {
                     done.more = true;
                     break;
                 }
-                after = Some(Position {
+                let after = Some(Position {
                     partition: last.spec.partition.clone(),
                     priority: last.spec.priority,
                     run_at: last.life.run_at().unwrap_or(until),
                     id: last.id.clone(),
                 });
+                page = self.ports.store.due(&[query(critical, after, looked)]).await?.pop().unwrap_or_default();
             }
         }
         Ok(done)

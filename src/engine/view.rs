@@ -11,7 +11,7 @@ use std::{
 
 use super::Error;
 use crate::{
-    job::{JobId, PluginName, Version},
+    job::{JobId, PluginName, Value, Version},
     port::policy::{Plugin, PolicyState},
     queue::{
         Grant, GrantBatch, Head, Limits, Usage,
@@ -26,6 +26,10 @@ pub const AUDIT: Duration = Duration::from_mins(1);
 const MOST_BATCHES: usize = 24;
 /// A throttler's state of more bytes is a record of its own.
 const STATE_BYTES: usize = 512;
+/// The most that a batch's grants have, as [`bytes`] reckons: a store may take no more than 400 KB in one record.
+const BATCH_BYTES: usize = 256 << 10;
+/// The records that one commit may draw from its nonce: this one for the throttler's state, those after it for batches.
+const STATE_NUMBER: u64 = 2;
 
 /// A head, and the grants its batches hold.
 #[derive(Clone, Debug)]
@@ -236,10 +240,9 @@ impl View {
         let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
         head.batches = live;
         let mut add = Vec::new();
-        if !delta.granted.is_empty() {
-            let grants = delta.granted.clone();
+        for grants in parts(delta.granted.clone()) {
             let sends = u8::from(!delta.sent);
-            add.push(append(&mut head, 0, grants, delta.check_at, delta.sent, sends));
+            append(&mut head, &mut add, grants, delta.check_at, delta.sent, sends);
         }
         self.merge(&mut head, &mut add, &mut remove);
         if let Some(new) = &delta.policy {
@@ -263,6 +266,11 @@ impl View {
         if chosen.len() < 2 {
             return;
         }
+        let size: usize = chosen.iter().flat_map(|id| self.bytes_of(head, add, *id)).sum();
+        // Those that are large already stay apart.
+        if size.div_ceil(BATCH_BYTES) * 2 > chosen.len() {
+            return;
+        }
         let mut grants = Vec::new();
         let mut check_at = Timestamp::MAX;
         // Those that are claimed where they are admitted were never sent; the others go on counting.
@@ -280,7 +288,18 @@ impl View {
                 remove.push(reference.id);
             }
         }
-        add.push(append(head, 1, grants, check_at, true, sends));
+        for grants in parts(grants) {
+            append(head, add, grants, check_at, true, sends);
+        }
+    }
+
+    /// How large the live grants of a batch are, whether it is new or not.
+    fn bytes_of(&self, head: &Head, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
+        if let Some(fresh) = add.iter().find(|batch| batch.id == id) {
+            return fresh.grants.iter().map(bytes).collect();
+        }
+        let reference = head.batches.iter().find(|reference| reference.id == id);
+        reference.map(|reference| self.live_of(reference).map(bytes).collect()).unwrap_or_default()
     }
 
     /// The view after `prepared` was committed.
@@ -318,13 +337,41 @@ impl View {
     }
 }
 
-/// Adds a batch of `grants` to `head`, the first or second of its commit. Its number comes from the commit's
-/// nonce: one that counted up would be taken by two ticks at once, and the loser's late write would change what
-/// the winner's head names.
-fn append(head: &mut Head, nth: u64, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) -> GrantBatch {
-    let id = BatchId((head.nonce >> 1) ^ nth);
+/// About how many bytes a grant takes.
+fn bytes(grant: &Grant) -> usize {
+    let value = |value: &Value| match value {
+        Value::Text(text) => text.len(),
+        Value::Number(_) => 20,
+    };
+    let attributes: usize = grant.attributes.iter().map(|(name, said)| name.len() + value(said) + 4).sum();
+    grant.job.as_str().len() + grant.job_type.as_str().len() + attributes + 32
+}
+
+/// `grants` in as many parts as are records.
+fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
+    let mut parts: Vec<Vec<Grant>> = Vec::new();
+    let mut room = 0;
+    for grant in grants {
+        let size = bytes(&grant);
+        match parts.last_mut().filter(|_| size <= room) {
+            Some(part) => part.push(grant),
+            None => {
+                room = BATCH_BYTES;
+                parts.push(vec![grant]);
+            }
+        }
+        room = room.saturating_sub(size);
+    }
+    parts
+}
+
+/// Adds a batch of `grants` to `head`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
+/// the loser's late write would change what the winner's head names.
+fn append(head: &mut Head, add: &mut Vec<GrantBatch>, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) {
+    let mut numbers = (0..).map(|nth| BatchId((head.nonce >> 1) ^ nth)).filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
+    let id = numbers.find(|id| head.named().all(|named| named != *id)).expect("there are more numbers than batches");
     head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
-    GrantBatch { id, for_head: head.version, grants, state: None }
+    add.push(GrantBatch { id, for_head: head.version, grants, state: None });
 }
 
 /// Puts a throttler's new state into `head`, or into a record that `head` names.
@@ -340,8 +387,7 @@ fn keep_state(head: &mut Head, new: &NewState, add: &mut Vec<GrantBatch>, remove
     let state = if bytes <= STATE_BYTES {
         Kept::Here(state)
     } else {
-        // The third number that a commit may draw from its nonce; see `append`.
-        let id = BatchId((head.nonce >> 1) ^ 2);
+        let id = BatchId((head.nonce >> 1) ^ STATE_NUMBER);
         add.push(GrantBatch { id, for_head: head.version, grants: Vec::new(), state: Some(state) });
         Kept::Beside(id)
     };

@@ -214,6 +214,9 @@ pub struct Entry {
 
 /// How many entries of history a job keeps: the first, and the latest of the rest.
 pub const HISTORY: usize = 100;
+/// Most bytes of what went wrong in all of them but the latest: the older lose their details first, and then their messages. A job is one
+/// record, which some stores bound, and are paid for by the kilobyte at each change.
+pub const HISTORY_BYTES: usize = 64 << 10;
 
 /// A job's state, with all that decides its future.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -638,6 +641,17 @@ impl Life {
             self.history.remove(1);
         }
         self.history.push(entry);
+        let Some((_, older)) = self.history.split_last_mut() else { return };
+        let said = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let mut bytes: usize = older.iter().filter_map(|entry| entry.error.as_ref()).map(|error| said(&error.details) + said(&error.message)).sum();
+        for part in [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()] {
+            for error in older.iter_mut().filter_map(|entry| entry.error.as_mut()) {
+                if bytes <= HISTORY_BYTES {
+                    return;
+                }
+                bytes -= said(&part(error));
+            }
+        }
     }
 
     /// Notes that what happened last was said by `reply`.

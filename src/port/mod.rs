@@ -2,6 +2,7 @@
 //!
 //! Objects (large bodies) go through the `object_store` crate's own trait.
 
+pub mod checkup;
 pub mod clock;
 pub mod entropy;
 pub mod job_store;
@@ -11,6 +12,7 @@ pub mod spans;
 pub mod target;
 pub mod work_queue;
 
+pub use checkup::Checkup;
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use job_store::{Committed, JobStore, StoreError, Txn, Write};

@@ -14,6 +14,7 @@
 mod away;
 mod bulk;
 mod deliver;
+mod doctor;
 mod events;
 mod handler;
 mod host;
@@ -50,7 +51,7 @@ pub use shadow::{Comparison, Difference, Said};
 use crate::{
     engine::{Engine, Error, Ports, Rules},
     job::{Job, QueueName, TypeName, Version},
-    port::{Policy, Spans, Target},
+    port::{Checkup, Policy, Spans, Target},
     time::Timestamp,
 };
 use queue_task::{Message, QueueHandle};
@@ -90,6 +91,8 @@ struct Inner {
     traces: Option<traces::Traces>,
     shadow: shadow::Shadow,
     hosted: Option<host::Hosted>,
+    /// What the home looks at when somebody asks how it is.
+    checkup: Option<Arc<dyn Checkup>>,
     /// What it has instead of tasks, if it starts none.
     away: Option<away::Away>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
@@ -126,6 +129,7 @@ pub struct Builder {
     handlers: HashMap<TypeName, Handler>,
     traces: Option<traces::Traces>,
     hosted: Option<host::Hosted>,
+    checkup: Option<Arc<dyn Checkup>>,
     away: bool,
 }
 
@@ -148,6 +152,13 @@ impl Builder {
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Has the home looked at so when somebody asks how it is.
+    #[must_use]
+    pub fn checkup(mut self, checkup: Arc<dyn Checkup>) -> Self {
+        self.checkup = Some(checkup);
         self
     }
 
@@ -185,6 +196,7 @@ impl Builder {
             traces: self.traces,
             shadow,
             hosted: self.hosted,
+            checkup: self.checkup,
             away: self.away.then(away::Away::default),
             pending: Arc::default(),
             rescheduled: Arc::default(),
@@ -211,7 +223,7 @@ impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
         let (rules, options) = (Rules::default(), Options::default());
-        Builder { ports, rules, options, target, handlers: HashMap::new(), traces: None, hosted: None, away: false }
+        Builder { ports, rules, options, target, handlers: HashMap::new(), traces: None, hosted: None, checkup: None, away: false }
     }
 
     /// The engine it runs on.

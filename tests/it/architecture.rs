@@ -72,6 +72,7 @@ const LAYERS: &[Layer] = &[
     layer("job", &["queue", "time"], Some(PURE)),
     layer("queue", &["job", "signature", "time"], Some(PURE)),
     layer("event", &["job", "queue", "time"], Some(PURE)),
+    layer("cost", &["port"], Some(PURE)),
     layer("port", &["job", "queue", "time"], Some(PORT)),
     layer("engine", &["port", "event", "job", "queue", "signature", "time"], Some(ENGINE)),
     layer("adapter", &["port", "job", "queue", "time"], None),
@@ -83,13 +84,18 @@ const LAYERS: &[Layer] = &[
     layer("server", &["engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
     layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),
     layer("api", &["auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
-    layer("cloud", &["adapter", "api", "auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "time"], None),
+    layer(
+        "cloud",
+        &["adapter", "api", "auth", "cost", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "time"],
+        None,
+    ),
     layer(
         "cli",
         &[
             "api",
             "adapter",
             "auth",
+            "cost",
             "dashboard",
             "server",
             "settings",

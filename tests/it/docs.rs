@@ -149,3 +149,44 @@ fn run_session(document: &str, heading: &str) -> (String, String) {
     assert!(!err.contains("error:"), "{out}\n{err}");
     (out, err)
 }
+
+/// What costs stand in the document about a deployment, from the same numbers as `tidegate cost` prints.
+fn costs() -> String {
+    use tidegate::cost::{Deployment, Workload, case::CASES, idle, month, price::LIST, total};
+    let mut text = String::from("**Idle, a month**\n\n| service | what | how much | $ |\n|---|---|---|---|\n");
+    let range = |least: f64, most: f64, digits: usize| {
+        let (least, most) = (format!("{least:.digits$}"), format!("{most:.digits$}"));
+        if least == most { least } else { format!("{least} to {most}") }
+    };
+    let [few, many] = [2.0, 5.0].map(|pollers| idle(&Deployment { pollers, ..Deployment::default() }, &LIST));
+    for (few, many) in few.iter().zip(&many) {
+        let digits = usize::from(few.amount < 1000.0 && few.amount.fract() > 0.0) * 2;
+        let (amount, dollars) = (range(few.amount, many.amount, digits), range(few.dollars, many.dollars, 2));
+        text += &format!("| {} | {} | {amount} | {dollars} |\n", few.service, few.what);
+    }
+    text += &format!("| | together | | {} |\n\n", range(total(&few), total(&many), 2));
+    text += "**A million jobs** of at most 1 KB, each with what it takes\n\n";
+    text += "| a job | writes | reads | SQS requests | invocations | $ a million | one by one |\n|---|---|---|---|---|---|---|\n";
+    for case in CASES {
+        let dollars = |batch: f64| total(&month(&Workload { batch, ..Workload::default().of_case(&case) }, &Deployment::default(), &LIST));
+        let units = case.dense;
+        let (sqs, calls) = (units.standard + units.fifo, units.enqueue + units.tick + units.deliver);
+        let (writes, reads, dense, lone) = (units.writes, units.reads, dollars(10.0), dollars(1.0));
+        text += &format!("| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {dense:.2} | {lone:.2} |\n", case.name);
+    }
+    text
+}
+
+#[test]
+fn the_costs_of_a_deployment_are_those_that_are_metered() {
+    let (path, begin, end) = (root().join("infra/README.md"), "<!-- metered -->\n", "<!-- end -->");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(begin).expect("there is a place for them");
+    let (said, after) = rest.split_once(end).expect("it ends");
+    let costs = costs();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, format!("{before}{begin}{costs}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(said, costs, "UPDATE_EXPECT=1 cargo nextest run docs writes them anew, for you to read");
+    }
+}

@@ -21,6 +21,8 @@ mod ingest;
 mod leases;
 mod outage;
 mod plugins;
+#[cfg(feature = "aws")]
+mod secrets;
 mod server;
 mod shadows;
 mod shipped;

@@ -69,3 +69,23 @@ async fn nobody_is_let_in_without_a_token_and_what_is_wrong_is_told() {
     let (status, document) = call(&function, "GET", "/openapi.json", None, None).await;
     assert_eq!((status, &document["openapi"]), (200, &json!("3.1.0")));
 }
+
+#[tokio::test]
+async fn it_says_how_it_is_even_if_its_table_does_not_answer() {
+    let function = start().await;
+    let (status, said) = call(&function, "GET", "/v1/doctor", Some(TOKEN), None).await;
+    assert_eq!((status, &said["ok"], &said["version"]), (200, &json!(true), &json!(env!("CARGO_PKG_VERSION"))), "{said}");
+    let minute = said["checks"].as_array().unwrap().iter().find(|check| check["about"] == "minute's round").unwrap();
+    assert_eq!(minute["level"], "warning", "nobody has called it yet: {minute}");
+
+    let first = ("TIDEGATE_ADMIN_TOKEN", "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=");
+    let lost = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-enqueue")), &[first, ("TIDEGATE_TABLE", "gone")]).await;
+    let (status, problem) = call(&lost, "GET", "/v1/jobs", Some("tg_other_secret"), None).await;
+    assert_eq!((status, &problem["code"]), (503, &json!("unavailable")), "nobody is refused whose token was not read: {problem}");
+    let (status, said) = call(&lost, "GET", "/v1/doctor", Some(TOKEN), None).await;
+    assert_eq!((status, &said["ok"]), (200, &json!(false)), "{said}");
+    for about in ["store", "table", "work queue"] {
+        let check = said["checks"].as_array().unwrap().iter().find(|check| check["about"] == about).unwrap_or_else(|| panic!("{about}: {said}"));
+        assert!(check["level"] == "error" && check["advice"].is_string(), "{check}");
+    }
+}

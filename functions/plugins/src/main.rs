@@ -10,5 +10,5 @@ async fn main() -> Result<(), lambda_http::Error> {
     cloud::log(&settings);
     let server = cloud::open(&settings).await?.start().await?;
     server.recompile().await?;
-    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token).await?).await
+    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token).await).await
 }

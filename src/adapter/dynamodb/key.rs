@@ -60,6 +60,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether a job's own item lies here.
+    pub fn is_row(&self) -> bool {
+        self.p.starts_with("B#") && matches!(Spot::parse(&self.s), Some(Spot::Row(_)))
+    }
+
     pub(super) fn new(p: impl Into<String>, s: impl Into<String>) -> Self {
         Self { p: p.into(), s: s.into() }
     }

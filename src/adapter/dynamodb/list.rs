@@ -1,25 +1,42 @@
 //! Lists and counts: nothing that decides depends on them.
 //!
+//! A count reads the buckets of the last day, and of each older one the sums that were written down when all its jobs had ended: whoever
+//! first counts them does that. So it costs as much as the jobs of a day have, and not as all that are kept.
+//!
 //! The one thing to know: there is no index by creation, since each job would pay for it. A list goes through the buckets from
 //! the latest due time to the earliest. A job is due when it is accepted at the earliest, so once every bucket from some hour on
 //! was read, so was every job accepted in or after that hour. A list of old jobs therefore reads past all that are due later.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     DynamoStore,
     key::{self, Hour, Lane},
     row,
-    table::Item,
+    table::{Change, EXPIRES, Item, Val},
 };
 use crate::{
-    job::{Job, QueueName},
+    adapter::blob::{decode, encode},
+    job::{Job, Outcome, QueueName, TypeName},
     port::{
         StoreError,
         job_store::{Depth, ListPage, ListQuery, StateFilter},
         listing::Cursor,
     },
 };
+
+/// How long after its hour the jobs of a bucket are counted for good, if all have ended.
+const SETTLED: Duration = Duration::from_hours(24);
+/// Buckets that are counted side by side.
+const AT_ONCE: usize = 8;
+
+/// How many jobs of a bucket ended how.
+type Sums = Vec<(QueueName, TypeName, Outcome, u64)>;
 
 fn place(job: &Job) -> Cursor {
     Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
@@ -36,7 +53,8 @@ impl DynamoStore {
     async fn buckets(&self, queues: &[QueueName]) -> Result<BTreeMap<Hour, Vec<Lane>>, StoreError> {
         let mut buckets: BTreeMap<Hour, Vec<Lane>> = BTreeMap::new();
         for queue in queues {
-            for (hour, lane) in self.whole(key::all(queue)).await?.iter().filter_map(|item| key::registered_of(&item.key.s)) {
+            let (items, now) = (self.whole(key::all(queue)).await?, self.now());
+            for (hour, lane) in items.iter().filter(|item| !row::is_over(item, now)).filter_map(|item| key::registered_of(&item.key.s)) {
                 buckets.entry(hour).or_default().push(lane);
             }
         }
@@ -51,7 +69,7 @@ impl DynamoStore {
     async fn jobs_in(&self, hour: Hour, lane: &Lane) -> Result<Vec<Job>, StoreError> {
         let now = self.now();
         let items = self.whole(key::bucket(lane, hour, false)).await?;
-        let rows = items.iter().filter(|item: &&Item| item.key.s.contains('.') && !item.key.s.contains('!') && !row::is_over(item, now));
+        let rows = items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
         rows.map(|item| row::shown(item, now)).collect()
     }
 
@@ -94,13 +112,58 @@ impl DynamoStore {
 
     pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
         let mut counts = BTreeMap::<_, u64>::new();
-        let queues = self.queues().await?;
-        for (hour, lanes) in self.buckets(&queues).await? {
-            for lane in lanes {
-                for job in self.jobs_in(hour, &lane).await? {
-                    let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
-                    *counts.entry(place).or_default() += 1;
-                }
+        for queue in self.queues().await? {
+            let (registered, open) = (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
+            let counted = registered.into_iter().map(|item| self.count_bucket(item, &open));
+            let counted: Vec<Vec<Depth>> = stream::iter(counted).buffered(AT_ONCE).try_collect().await?;
+            for Depth { queue, job_type, state, jobs } in counted.into_iter().flatten() {
+                *counts.entry((queue, job_type, state)).or_default() += jobs;
+            }
+        }
+        Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())
+    }
+
+    /// The buckets of a queue that have entries which are not settled.
+    async fn open_hours(&self, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
+        let mut open = HashSet::new();
+        for late in [false, true] {
+            open.extend(self.whole(key::open(queue, late)).await?.into_iter().map(|item| item.key.s));
+        }
+        Ok(open)
+    }
+
+    /// The jobs of the bucket that `item` registers. What ended a day ago is written down, and forgotten with its jobs.
+    async fn count_bucket(&self, item: Item, open: &HashSet<String>) -> Result<Vec<Depth>, StoreError> {
+        let Some((hour, lane)) = key::registered_of(&item.key.s) else { return Ok(Vec::new()) };
+        let now = self.now();
+        if let Some(sums) = item.bytes(row::LIST) {
+            if row::is_over(&item, now) {
+                return Ok(Vec::new());
+            }
+            let sums: Sums = decode(sums, || format!("the sums of {}", item.key.s))?;
+            let depth = |(queue, job_type, outcome, jobs)| Depth { queue, job_type, state: StateFilter::Ended(outcome), jobs };
+            return Ok(sums.into_iter().map(depth).collect());
+        }
+        let rows = self.whole(key::bucket(&lane, hour, false)).await?;
+        let mut counts = BTreeMap::<_, u64>::new();
+        let mut until = 0;
+        for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
+            let job = row::shown(row, now)?;
+            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            *counts.entry(place).or_default() += 1;
+            until = until.max(row.number(EXPIRES).unwrap_or(u64::MAX));
+        }
+        let ended = |state: &StateFilter| if let StateFilter::Ended(outcome) = state { Some(*outcome) } else { None };
+        let sums: Option<Sums> =
+            counts.iter().map(|((queue, job_type, state), jobs)| Some((queue.clone(), job_type.clone(), ended(state)?, *jobs))).collect();
+        if let Some(sums) = sums.filter(|_| hour.end() + SETTLED <= now && !open.contains(&item.key.s)) {
+            // The table forgets the bucket with the last of its jobs.
+            let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
+            let sums = [(row::LIST, Val::B(encode(&sums)?.into()))].into_iter().chain(until);
+            let change = Change::Put(Item::new(item.key, sums));
+            // A saving: whoever counts next does it if this fails.
+            if let Err(error) = self.table.write(&[change]).await {
+                tracing::debug!(%error, "the sums of a bucket were not written down");
             }
         }
         Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())

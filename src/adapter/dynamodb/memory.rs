@@ -14,6 +14,9 @@ use crate::port::StoreError;
 /// Bytes after which a page ends.
 const PAGE_BYTES: usize = 1 << 20;
 
+/// The most bytes of an item.
+const ITEM_BYTES: usize = 400 << 10;
+
 /// Items in a map.
 #[derive(Debug, Default)]
 pub struct MemoryTable(Mutex<BTreeMap<Key, Item>>);
@@ -40,6 +43,15 @@ fn apply(items: &mut BTreeMap<Key, Item>, change: &Change) -> bool {
         None => items.remove(change.key()),
     };
     true
+}
+
+/// Refuses changes that would make an item too large, before any is taken.
+fn fits(items: &BTreeMap<Key, Item>, changes: &[Change]) -> Result<(), StoreError> {
+    let size = |change: &Change| change.applied(items.get(change.key())).map_or(0, |item| item.size());
+    match changes.iter().find(|change| size(change) > ITEM_BYTES) {
+        Some(change) => Err(StoreError::Corrupt(format!("the size of item {} {} is over 400 KB", change.key().p, change.key().s))),
+        None => Ok(()),
+    }
 }
 
 #[async_trait]
@@ -71,11 +83,13 @@ impl Table for MemoryTable {
 
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         let mut items = self.0.lock();
+        fits(&items, changes)?;
         Ok(changes.iter().map(|change| apply(&mut items, change)).collect())
     }
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
         let mut items = self.0.lock();
+        fits(&items, changes)?;
         let all = changes.iter().all(|change| change.holds(items.get(change.key())));
         if all {
             for change in changes {

@@ -453,10 +453,21 @@ where
     R: std::fmt::Debug + 'static,
 {
     let message = DisplayErrorContext(error).to_string();
-    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
-        Some("ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded") => throttled(&message),
-        Some("ValidationException" | "SerializationException") => StoreError::Corrupt(message),
-        _ => StoreError::Unavailable(message),
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    let refused = |why: &'static str| metrics::counter!("tidegate_refused_total", "service" => "dynamodb", "why" => why).increment(1);
+    match code {
+        Some("ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded") => {
+            refused("throttled");
+            throttled(&message)
+        }
+        Some("ValidationException" | "SerializationException") => {
+            refused("invalid");
+            StoreError::Corrupt(message)
+        }
+        _ => {
+            refused("other");
+            StoreError::Unavailable(message)
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! The one thing to know: a call that has no answer is repeated. A message that is there twice is recognised by whoever gets it.
 //!
-//! Read in this order: [`message`] (what stands in a message), [`queue`] (how it is sent).
+//! Read in this order: [`message`] (what stands in a message), [`pack`] (what goes together), [`queue`] (how it is sent).
 
 pub mod message;
+pub mod pack;
 pub mod queue;
 
 pub use message::{Malformed, Message};

@@ -1,6 +1,6 @@
 //! Sending: ten messages a call, several calls side by side, and each again until it is taken.
 
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use aws_sdk_sqs::{
@@ -10,19 +10,9 @@ use aws_sdk_sqs::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::message;
-use crate::{
-    job::QueueName,
-    port::{Clock, Entropy, Hint, News, StoreError, Wake, Work, WorkQueue, work_queue::REACH_SECONDS},
-    time::Timestamp,
-};
+use super::pack::{self, BATCH, Outgoing};
+use crate::port::{Clock, Entropy, Hint, StoreError, Wake, Work, WorkQueue};
 
-/// Messages of one call.
-const BATCH: usize = 10;
-/// Jobs of one message. What is redelivered since one of them failed is done again for all.
-const JOBS: usize = 10;
-/// News of one message: within 64 KB, the unit that is paid for, with ids as long as they may be.
-const NEWS: usize = 500;
 /// Calls side by side.
 const AT_ONCE: usize = 16;
 /// How often a message is tried that was not taken.
@@ -47,14 +37,6 @@ pub struct SqsWorkQueue {
     queues: SqsQueues,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
-}
-
-/// A message on its way.
-struct Outgoing {
-    body: String,
-    group: String,
-    delay: Option<i32>,
-    key: Option<String>,
 }
 
 impl SqsWorkQueue {
@@ -102,12 +84,6 @@ impl SqsWorkQueue {
             wait *= 2;
         }
     }
-
-    /// The delay with which a message arrives at `at`: whole seconds, the nearest, so that whoever gets it waits half a second at most.
-    fn delay(&self, at: Timestamp) -> i32 {
-        let millis = at.since(self.clock.now()).as_millis() as u64;
-        ((millis + 500) / 1000).min(REACH_SECONDS) as i32
-    }
 }
 
 fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {
@@ -143,6 +119,8 @@ where
     R: std::fmt::Debug,
 {
     let throttled = error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
+    let why = if throttled { "throttled" } else { "other" };
+    metrics::counter!("tidegate_refused_total", "service" => "sqs", "why" => why).increment(1);
     let message = format!("{url}: {}", DisplayErrorContext(error));
     if throttled { StoreError::Throttled { retry_after: Duration::from_secs(1), message } } else { StoreError::Unavailable(message) }
 }
@@ -150,48 +128,15 @@ where
 #[async_trait]
 impl WorkQueue for SqsWorkQueue {
     async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
-        let mut groups: BTreeMap<(&QueueName, i32), Vec<&Work>> = BTreeMap::new();
-        for work in work {
-            groups.entry((&work.queue, self.delay(work.run_at))).or_default().push(work);
-        }
-        let messages = groups.iter().flat_map(|((queue, delay), work)| {
-            let outgoing = move |jobs: &[&Work]| Outgoing {
-                body: message::work(queue, jobs),
-                // On a standard queue: one that waits long does not hold up the others.
-                group: queue.to_string(),
-                delay: Some(*delay),
-                key: None,
-            };
-            work.chunks(JOBS).map(outgoing)
-        });
-        self.send_all(&self.queues.work, messages.collect()).await
+        self.send_all(&self.queues.work, pack::work(work, self.clock.now())).await
     }
 
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
-        let mut groups: BTreeMap<&QueueName, Vec<&News>> = BTreeMap::new();
-        for hint in hints {
-            groups.entry(&hint.queue).or_default().push(&hint.news);
-        }
-        let messages = groups.iter().flat_map(|(queue, news)| {
-            let outgoing = move |news: &[&News]| Outgoing {
-                body: message::hint(queue, news),
-                group: queue.to_string(),
-                delay: None,
-                // Two hints of the same words are two hints.
-                key: Some(format!("{:032x}", self.entropy.bits())),
-            };
-            news.chunks(NEWS).map(outgoing)
-        });
-        self.send_all(&self.queues.hints, messages.collect()).await
+        let messages = pack::hints(hints, || format!("{:032x}", self.entropy.bits()));
+        self.send_all(&self.queues.hints, messages).await
     }
 
     async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
-        let outgoing = |wake: &Wake| Outgoing {
-            body: message::wake(wake),
-            group: wake.queue.to_string(),
-            delay: Some(self.delay(wake.at)),
-            key: None,
-        };
-        self.send_all(&self.queues.wakes, wakes.iter().map(outgoing).collect()).await
+        self.send_all(&self.queues.wakes, pack::wakes(wakes, self.clock.now())).await
     }
 }

@@ -4,9 +4,11 @@ use std::{
     collections::{HashMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use async_trait::async_trait;
 use indicatif::HumanBytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -15,7 +17,10 @@ use super::{Finding, Level, Report, config, finding};
 use crate::{
     adapter::sqlite::{Inspection, OpenError, database, holder},
     cli::wire::{JobType, Queue},
-    port::job_store::{Item, ItemKind},
+    port::{
+        Checkup, Clock,
+        job_store::{Item, ItemKind},
+    },
     time::Timestamp,
 };
 
@@ -46,6 +51,39 @@ pub fn look(dir: &Path, now: Timestamp) -> Report {
         Err(error) => report.check(Some(unusable(&error))),
     }
     report
+}
+
+/// What a server looks at in its own directory while it runs.
+pub struct Served {
+    dir: PathBuf,
+    clock: Arc<dyn Clock>,
+}
+
+impl Served {
+    /// The directory that this process serves.
+    pub fn new(dir: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        Self { dir, clock }
+    }
+}
+
+#[async_trait]
+impl Checkup for Served {
+    async fn checks(&self) -> Vec<Finding> {
+        let (dir, now) = (self.dir.clone(), self.clock.now());
+        let looked = tokio::task::spawn_blocking(move || {
+            let newest = match Inspection::open(&dir).and_then(|found| newest(&found, now)) {
+                Ok(found) => found,
+                Err(error) => Some(unusable(&error)),
+            };
+            vec![
+                newest.unwrap_or_else(|| Finding::ok("database", format!("{} can be read", database(&dir).display()))),
+                room(&dir).unwrap_or_else(|| Finding::ok("disk", "there is room")),
+                log(&dir).unwrap_or_else(|| Finding::ok("database", "its log is folded in")),
+                parts(&dir, now).unwrap_or_else(|| Finding::ok("backup", "none was broken off")),
+            ]
+        });
+        looked.await.unwrap_or_else(|error| vec![finding(Level::Error, "data directory", error.to_string(), "see the server's log")])
+    }
 }
 
 /// The message of such an error says what to do.
@@ -102,11 +140,7 @@ fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
 fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut Report) -> Result<(), OpenError> {
     let advice = "restore a backup; to save what can be read: `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
     report.check(found.damage()?.map(|damage| finding(Level::Error, "database", format!("it is damaged: {damage}"), advice)));
-    let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
-    report.check(newest.map(|newest| {
-        let told = format!("the newest job was accepted at {newest}, which is yet to come: the clock was set back");
-        finding(Level::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
-    }));
+    report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
     report.add(config::look(&shapes::<Queue>(&queues), &shapes::<JobType>(&types), now));
     report.check(unsigned(&types));
@@ -114,6 +148,15 @@ fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut Report) -
         report.check(finding);
     }
     Ok(())
+}
+
+/// What there is to say of a newest job that was accepted in the future.
+fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenError> {
+    let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
+    Ok(newest.map(|newest| {
+        let told = format!("the newest job was accepted at {newest}, which is yet to come: the clock was set back");
+        finding(Level::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
+    }))
 }
 
 /// Configurations in the shapes of the API; one that cannot be read is the server's to complain of.

@@ -7,58 +7,28 @@ mod config;
 mod dir;
 mod server;
 
+pub use dir::Served;
+
 use std::path::PathBuf;
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::{Context, ExitCode, show};
+use crate::port::checkup::{Check as Finding, Level};
 
 /// The options of `tidegate doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit code 0 means that no finding is an error, 1 that one is.\n\nExamples:\n  \
     tidegate doctor                             the server at --url\n  \
+    tidegate doctor --url URL --all             a deployment: what is as it should be, too\n  \
     tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not")]
 pub struct Args {
     /// Look at this data directory instead of at the server.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// Something is broken, lost or open to strangers.
-    Error,
-    /// Something is likely to hurt.
-    Warning,
-    /// Good to know.
-    Note,
-}
-
-impl Level {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
-        }
-    }
-}
-
-/// Something that a person should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How bad it is.
-    pub level: Level,
-    /// What it is about.
-    pub about: String,
-    /// What was found.
-    #[serde(rename = "finding")]
-    pub found: String,
-    /// What to do.
-    pub advice: String,
+    /// Show what is as it should be, too.
+    #[arg(long)]
+    all: bool,
 }
 
 /// What was looked at, and what was found.
@@ -68,9 +38,19 @@ pub struct Report {
     pub checks: usize,
     /// What was found.
     pub findings: Vec<Finding>,
+    /// What is said to be as it should be.
+    pub good: Vec<Finding>,
 }
 
 impl Report {
+    /// Takes in what a home says of itself.
+    pub fn hear(&mut self, checks: Vec<Finding>) {
+        self.checks += checks.len();
+        let (good, bad): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.level == Level::Ok);
+        self.good.extend(good);
+        self.findings.extend(bad);
+    }
+
     /// Counts a thing that was looked at, and keeps what was found of it.
     pub fn check(&mut self, finding: Option<Finding>) {
         self.checks += 1;
@@ -81,12 +61,13 @@ impl Report {
     pub fn add(&mut self, other: Self) {
         self.checks += other.checks;
         self.findings.extend(other.findings);
+        self.good.extend(other.good);
     }
 }
 
 /// A finding.
 pub fn finding(level: Level, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-    Finding { level, about: about.into(), found: found.into(), advice: advice.into() }
+    Finding::new(level, about, found, advice)
 }
 
 /// Looks, and tells.
@@ -105,19 +86,27 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     report.findings.sort_by_key(|finding| finding.level);
     let errors = report.findings.iter().filter(|finding| finding.level == Level::Error).count();
     if ctx.json() {
-        ctx.print(json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings}))?;
+        let mut said = json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings});
+        if args.all {
+            said["good"] = json!(report.good);
+        }
+        ctx.print(said)?;
     } else {
-        tell(&report, ctx)?;
+        tell(&report, args.all, ctx)?;
     }
     Ok(if errors == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-fn tell(report: &Report, ctx: &Context) -> std::io::Result<()> {
-    if report.findings.is_empty() {
+fn tell(report: &Report, all: bool, ctx: &Context) -> std::io::Result<()> {
+    let good = if all { &report.good[..] } else { &[] };
+    if report.findings.is_empty() && good.is_empty() {
         return ctx.print(format_args!("{} checks, nothing found", report.checks));
     }
-    let rows =
-        report.findings.iter().map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
+    let rows = report
+        .findings
+        .iter()
+        .chain(good)
+        .map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
     ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
     let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));

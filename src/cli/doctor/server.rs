@@ -6,7 +6,12 @@ use url::{Host, Url};
 
 use super::{Finding, Level, Report, config, finding};
 use crate::{
-    cli::{Context, client::Error, pages, wire::Token},
+    cli::{
+        Context,
+        client::{Client, Error},
+        pages,
+        wire::Token,
+    },
     time::Timestamp,
 };
 
@@ -23,8 +28,16 @@ const BAD_SKEW: Duration = crate::signature::TOLERANCE;
 pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
     let client = ctx.client()?;
     let mut report = Report::default();
+    hear(&client, &mut report).await?;
     let before = ctx.now();
-    let first = client.get(&["queues"]).query("limit", "1").send().await?;
+    let first = match client.get(&["queues"]).query("limit", "1").send().await {
+        Ok(first) => first,
+        // It has said why.
+        Err(Error::Problem(problem)) if problem.status >= 500 && report.findings.iter().any(|found| found.level == Level::Error) => {
+            return Ok(report);
+        }
+        Err(error) => return Err(error.into()),
+    };
     report.check(first.date.and_then(|there| skew(there, before, ctx.now())));
     let queues = pages::collect(|client| client.get(&["queues"]), &client, usize::MAX).await?.read(&client)?;
     let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX).await?.read(&client)?;
@@ -40,6 +53,44 @@ pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
     };
     report.check(access(client.base(), tokens, ctx.global.token.is_some()));
     Ok(report)
+}
+
+/// What the server says of itself and its home.
+async fn hear(client: &Client, report: &mut Report) -> anyhow::Result<()> {
+    match client.get(&["doctor"]).send().await {
+        Ok(answer) => {
+            let told: Told = answer.read()?;
+            report.hear(told.checks);
+            report.check(told.version.and_then(|there| version(&there)));
+            Ok(())
+        }
+        Err(Error::Problem(problem)) if problem.status == 403 => {
+            let found = "the token does not let this client ask the server about itself";
+            report.check(Some(finding(Level::Note, "server", found, "use one with the scope admin")));
+            Ok(())
+        }
+        Err(Error::Problem(problem)) if problem.code.as_deref() == Some("route_not_found") => {
+            let found = "it is of a release that says nothing about itself";
+            report.check(Some(finding(Level::Warning, "server", found, "bring it to the release of this command")));
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What `GET /v1/doctor` answers.
+#[derive(serde::Deserialize)]
+struct Told {
+    version: Option<String>,
+    #[serde(default)]
+    checks: Vec<Finding>,
+}
+
+/// What there is to say of the server's version, `there`.
+fn version(there: &str) -> Option<Finding> {
+    let here = env!("CARGO_PKG_VERSION");
+    let found = format!("the server is {there}, and this command {here}");
+    (there != here).then(|| finding(Level::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
 }
 
 /// What there is to say of the server's clock, which showed `there` between `before` and `after`.

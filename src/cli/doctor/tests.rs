@@ -42,6 +42,13 @@ async fn sick() -> FakeServer {
                     "health": {"calls": 9, "faults": 3, "failing": false, "last_fault": {"version": 1, "kind": "crashed", "message": "long ago"}}},
             ]}),
         ),
+        Some("/v1/doctor") => (
+            200,
+            json!({"ok": false, "version": "0.0.1", "checks": [
+                {"level": "ok", "about": "table", "finding": "jobs in us-east-1 is ACTIVE, with its keys"},
+                {"level": "error", "about": "hint queue", "finding": "there is none", "advice": "deploy the stack again"},
+            ]}),
+        ),
         _ => (200, json!({"tokens": []})),
     })
     .await
@@ -63,17 +70,44 @@ async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
     let (code, out) = server.run(&["doctor", "--json"]).await;
     assert_eq!(code, ExitCode::Refused, "one finding is an error: {out}");
     let expected = [
+        ("error", "hint queue"),
         ("error", "plugin old"),
         ("warning", "queue mail"),
         ("warning", "queue slow"),
         ("warning", "queue slow"),
         ("warning", "type invoice"),
         ("warning", "plugin share"),
+        ("note", "version"),
         ("note", "type invoice"),
     ];
     assert_eq!(findings(&out), owned(&expected), "{out}");
     let (_, table) = server.run(&["doctor"]).await;
-    assert!(table.contains("tidegate queues resume mail") && table.contains("1 errors, 5 warnings, 1 notes"), "{table}");
+    assert!(table.contains("tidegate queues resume mail") && table.contains("2 errors, 5 warnings, 2 notes"), "{table}");
+    assert!(table.contains("the server is 0.0.1") && !table.contains("ACTIVE"), "{table}");
+    let (_, all) = server.run(&["doctor", "--all"]).await;
+    assert!(all.contains("jobs in us-east-1 is ACTIVE"), "{all}");
+}
+
+#[tokio::test]
+async fn a_server_whose_store_is_gone_still_says_so() {
+    let server = FakeServer::answering(|seen| match seen.path.as_str() {
+        "/v1/doctor" => (200, json!({"checks": [{"level": "error", "about": "table", "finding": "it is gone", "advice": "restore it"}]})),
+        _ => (503, json!({"status": 503, "title": "Service Unavailable", "code": "unavailable"})),
+    })
+    .await;
+    let (code, out) = server.run(&["doctor", "--json"]).await;
+    assert_eq!((code, findings(&out)), (ExitCode::Refused, owned(&[("error", "table")])), "{out}");
+}
+
+#[tokio::test]
+async fn a_server_of_an_older_release_is_asked_the_rest() {
+    let server = FakeServer::answering(|seen| {
+        let plural = seen.path.split(['/', '?']).nth(2).unwrap_or_default().replace('-', "_");
+        if plural == "doctor" { (404, json!({"status": 404, "title": "Not Found", "code": "route_not_found"})) } else { (200, json!({plural: []})) }
+    })
+    .await;
+    let (code, out) = server.run(&["doctor", "--json"]).await;
+    assert_eq!((code, findings(&out)), (ExitCode::Ok, owned(&[("warning", "server")])), "{out}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Event, Life, Outcome, Spec, State, Token, Version,
-        life::{Failure, HISTORY, Next, Plan, Reason, ResultBody, Waiting, word},
+        life::{Entry, Failure, HISTORY, HISTORY_BYTES, Next, Plan, Reason, ResultBody, Waiting, word},
         retry::{Backoff, Jitter},
         spec::KeepResult,
     },
@@ -363,6 +363,33 @@ fn the_history_keeps_its_first_entry_and_the_latest() {
     }
     let kept: Vec<_> = life.history.iter().map(|entry| entry.attempt).collect();
     assert_eq!((kept[0], kept[1], kept[HISTORY - 1], kept.len()), (1, 22, 120, HISTORY));
+}
+
+#[test]
+fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
+    let spec = Spec { attempts: 1000, ..spec() };
+    let mut life = Life::new(Timestamp::EPOCH, Waiting::Due);
+    for attempt in 1..=HISTORY as u16 {
+        let claim = Event::Claim {
+            version: life.version,
+            token: Token(1),
+            worker: None,
+            lease: Duration::ZERO,
+            granted: false,
+            decided_at: Timestamp::EPOCH,
+        };
+        life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
+        let failure = Failure { details: Some("x".repeat(16 << 10)), ..Failure::new(Reason::Failed, "y".repeat(1024)) };
+        life = life.apply(&spec, Event::Fail { attempt, failure, next: Next::Wait(Duration::ZERO) }, Timestamp::EPOCH).unwrap();
+    }
+    let said = |entry: &Entry| entry.error.as_ref().map_or((0, 0), |error| (error.details.iter().map(String::len).sum(), error.message.iter().map(String::len).sum()));
+    let (latest, older) = life.history.split_last().unwrap();
+    assert_eq!(said(latest), (16 << 10, 1024));
+    let kept: usize = older.iter().map(said).map(|(details, message): (usize, usize)| details + message).sum();
+    assert!(kept <= HISTORY_BYTES && kept > HISTORY_BYTES - 2048, "{kept}");
+    assert_eq!(said(&older[0]), (0, 0), "the oldest lost what it had first");
+    assert_eq!(said(&older[98]), (0, 1024), "messages outlive details");
+    assert!(older.iter().all(|entry| entry.outcome == Outcome::Failed), "what became of each attempt stays");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Work that arrived becomes attempts: claimed when it is due, sent to its target, settled, told of.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
 use super::super::{Server, deliver};
 use crate::{
-    engine::{Error, request::Report},
+    engine::{Catalog, Error, request::Report},
     job::{
         Job,
         life::{Failure, Reason},
@@ -63,7 +63,12 @@ impl Server {
             for step in ready {
                 match step {
                     Step::Claimed(_, Ok(jobs)) => {
-                        steps.extend(jobs.into_iter().flatten().map(|job| self.attempt(job, until).boxed()));
+                        let claimed: Vec<Job> = jobs.into_iter().flatten().collect();
+                        if !claimed.is_empty() {
+                            // One for all, as the claim has just read it.
+                            let catalog = self.engine().known_catalog().await;
+                            steps.extend(claimed.into_iter().map(|job| self.attempt(job, catalog.clone(), until).boxed()));
+                        }
                     }
                     Step::Claimed(pieces, Err(error)) => {
                         tracing::warn!(%error, pieces = pieces.len(), "work was not claimed");
@@ -86,8 +91,8 @@ impl Server {
         Step::Claimed(pieces, self.engine().claim(&work, None).await)
     }
 
-    async fn attempt(&self, job: Job, until: Timestamp) -> Step {
-        let report = match self.engine().catalog().await {
+    async fn attempt(&self, job: Job, catalog: Result<Arc<Catalog>, Error>, until: Timestamp) -> Step {
+        let report = match catalog {
             Ok(catalog) => deliver::push(&self.inner, job, &catalog, until).await,
             // Its type cannot be read, so where it goes is not known.
             Err(error) => Some(deliver::failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),

@@ -87,9 +87,8 @@ impl Notes {
     fn is_asked(&self, queue: &QueueName, at: Timestamp, now: Timestamp) -> bool {
         let mut asked = self.asked.lock();
         asked.retain(|(_, at)| *at > now);
-        // What is asked for may be over by now, as the clock goes on.
-        let first = asked.range((queue.clone(), now)..).next();
-        first.is_some_and(|(of, first)| of == queue && *first <= at)
+        // What is due already has no wake-up ahead that would be in time.
+        at >= now && asked.range((queue.clone(), now)..=(queue.clone(), at)).next().is_some()
     }
 }
 
@@ -124,7 +123,8 @@ impl Server {
         let mut wakes = taken.wakes.clone();
         let mut looks = taken.looks.clone();
         if !taken.jobs.is_empty() {
-            let catalog = self.engine().catalog().await?;
+            // The verb that changed them has just read it.
+            let catalog = self.engine().known_catalog().await?;
             let mut horizon = None;
             for (job, left) in &taken.jobs {
                 self.sort_job(job, *left, &catalog, &mut horizon, &mut mail, &mut looks, &mut wakes).await?;
@@ -154,7 +154,7 @@ impl Server {
             mail.hints.push(Hint { queue: queue.clone(), news: News::Verdict(job.id.clone()) });
         }
         let work = engine.free_work(catalog, job);
-        if engine.is_headless(queue).await? {
+        if engine.is_headless_in(queue, catalog).await? {
             let Some(work) = work else { return Ok(()) };
             if work.run_at > now {
                 let until = match *horizon {

@@ -176,7 +176,7 @@ impl Server {
         let mut free = Vec::new();
         let mut limited = Vec::new();
         for queue in queues {
-            if engine.is_headless(&queue).await? { free.push(queue) } else { limited.push(queue) }
+            if engine.is_headless_in(&queue, &catalog).await? { free.push(queue) } else { limited.push(queue) }
         }
         // What is late already is late because of this: it goes first.
         match engine.look_ahead(&free).await {

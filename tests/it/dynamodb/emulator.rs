@@ -68,6 +68,7 @@ pub struct EmulatedTable {
     runtime: Option<Runtime>,
     table: Arc<SdkTable>,
     consumed: Arc<Mutex<Consumed>>,
+    port: u16,
     _process: Process,
 }
 
@@ -87,7 +88,12 @@ impl EmulatedTable {
         let new = Arc::clone(&table);
         runtime.spawn(async move { made.send(new.create().await) });
         is_made.recv().unwrap().unwrap();
-        Self { runtime: Some(runtime), table, consumed, _process: process }
+        Self { runtime: Some(runtime), table, consumed, port, _process: process }
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
     }
 
     /// What the emulator says was used up so far.

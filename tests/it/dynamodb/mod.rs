@@ -2,4 +2,8 @@
 
 mod conformance;
 mod cost;
+mod deployment;
+mod doctor;
 pub mod emulator;
+mod fake_aws;
+mod trouble;

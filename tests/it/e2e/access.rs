@@ -41,6 +41,7 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
         (Method::POST, "/v1/queues/default/resume", Value::Null, &["admin"]),
         (Method::POST, "/v1/jobs/cancel", json!({"filter": {"type": "none"}}), &["admin"]),
         (Method::GET, "/v1/tokens", Value::Null, &["admin"]),
+        (Method::GET, "/v1/doctor", Value::Null, &["admin"]),
     ];
     let mut wrong = Vec::new();
     for (method, path, body, may) in cases {

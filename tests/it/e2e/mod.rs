@@ -12,6 +12,7 @@ mod access;
 mod crash;
 #[cfg(feature = "aws")]
 mod deployed;
+mod doctor;
 mod events;
 mod input;
 mod jobs;

@@ -20,10 +20,6 @@ use crate::{
     port::StoreError,
 };
 
-/// Dollars for a million writes of up to 1 KB, on demand.
-pub const WRITE_DOLLARS: f64 = 0.625;
-/// Dollars for a million strongly consistent reads of up to 4 KB, on demand.
-pub const READ_DOLLARS: f64 = 0.125;
 /// Statements, or unconditional writes, to a request.
 const WRITES: usize = 25;
 /// Keys to a request.
@@ -36,17 +32,12 @@ pub struct Bill {
     pub writes: f64,
     /// Those of them that refused writes took.
     pub refused: f64,
+    /// Those of them that wrote a job's own item.
+    pub rows: f64,
     /// Read units.
     pub reads: f64,
     /// Requests.
     pub round_trips: u64,
-}
-
-impl Bill {
-    /// Dollars, if this is what `jobs` jobs took, for a million of them.
-    pub fn dollars_per_million(&self, jobs: u64) -> f64 {
-        (self.writes * WRITE_DOLLARS + self.reads * READ_DOLLARS) / jobs as f64
-    }
 }
 
 impl Sub for Bill {
@@ -55,6 +46,7 @@ impl Sub for Bill {
         Self {
             writes: self.writes - before.writes,
             refused: self.refused - before.refused,
+            rows: self.rows - before.rows,
             reads: self.reads - before.reads,
             round_trips: self.round_trips - before.round_trips,
         }
@@ -99,7 +91,7 @@ impl<T: Table> Metered<T> {
         &self.table
     }
 
-    /// The largest item under a partition that starts so, in bytes.
+    /// The largest item whose partition starts so, in bytes.
     pub fn largest(&self, prefix: &str) -> usize {
         self.account.lock().items.values().filter(|item| item.key.p.starts_with(prefix)).map(Item::size).max().unwrap_or(0)
     }
@@ -113,6 +105,9 @@ impl Account {
         let larger = there.map_or(0, Item::size).max(after.as_ref().map_or(0, Item::size));
         let units = write_units(larger) * factor;
         self.bill.writes += units;
+        if change.key().is_row() {
+            self.bill.rows += units;
+        }
         if !taken {
             self.bill.refused += units;
             return;

@@ -1,0 +1,389 @@
+//! A deployment whose bill is read: the three functions over one metered table and metered queues, each with a server and a store of its
+//! own, as each is a process of its own. Time moves while a target works.
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::poll;
+use object_store::memory::InMemory;
+use parking_lot::Mutex;
+use tidegate::{
+    Server,
+    adapter::dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+    cloud::{self, Event},
+    cost::Units,
+    engine::{
+        Ports, Rules,
+        request::{LeaseRequest, NewJob, Report, Verdict},
+    },
+    job::{Payload, QueueName, Token},
+    port::{
+        Clock, Entropy, Target,
+        policy::NoPolicy,
+        target::{Request, Response, TargetError},
+    },
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Push, Start, TargetConfig},
+    },
+    testkit::{
+        FakeClock, SeededEntropy,
+        builders::name,
+        lambda,
+        meter::{Bill, Metered, MeteredQueue, Received, Requests},
+    },
+    time::{Seconds, Timestamp},
+};
+
+const TYPE: &str = "invoice";
+
+/// What jobs are run, and how they come.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub jobs: usize,
+    /// Bytes of each job's data.
+    pub size: usize,
+    /// Jobs of one enqueue call.
+    pub per_call: usize,
+    /// The time from one call to the next.
+    pub gap: Duration,
+    /// How long after its enqueue each is due.
+    pub delay: Duration,
+    pub limit: Option<u32>,
+    pub start: Start,
+    pub pulled: bool,
+    /// Whether the first attempt of each fails.
+    pub fails: bool,
+    /// Whether workers answer 202 and call back, one by one.
+    pub callbacks: bool,
+    /// Most messages that a function is called with.
+    pub most: usize,
+    pub config: QueueConfig,
+    /// Queues that there are: the jobs are of the first.
+    pub queues: usize,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            jobs: 400,
+            size: 300,
+            per_call: 1,
+            gap: Duration::from_millis(10),
+            delay: Duration::ZERO,
+            limit: None,
+            start: Start::Claim,
+            pulled: false,
+            fails: false,
+            callbacks: false,
+            most: 10,
+            config: QueueConfig::default(),
+            queues: 1,
+        }
+    }
+}
+
+/// Invocations of each function.
+#[derive(Clone, Copy, Debug, Default)]
+struct Calls {
+    enqueue: f64,
+    tick: f64,
+    deliver: f64,
+    minutes: f64,
+}
+
+/// What was used up by some moment.
+#[derive(Clone, Copy)]
+struct Taken {
+    bill: Bill,
+    requests: Requests,
+    calls: Calls,
+}
+
+pub struct Deployment {
+    pub table: Arc<Metered<MemoryTable>>,
+    pub queue: Arc<MeteredQueue>,
+    pub clock: Arc<FakeClock>,
+    enqueue: Server,
+    tick: Server,
+    deliver: Server,
+    worker: Arc<Worker>,
+    calls: Mutex<Calls>,
+    minute_at: Mutex<Timestamp>,
+}
+
+/// Answers after 50 to 150 ms.
+struct Worker {
+    clock: Arc<FakeClock>,
+    chance: SeededEntropy,
+    fails: bool,
+    callbacks: bool,
+    done: Mutex<usize>,
+    /// What is to be called back, and when.
+    later: Mutex<BTreeMap<(Timestamp, String), Report>>,
+}
+
+#[async_trait::async_trait]
+impl Target for Worker {
+    async fn call(&self, request: Request) -> Result<Response, TargetError> {
+        let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+        let (id, attempt) = (body["id"].as_str().unwrap().to_owned(), body["attempt"].as_u64().unwrap() as u16);
+        let fails = self.fails && attempt == 1;
+        *self.done.lock() += usize::from(!fails);
+        let works = Duration::from_millis(50 + (self.chance.bits() % 100) as u64);
+        self.clock.sleep_until(self.clock.now() + works).await;
+        if self.callbacks {
+            let token = u128::from_str_radix(body["callback"]["token"].as_str().unwrap(), 16).unwrap();
+            let verdict = if fails { failure() } else { Verdict::Succeeded { result: None } };
+            let report = Report { id: name(&id), job_type: None, attempt, token: Some(Token(token)), verdict };
+            self.later.lock().insert((self.clock.now() + Duration::from_secs(1) + works * 20, id), report);
+            return Ok(Response { status: 202, headers: Vec::new(), body: Bytes::new() });
+        }
+        Ok(Response { status: if fails { 500 } else { 200 }, headers: Vec::new(), body: Bytes::new() })
+    }
+}
+
+fn failure() -> Verdict {
+    use tidegate::job::life::{Failure, Reason};
+    Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+}
+
+fn queue() -> QueueName {
+    name("mail")
+}
+
+impl Deployment {
+    pub async fn new(scenario: &Scenario) -> Self {
+        let clock = Arc::new(FakeClock::default());
+        let (table, queue) = (Metered::new(MemoryTable::new()), MeteredQueue::new(Arc::clone(&clock) as _));
+        let worker = Arc::new(Worker {
+            clock: Arc::clone(&clock),
+            chance: SeededEntropy::new(5),
+            fails: scenario.fails,
+            callbacks: scenario.callbacks,
+            done: Mutex::default(),
+            later: Mutex::default(),
+        });
+        let objects = Arc::new(InMemory::new());
+        let server = async |seed| {
+            let entropy = Arc::new(SeededEntropy::new(seed));
+            let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
+            let ports = Ports {
+                store: Arc::new(store),
+                objects: Arc::clone(&objects) as _,
+                work: Arc::clone(&queue) as _,
+                clock: Arc::clone(&clock) as _,
+                entropy,
+                policy: Arc::new(NoPolicy),
+            };
+            let rules = Rules { object_bytes: tidegate::cost::OBJECT_BYTES, ..Rules::default() };
+            Server::builder(ports, Arc::clone(&worker) as _).rules(rules).away().start().await.unwrap()
+        };
+        let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
+        let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
+        let deployment = Self { table, queue, clock, enqueue, tick, deliver, worker, calls: Mutex::default(), minute_at };
+        if scenario.queues == 0 {
+            return deployment;
+        }
+        let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
+        deployment.enqueue.put_queue(&self::queue(), config, None).await.unwrap();
+        let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
+        let target = (!scenario.pulled).then_some(push);
+        for number in 0..scenario.queues {
+            let (queue, of) = if number == 0 { (self::queue(), name(TYPE)) } else { (name(&format!("q{number}")), name(&format!("t{number}"))) };
+            let config = TypeConfig { queue, target: target.clone(), start: scenario.start, ..TypeConfig::default() };
+            deployment.enqueue.put_type(&of, config, None).await.unwrap();
+        }
+        deployment.enqueue.flush().await.unwrap();
+        // A new head settles, and what each process reads once is read.
+        deployment.run(deployment.clock.now() + Duration::from_mins(2)).await;
+        deployment
+    }
+
+    /// Does the work while time passes.
+    async fn drive<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            for _ in 0..8 {
+                if let Poll::Ready(done) = poll!(&mut work) {
+                    return done;
+                }
+                tokio::task::yield_now().await;
+            }
+            self.clock.advance(Duration::from_millis(5));
+        }
+    }
+
+    fn until(&self) -> Timestamp {
+        self.clock.now() + Duration::from_mins(5)
+    }
+
+    /// Calls functions as they are to be called, until `end`.
+    pub async fn run(&self, end: Timestamp) {
+        self.run_with(end, &mut BTreeMap::new(), 10).await;
+    }
+
+    /// The same, with enqueue calls at their times, and at most `most` messages to a call.
+    async fn run_with(&self, end: Timestamp, arrivals: &mut BTreeMap<Timestamp, Vec<NewJob>>, most: usize) {
+        loop {
+            let now = self.clock.now();
+            if let Some(jobs) = arrivals.first_entry().filter(|first| *first.key() <= now).map(|first| first.remove()) {
+                self.calls.lock().enqueue += 1.0;
+                let answers = self.enqueue.enqueue_many(jobs).await;
+                assert!(answers.iter().all(Result::is_ok));
+                self.enqueue.flush().await.unwrap();
+                continue;
+            }
+            let called_back = self.worker.later.lock().first_entry().filter(|first| first.key().0 <= now).map(|first| first.remove());
+            if let Some(report) = called_back {
+                self.calls.lock().enqueue += 1.0;
+                assert!(self.enqueue.report(vec![report]).await[0].is_ok());
+                self.enqueue.flush().await.unwrap();
+                continue;
+            }
+            if *self.minute_at.lock() <= now {
+                *self.minute_at.lock() = now + Duration::from_mins(1);
+                self.calls.lock().minutes += 1.0;
+                assert_eq!(self.drive(self.tick.minute(self.until())).await.failed, 0);
+                continue;
+            }
+            match self.queue.receive(most) {
+                Some(Received::Tick(bodies)) => {
+                    self.calls.lock().tick += 1.0;
+                    let event: Event = serde_json::from_value(lambda::messages(bodies.iter().map(String::as_str))).unwrap();
+                    assert!(self.drive(cloud::tick(&self.tick, &event, self.until())).await.is_empty());
+                    // A round takes its time, in which more comes.
+                    self.clock.advance(Duration::from_millis(40));
+                    continue;
+                }
+                Some(Received::Deliver(bodies)) => {
+                    self.calls.lock().deliver += 1.0;
+                    let event: Event = serde_json::from_value(lambda::messages(bodies.iter().map(String::as_str))).unwrap();
+                    assert!(self.drive(cloud::deliver(&self.deliver, &event, self.until())).await.is_empty());
+                    continue;
+                }
+                None => {}
+            }
+            let next = [
+                arrivals.keys().next().copied(),
+                self.worker.later.lock().keys().next().map(|(at, _)| *at),
+                Some(*self.minute_at.lock()),
+                self.queue.next_at(),
+            ];
+            let next = next.into_iter().flatten().min().unwrap();
+            if next > end {
+                self.clock.set(end.max(now));
+                return;
+            }
+            self.clock.set(next.max(now));
+        }
+    }
+
+    fn taken(&self) -> Taken {
+        Taken { bill: self.table.bill(), requests: self.queue.requests(), calls: *self.calls.lock() }
+    }
+
+    /// What one round of the minute takes while nothing is to be done.
+    pub async fn idle_minute(&self) -> Units {
+        let before = self.taken();
+        self.run(self.clock.now() + Duration::from_mins(10)).await;
+        self.since(before, Units::default()).over(10.0)
+    }
+
+    /// What was used since `before`, without what the minute's rounds take anyway.
+    fn since(&self, before: Taken, minute: Units) -> Units {
+        let now = self.taken();
+        let (bill, requests) = (now.bill - before.bill, now.requests - before.requests);
+        let minutes = now.calls.minutes - before.calls.minutes;
+        Units {
+            writes: bill.writes - minutes * minute.writes,
+            rows: bill.rows,
+            reads: bill.reads - minutes * minute.reads,
+            standard: requests.standard,
+            fifo: requests.fifo,
+            enqueue: now.calls.enqueue - before.calls.enqueue,
+            tick: now.calls.tick - before.calls.tick,
+            deliver: now.calls.deliver - before.calls.deliver,
+        }
+    }
+}
+
+fn job(scenario: &Scenario) -> NewJob {
+    let mut job = NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(scenario.size - 2))));
+    job.delay_seconds = (!scenario.delay.is_zero()).then(|| Seconds::new(scenario.delay.as_secs()));
+    job.attributes.insert("region".into(), tidegate::job::Value::Text("east".into()));
+    job
+}
+
+/// What `scenario` takes, for each of its jobs.
+pub async fn units(scenario: &Scenario) -> Units {
+    let deployment = Deployment::new(scenario).await;
+    // The hour's buckets are registered by the first.
+    let one = Scenario { jobs: 1, ..scenario.clone() };
+    deployment.run_all(&one).await;
+    let idle = deployment.idle_minute().await;
+    let before = deployment.taken();
+    deployment.run_all(scenario).await;
+    deployment.since(before, idle).over(scenario.jobs as f64)
+}
+
+impl Deployment {
+    /// Runs the scenario's jobs to their ends.
+    pub async fn run_all(&self, scenario: &Scenario) {
+        if scenario.queues == 0 {
+            return;
+        }
+        let (start, wanted) = (self.clock.now(), *self.worker.done.lock() + scenario.jobs);
+        let mut arrivals = BTreeMap::new();
+        for (call, from) in (0..scenario.jobs).step_by(scenario.per_call).enumerate() {
+            let count = scenario.per_call.min(scenario.jobs - from);
+            arrivals.insert(start + scenario.gap * call as u32, (0..count).map(|_| job(scenario)).collect());
+        }
+        if scenario.pulled {
+            return self.lease_all(scenario, arrivals).await;
+        }
+        let mut rounds = 0;
+        while !arrivals.is_empty() || *self.worker.done.lock() < wanted || !self.worker.later.lock().is_empty() {
+            rounds += 1;
+            assert!(rounds < 5000, "{} of {wanted} are done", self.worker.done.lock());
+            self.run_with(self.clock.now() + Duration::from_secs(1), &mut arrivals, scenario.most).await;
+        }
+        self.run_with(self.clock.now() + Duration::from_secs(2), &mut arrivals, scenario.most).await;
+    }
+
+    /// A worker asks for as many as it may have at once, with the results of the last ones.
+    async fn lease_all(&self, scenario: &Scenario, mut arrivals: BTreeMap<Timestamp, Vec<NewJob>>) {
+        let (mut done, mut reports) = (0, Vec::new());
+        while done < scenario.jobs {
+            self.run_with(self.clock.now(), &mut arrivals, scenario.most).await;
+            self.calls.lock().enqueue += 1.0;
+            let ask = LeaseRequest {
+                queue: Some(queue()),
+                types: Vec::new(),
+                max: scenario.most as u32,
+                wait: Duration::from_secs(5),
+                worker: None,
+                lease_seconds: None,
+                reports: std::mem::take(&mut reports),
+            };
+            let leased = self.drive(self.enqueue.lease(ask)).await.unwrap();
+            assert!(leased.reports.iter().all(Result::is_ok));
+            self.enqueue.flush().await.unwrap();
+            done += leased.reports.len();
+            self.clock.advance(Duration::from_millis(100));
+            reports.extend(leased.jobs.iter().map(|job| Report {
+                id: job.id.clone(),
+                job_type: None,
+                attempt: job.life.attempt,
+                token: job.life.running().map(|run| run.token),
+                verdict: Verdict::Succeeded { result: None },
+            }));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A deployment that looks at itself: what is as it should be, and what each fault is told as.
+
+use std::sync::Arc;
+
+use tidegate::{
+    adapter::system::{SystemClock, SystemEntropy},
+    cloud::{CloudSettings, doctor::CloudCheckup},
+    port::{
+        Checkup,
+        checkup::{Check, Level},
+    },
+};
+
+use super::{emulator::EmulatedTable, fake_aws::FakeAws};
+
+struct Patient {
+    aws: Arc<FakeAws>,
+    settings: CloudSettings,
+    _table: EmulatedTable,
+}
+
+impl Patient {
+    async fn new() -> Self {
+        let table = EmulatedTable::new();
+        let aws = FakeAws::start(table.url()).await;
+        let vars = [
+            ("TIDEGATE_TABLE", "tidegate".to_owned()),
+            ("TIDEGATE_BUCKET", "memory:".to_owned()),
+            ("TIDEGATE_WORK_QUEUE_URL", aws.queue("work")),
+            ("TIDEGATE_HINT_QUEUE_URL", aws.queue("hint.fifo")),
+            ("TIDEGATE_WAKE_QUEUE_URL", aws.queue("wake")),
+        ];
+        let settings = CloudSettings::from_vars(vars.map(|(name, value)| (name.to_owned(), value))).unwrap();
+        Self { aws, settings, _table: table }
+    }
+
+    async fn checks(&self) -> Vec<Check> {
+        let checkup = CloudCheckup::new(self.settings.clone(), &self.aws.config(), Arc::new(SystemClock), Arc::new(SystemEntropy));
+        checkup.checks().await
+    }
+
+    /// What is said about one thing.
+    async fn said(&self, about: &str) -> Check {
+        let checks = self.checks().await;
+        checks.iter().find(|check| check.about == about).cloned().unwrap_or_else(|| panic!("nothing about {about}: {checks:#?}"))
+    }
+}
+
+#[tokio::test]
+async fn a_deployment_without_fault_is_said_to_have_none_and_nothing_stays() {
+    let patient = Patient::new().await;
+    for check in patient.checks().await {
+        assert_eq!(check.level, Level::Ok, "{check:?}");
+        assert!(check.advice.is_empty() && !check.found.is_empty(), "{check:?}");
+    }
+    let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
+    let left = client.scan().table_name("tidegate").send().await.unwrap();
+    assert_eq!(left.count(), 0, "{left:?}");
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_with_what_lacks_it() {
+    let patient = Patient::new().await;
+    let denied = "User: arn:aws:sts::1:assumed-role/enqueue is not authorized to perform this";
+    for (action, about) in [
+        ("DescribeTable", "table"),
+        ("DescribeTimeToLive", "table's forgetting"),
+        ("BatchWriteItem", "table's rights"),
+        ("BatchExecuteStatement", "table's rights"),
+        ("TransactWriteItems", "table's rights"),
+        ("Query", "table's rights"),
+        ("BatchGetItem", "table's rights"),
+        ("GetQueueAttributes", "work queue"),
+    ] {
+        patient.aws.fail(action, 400, "AccessDeniedException", denied);
+        let check = patient.said(about).await;
+        assert_eq!(check.level, Level::Error, "{action}: {check:?}");
+        assert!(check.found.contains("AccessDenied") && check.advice.contains("role lacks this right"), "{action}: {check:?}");
+        patient.aws.fails.lock().clear();
+    }
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_named() {
+    let mut patient = Patient::new().await;
+    patient.aws.queues.lock().remove("hint.fifo");
+    let check = patient.said("hint queue").await;
+    assert_eq!(check.level, Level::Error);
+    assert!(check.found.contains("hint.fifo") && check.found.contains("does not exist") && check.advice.contains("deploy the stack again"), "{check:?}");
+
+    patient.settings.table = "gone".into();
+    let check = patient.said("table").await;
+    assert_eq!(check.level, Level::Error);
+    assert!(check.found.contains("gone in us-east-1: ResourceNotFoundException") && check.advice.contains("TIDEGATE_TABLE"), "{check:?}");
+}
+
+#[tokio::test]
+async fn a_queue_of_another_region_is_told_apart_from_one_that_is_gone() {
+    let mut patient = Patient::new().await;
+    patient.settings.queues.work = "https://sqs.eu-west-1.amazonaws.com/1/work".into();
+    let check = patient.said("work queue").await;
+    assert!(check.level == Level::Error && check.found.contains("is in eu-west-1, and this function runs in us-east-1"), "{check:?}");
+}
+
+#[tokio::test]
+async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_of() {
+    let mut patient = Patient::new().await;
+    let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
+    let made = |name: &'static str, keys: [(&'static str, &'static str); 2]| {
+        let mut call = client.create_table().table_name(name).billing_mode("PAY_PER_REQUEST".into());
+        for (attribute, role) in keys {
+            let definition = aws_sdk_dynamodb::types::AttributeDefinition::builder().attribute_name(attribute).attribute_type("S".into());
+            let element = aws_sdk_dynamodb::types::KeySchemaElement::builder().attribute_name(attribute).key_type(role.into());
+            call = call.attribute_definitions(definition.build().unwrap()).key_schema(element.build().unwrap());
+        }
+        call.send()
+    };
+    made("strange", [("pk", "HASH"), ("sk", "RANGE")]).await.unwrap();
+    made("plain", [("p", "HASH"), ("s", "RANGE")]).await.unwrap();
+    patient.settings.table = "strange".into();
+    let check = patient.said("table").await;
+    assert!(check.level == Level::Error && check.found.contains("pk (HASH), sk (RANGE)"), "{check:?}");
+    patient.settings.table = "plain".into();
+    assert_eq!(patient.said("table").await.level, Level::Ok);
+    let check = patient.said("table's forgetting").await;
+    assert!(check.level == Level::Warning && check.advice.contains("update-time-to-live"), "{check:?}");
+}
+
+#[tokio::test]
+async fn dead_letters_that_wait_are_counted() {
+    let patient = Patient::new().await;
+    patient.aws.queues.lock().get_mut("work-dead").unwrap()["ApproximateNumberOfMessages"] = "7".into();
+    let check = patient.said("work queue's dead letters").await;
+    assert!(check.level == Level::Warning && check.found.contains("7 wait in work-dead"), "{check:?}");
+}
