@@ -28,12 +28,14 @@ const MOST_BYTES: f64 = 67_108_864.0;
 /// The options of `tidegate cost`.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
-#[command(after_help = "Without --jobs-per-month or --rate: what a million jobs cost, case by case, and a month in which nothing happens.\n\
+#[command(
+    after_help = "Without --jobs-per-month or --rate: what a million jobs cost, case by case, and a month in which nothing happens.\n\
     What each job takes of each service is metered by the tests; how long functions run is assumed, and can be set.\n\nExamples:\n  \
     tidegate cost\n  \
     tidegate cost --size 2KB --jobs-per-month 10M\n  \
     tidegate cost --rate 5/s --limited --retries 0.1 --callbacks\n  \
-    tidegate cost --rate 100/s --delayed --deliver-ms 800 --price write=0.70 --json")]
+    tidegate cost --rate 100/s --delayed --deliver-ms 800 --price write=0.70 --json"
+)]
 pub struct Args {
     /// Bytes of each job's data, such as 300, 2KB or 1MB.
     #[arg(long, default_value = "300", value_parser = bytes, help_heading = "Jobs")]
@@ -247,8 +249,12 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             .into_iter()
             .map(|(name, dense, lone)| {
                 let point = |(units, dollars): (crate::cost::Units, f64)| {
-                    let mut point: serde_json::Map<String, Value> =
-                        units.named().into_iter().filter(|(name, _)| *name != "rows").map(|(name, units)| (name.into(), units.into())).collect();
+                    let mut point: serde_json::Map<String, Value> = units
+                        .named()
+                        .into_iter()
+                        .filter(|(name, _)| *name != "rows")
+                        .map(|(name, units)| (name.into(), units.into()))
+                        .collect();
                     point.insert("dollars_per_million".into(), dollars.into());
                     point
                 };
@@ -301,9 +307,8 @@ fn of_idle(look: Look, idle: &[Line]) -> String {
 
 fn of_month(look: Look, workload: &Workload, lines: &[Line], idle: &[Line]) -> String {
     let million = |dollars: f64| self::dollars(dollars / workload.jobs * 1e6);
-    let row = |line: &Line| {
-        [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars), million(line.dollars)]
-    };
+    let row =
+        |line: &Line| [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars), million(line.dollars)];
     let all = total(lines) + total(idle);
     let sums = [
         ["idle", "what it costs without jobs", "", &dollars(total(idle)), &million(total(idle))].map(ToString::to_string),
@@ -382,7 +387,8 @@ mod tests {
     async fn programs_get_the_same_as_json() {
         let read = |out: String| serde_json::from_str::<Value>(&out).unwrap();
         let month = read(said(&["--rate", "1/s", "--json"]).await);
-        let sum: f64 = ["month", "idle"].iter().flat_map(|part| month[*part].as_array().unwrap()).map(|line| line["dollars"].as_f64().unwrap()).sum();
+        let sum: f64 =
+            ["month", "idle"].iter().flat_map(|part| month[*part].as_array().unwrap()).map(|line| line["dollars"].as_f64().unwrap()).sum();
         assert!((month["dollars_per_month"].as_f64().unwrap() - sum).abs() < 1e-9, "{month}");
         assert_eq!(month["prices"]["as_of"], price::AS_OF);
         let cases = read(said(&["--json", "--price", "write=0"]).await);

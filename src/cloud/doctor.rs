@@ -93,9 +93,10 @@ impl CloudCheckup {
         checks.push(match self.tables.describe_time_to_live().table_name(name).send().await {
             Ok(said) => {
                 let said = said.time_to_live_description;
-                let enabled = said.as_ref().and_then(|said| said.time_to_live_status()).is_some_and(|status| {
-                    matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
-                });
+                let enabled = said
+                    .as_ref()
+                    .and_then(|said| said.time_to_live_status())
+                    .is_some_and(|status| matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling));
                 let attribute = said.as_ref().and_then(|said| said.attribute_name()).unwrap_or("none").to_owned();
                 if enabled && attribute == EXPIRES.to_string() {
                     Check::ok(about, format!("the table forgets by the attribute {attribute}"))
@@ -125,7 +126,12 @@ impl CloudCheckup {
             let table = &self.table;
             let put = Change::Put(item("a"));
             let insert = Change::Insert(item("b"));
-            let update = Change::Update { key: item("b").key, set: vec![('d', Val::B(Bytes::from_static(b"probe")))], remove: Vec::new(), when: ('v', Val::N(1)) };
+            let update = Change::Update {
+                key: item("b").key,
+                set: vec![('d', Val::B(Bytes::from_static(b"probe")))],
+                remove: Vec::new(),
+                when: ('v', Val::N(1)),
+            };
             let wrong = Change::Update { key: item("b").key, set: vec![('v', Val::N(3))], remove: Vec::new(), when: ('v', Val::N(2)) };
             let conditional = Change::Delete { key: item("b").key, when: Some(('v', Val::N(1))) };
             let step = |what: &'static str| move |error: StoreError| (what, error);
@@ -143,7 +149,12 @@ impl CloudCheckup {
         };
         match steps.await {
             Ok(true) => Check::ok(about, "a probe was written, read, changed on a condition and removed"),
-            Ok(false) => Check::new(Level::Error, about, "conditions are not kept", "what is at the endpoint is no DynamoDB: limits would not hold on it"),
+            Ok(false) => Check::new(
+                Level::Error,
+                about,
+                "conditions are not kept",
+                "what is at the endpoint is no DynamoDB: limits would not hold on it",
+            ),
             Err((what, error)) => {
                 let (level, text) = (Level::Error, error.to_string());
                 Check::new(level, about, format!("{what} failed: {text}"), advice_for(&text))
@@ -174,7 +185,8 @@ impl CloudCheckup {
     async fn attributes(
         &self,
         url: &str,
-    ) -> Result<HashMap<Name, String>, aws_sdk_sqs::error::SdkError<aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError>> {
+    ) -> Result<HashMap<Name, String>, aws_sdk_sqs::error::SdkError<aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError>>
+    {
         let answer = self.queues.get_queue_attributes().queue_url(url).attribute_names(Name::All).send().await?;
         Ok(answer.attributes.unwrap_or_default())
     }
@@ -186,7 +198,12 @@ impl CloudCheckup {
         let here = self.region.as_deref()?;
         (there != here && host.ends_with("amazonaws.com")).then(|| {
             let found = format!("{url} is in {there}, and this function runs in {here}");
-            Check::new(Level::Error, about, found, format!("deploy the stack as a whole to one region, or name the queue that it has in {here}"))
+            Check::new(
+                Level::Error,
+                about,
+                found,
+                format!("deploy the stack as a whole to one region, or name the queue that it has in {here}"),
+            )
         })
     }
 
@@ -231,7 +248,9 @@ impl CloudCheckup {
             Ok::<_, reqwest::Error>((before, answer, self.clock.now()))
         };
         match asked.await {
-            Err(error) => Check::new(Level::Warning, about, format!("{url} did not tell the time: {error}"), "see that the function reaches it"),
+            Err(error) => {
+                Check::new(Level::Warning, about, format!("{url} did not tell the time: {error}"), "see that the function reaches it")
+            }
             Ok((before, answer, after)) => {
                 let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
                 match date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) {
@@ -247,7 +266,12 @@ impl CloudCheckup {
         match &self.settings.first_token {
             Some(token) => {
                 let found = format!("the token {} of the stack's parameters is good, with every right", token.id);
-                Check::new(Level::Note, about, found, "once there are tokens of people's own (`tidegate token create`), deploy with AdminToken empty")
+                Check::new(
+                    Level::Note,
+                    about,
+                    found,
+                    "once there are tokens of people's own (`tidegate token create`), deploy with AdminToken empty",
+                )
             }
             None => Check::ok(about, "there is none; those who come in have tokens that are stored"),
         }
@@ -284,7 +308,10 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
     let error = |found: String, advice: &str| Check::new(Level::Error, about, found, advice);
     if is(Name::FifoQueue, "true") != fifo {
         let (is, expected) = if fifo { ("a standard queue", "FIFO") } else { ("FIFO", "a standard queue") };
-        return error(format!("it is {is}, and {expected} is expected"), "the URLs of the queues are mixed up: compare the function's environment with the stack");
+        return error(
+            format!("it is {is}, and {expected} is expected"),
+            "the URLs of the queues are mixed up: compare the function's environment with the stack",
+        );
     }
     if fifo && is(Name::ContentBasedDeduplication, "true") {
         return error(
@@ -294,7 +321,12 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
     }
     if fifo && !is(Name::FifoThroughputLimit, "perMessageGroupId") {
         let found = format!("its throughput is limited {}", found.get(&Name::FifoThroughputLimit).map_or("as a whole", String::as_str));
-        return Check::new(Level::Warning, about, found, "busy queues wait for each other: DeduplicationScope=messageGroup, FifoThroughputLimit=perMessageGroupId");
+        return Check::new(
+            Level::Warning,
+            about,
+            found,
+            "busy queues wait for each other: DeduplicationScope=messageGroup, FifoThroughputLimit=perMessageGroupId",
+        );
     }
     let visible = number(Name::VisibilityTimeout);
     if visible < least {
@@ -302,7 +334,10 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
         return error(found, "messages would come again while they are worked on: six times the timeout of their function");
     }
     match redrive(found) {
-        None => error("it has no dead-letter queue".into(), "what cannot be handled comes again for ever: give it a redrive policy with 5 receives"),
+        None => error(
+            "it has no dead-letter queue".into(),
+            "what cannot be handled comes again for ever: give it a redrive policy with 5 receives",
+        ),
         Some((_, most)) if most < 3 => {
             let found = format!("a message is given up after {most} receives");
             Check::new(Level::Warning, about, found, "a throttled call is enough for that: 5 is what the template has")
@@ -319,7 +354,12 @@ fn of_clock(there: Timestamp, before: Timestamp, after: Timestamp) -> Check {
         return Check::ok(about, "it agrees with the table's");
     }
     let level = if off > BAD_SKEW { Level::Error } else { Level::Warning };
-    Check::new(level, about, format!("it differs from the table's by {} s", off.as_secs()), "more than 6 s and jobs may be found late: set it by NTP")
+    Check::new(
+        level,
+        about,
+        format!("it differs from the table's by {} s", off.as_secs()),
+        "more than 6 s and jobs may be found late: set it by NTP",
+    )
 }
 
 /// What a service that refused means.
@@ -366,7 +406,9 @@ mod tests {
         let mut found: HashMap<Name, String> =
             [("VisibilityTimeout", "1800"), ("RedrivePolicy", redrive)].map(|(name, value)| (name.into(), value.to_owned())).into();
         if fifo {
-            found.extend([("FifoQueue", "true"), ("FifoThroughputLimit", "perMessageGroupId")].map(|(name, value)| (name.into(), value.to_owned())));
+            found.extend(
+                [("FifoQueue", "true"), ("FifoThroughputLimit", "perMessageGroupId")].map(|(name, value)| (name.into(), value.to_owned())),
+            );
         }
         for (name, value) in change {
             match value {
@@ -386,7 +428,12 @@ mod tests {
             (&[("FifoQueue", None)], true, Level::Error, "a standard queue"),
             (&[("VisibilityTimeout", Some("30"))], false, Level::Error, "30 s, and 1800 s"),
             (&[("RedrivePolicy", None)], false, Level::Error, "no dead-letter queue"),
-            (&[("RedrivePolicy", Some(r#"{"deadLetterTargetArn": "a", "maxReceiveCount": "1"}"#))], false, Level::Warning, "after 1 receives"),
+            (
+                &[("RedrivePolicy", Some(r#"{"deadLetterTargetArn": "a", "maxReceiveCount": "1"}"#))],
+                false,
+                Level::Warning,
+                "after 1 receives",
+            ),
             (&[("ContentBasedDeduplication", Some("true"))], true, Level::Error, "deduplication is on"),
             (&[("FifoThroughputLimit", Some("perQueue"))], true, Level::Warning, "perQueue"),
         ] {
@@ -400,12 +447,21 @@ mod tests {
     #[test]
     fn a_clock_that_is_off_is_told_by_how_far() {
         let told = |there: u64| of_clock(at(there as i64), at(100_000), at(100_050)).level;
-        assert_eq!([told(99_000), told(103_000), told(105_000), told(120_000), told(80_000)], [Level::Ok, Level::Ok, Level::Warning, Level::Error, Level::Error]);
+        assert_eq!(
+            [told(99_000), told(103_000), told(105_000), told(120_000), told(80_000)],
+            [Level::Ok, Level::Ok, Level::Warning, Level::Error, Level::Error]
+        );
     }
 
     #[test]
     fn each_refusal_has_its_advice() {
-        let advice = ["AccessDeniedException: no", "AWS.SimpleQueueService.NonExistentQueue: no", "ResourceNotFoundException: no", "dispatch failure"].map(advice_for);
+        let advice = [
+            "AccessDeniedException: no",
+            "AWS.SimpleQueueService.NonExistentQueue: no",
+            "ResourceNotFoundException: no",
+            "dispatch failure",
+        ]
+        .map(advice_for);
         let words = ["role lacks", "deploy the stack again", "TIDEGATE_TABLE", "reaches the service"];
         for (advice, word) in advice.iter().zip(words) {
             assert!(advice.contains(word), "{advice}");

@@ -175,8 +175,11 @@ impl Workload {
         let retry = if limited { beyond(case::LIMITED_RETRIED, case::LIMITED) } else { beyond(case::RETRIED, case::CLAIMED) };
         let mut units = of(self.case()).and(retry.times(self.retries));
         if self.callbacks {
-            let callback =
-                if limited { beyond(case::LIMITED_CALLED_BACK, case::LIMITED_RETRIED).times(0.5) } else { beyond(case::CALLED_BACK, case::CLAIMED) };
+            let callback = if limited {
+                beyond(case::LIMITED_CALLED_BACK, case::LIMITED_RETRIED).times(0.5)
+            } else {
+                beyond(case::CALLED_BACK, case::CLAIMED)
+            };
             units = units.and(callback.times(1.0 + self.retries));
         }
         units
@@ -253,7 +256,12 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let round = case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES);
     let seconds = MINUTES * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
     vec![
-        line("SQS", "polls of the work, wake-ups and dead letters", polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers), prices.standard / MILLION),
+        line(
+            "SQS",
+            "polls of the work, wake-ups and dead letters",
+            polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers),
+            prices.standard / MILLION,
+        ),
         line("SQS", "polls of the hints and their dead letters", polls(FIFO_MAPPINGS * deployment.pollers), prices.fifo / MILLION),
         line("Lambda", "invocations, one a minute", MINUTES, prices.call / MILLION),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),

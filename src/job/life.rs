@@ -643,7 +643,8 @@ impl Life {
         self.history.push(entry);
         let Some((_, older)) = self.history.split_last_mut() else { return };
         let said = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let mut bytes: usize = older.iter().filter_map(|entry| entry.error.as_ref()).map(|error| said(&error.details) + said(&error.message)).sum();
+        let mut bytes: usize =
+            older.iter().filter_map(|entry| entry.error.as_ref()).map(|error| said(&error.details) + said(&error.message)).sum();
         for part in [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()] {
             for error in older.iter_mut().filter_map(|entry| entry.error.as_mut()) {
                 if bytes <= HISTORY_BYTES {

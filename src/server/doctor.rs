@@ -25,7 +25,9 @@ impl Server {
             Ok(catalog) => {
                 Check::ok("store", format!("it answers; {} queues and {} types are configured", catalog.queues.len(), catalog.types.len()))
             }
-            Err(error) => Check::new(Level::Error, "store", error.to_string(), "see what else is said of it; until it answers, nothing is accepted"),
+            Err(error) => {
+                Check::new(Level::Error, "store", error.to_string(), "see what else is said of it; until it answers, nothing is accepted")
+            }
         });
         checks.push(self.check_objects().await);
         if store.is_ok() {
@@ -67,7 +69,8 @@ impl Server {
     async fn check_plugins(&self) -> Vec<Check> {
         let Ok(catalog) = self.inner.engine.catalog().await else { return Vec::new() };
         let runnable = |item: &crate::queue::plugin::PluginItem| {
-            item.numbered(item.live).is_some_and(|version| version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE))
+            item.numbered(item.live)
+                .is_some_and(|version| version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE))
         };
         let mut old: Vec<&str> = catalog.plugins.iter().filter(|(_, item)| !runnable(item)).map(|(name, _)| name.as_str()).collect();
         old.sort_unstable();
@@ -87,7 +90,8 @@ impl Server {
     /// Whether the minute's round has been.
     async fn check_minute(&self) -> Option<Check> {
         self.inner.away.as_ref()?;
-        let advice = "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
+        let advice =
+            "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
         Some(match self.inner.engine.looked_ahead_at().await {
             Ok(Some(at)) => {
                 let ago = self.now().since(at);
@@ -115,7 +119,12 @@ impl Server {
                     Check::ok(about, format!("callback URLs start with {url}"))
                 }
             }
-            _ => Check::new(Level::Error, about, format!("{url:?} is no URL"), "workers that answer later cannot call back: set it to where this server is reached"),
+            _ => Check::new(
+                Level::Error,
+                about,
+                format!("{url:?} is no URL"),
+                "workers that answer later cannot call back: set it to where this server is reached",
+            ),
         }
     }
 }

@@ -85,7 +85,8 @@ async fn it_says_how_it_is_even_if_its_table_does_not_answer() {
     let (status, said) = call(&lost, "GET", "/v1/doctor", Some(TOKEN), None).await;
     assert_eq!((status, &said["ok"]), (200, &json!(false)), "{said}");
     for about in ["store", "table", "work queue"] {
-        let check = said["checks"].as_array().unwrap().iter().find(|check| check["about"] == about).unwrap_or_else(|| panic!("{about}: {said}"));
+        let check =
+            said["checks"].as_array().unwrap().iter().find(|check| check["about"] == about).unwrap_or_else(|| panic!("{about}: {said}"));
         assert!(check["level"] == "error" && check["advice"].is_string(), "{check}");
     }
 }

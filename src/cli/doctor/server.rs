@@ -90,7 +90,8 @@ struct Told {
 fn version(there: &str) -> Option<Finding> {
     let here = env!("CARGO_PKG_VERSION");
     let found = format!("the server is {there}, and this command {here}");
-    (there != here).then(|| finding(Level::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
+    (there != here)
+        .then(|| finding(Level::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
 }
 
 /// What there is to say of the server's clock, which showed `there` between `before` and `after`.

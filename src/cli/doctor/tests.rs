@@ -103,7 +103,11 @@ async fn a_server_whose_store_is_gone_still_says_so() {
 async fn a_server_of_an_older_release_is_asked_the_rest() {
     let server = FakeServer::answering(|seen| {
         let plural = seen.path.split(['/', '?']).nth(2).unwrap_or_default().replace('-', "_");
-        if plural == "doctor" { (404, json!({"status": 404, "title": "Not Found", "code": "route_not_found"})) } else { (200, json!({plural: []})) }
+        if plural == "doctor" {
+            (404, json!({"status": 404, "title": "Not Found", "code": "route_not_found"}))
+        } else {
+            (200, json!({plural: []}))
+        }
     })
     .await;
     let (code, out) = server.run(&["doctor", "--json"]).await;

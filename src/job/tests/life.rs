@@ -382,7 +382,12 @@ fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
         let failure = Failure { details: Some("x".repeat(16 << 10)), ..Failure::new(Reason::Failed, "y".repeat(1024)) };
         life = life.apply(&spec, Event::Fail { attempt, failure, next: Next::Wait(Duration::ZERO) }, Timestamp::EPOCH).unwrap();
     }
-    let said = |entry: &Entry| entry.error.as_ref().map_or((0, 0), |error| (error.details.iter().map(String::len).sum(), error.message.iter().map(String::len).sum()));
+    let said = |entry: &Entry| {
+        entry
+            .error
+            .as_ref()
+            .map_or((0, 0), |error| (error.details.iter().map(String::len).sum(), error.message.iter().map(String::len).sum()))
+    };
     let (latest, older) = life.history.split_last().unwrap();
     assert_eq!(said(latest), (16 << 10, 1024));
     let kept: usize = older.iter().map(said).map(|(details, message): (usize, usize)| details + message).sum();

@@ -237,8 +237,16 @@ async fn larger_jobs_take_what_is_said_of_them() {
             let taken = units(&Scenario { size, limit, jobs: 200, ..Scenario::default() }).await;
             let workload = Workload { size, limited: limit.is_some(), ..Workload::default() };
             let said = workload.units();
-            println!("{size} bytes: {:.2} writes and {:.2} reads, {:.2} and {:.2} are said", taken.writes, taken.reads, said.writes, said.reads);
-            assert!((taken.writes - said.writes).abs() <= 0.3 + said.writes * 0.03, "{size}: {} writes, {} are said", taken.writes, said.writes);
+            println!(
+                "{size} bytes: {:.2} writes and {:.2} reads, {:.2} and {:.2} are said",
+                taken.writes, taken.reads, said.writes, said.reads
+            );
+            assert!(
+                (taken.writes - said.writes).abs() <= 0.3 + said.writes * 0.03,
+                "{size}: {} writes, {} are said",
+                taken.writes,
+                said.writes
+            );
             assert!((taken.reads - said.reads).abs() <= 0.3 + said.reads * 0.1, "{size}: {} reads, {} are said", taken.reads, said.reads);
             let lines = month(&workload, &estimate::Deployment::default(), &LIST);
             assert_eq!(lines.iter().any(|line| line.service == "S3"), is_object);
@@ -274,7 +282,9 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
     let (by_time, depth) = reads(QueueConfig::default(), 1).await;
     let (by_priority, _) = reads(QueueConfig { order: OrderKind::Priority, ..QueueConfig::default() }, 1).await;
     let (in_turns, _) = reads(QueueConfig { partition_by: Some("tenant".into()), ..QueueConfig::default() }, 100).await;
-    println!("of {backlog} jobs a round reads {by_time} units by time, {by_priority} by priority, {in_turns} with 100 partitions; depth {depth}");
+    println!(
+        "of {backlog} jobs a round reads {by_time} units by time, {by_priority} by priority, {in_turns} with 100 partitions; depth {depth}"
+    );
 }
 
 #[tokio::test]

@@ -1,13 +1,7 @@
 //! A deployment whose bill is read: the three functions over one metered table and metered queues, each with a server and a store of its
 //! own, as each is a process of its own. Time moves while a target works.
 
-use std::{
-    collections::BTreeMap,
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -196,7 +190,8 @@ impl Deployment {
         let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
         let target = (!scenario.pulled).then_some(push);
         for number in 0..scenario.queues {
-            let (queue, of) = if number == 0 { (self::queue(), name(TYPE)) } else { (name(&format!("q{number}")), name(&format!("t{number}"))) };
+            let (queue, of) =
+                if number == 0 { (self::queue(), name(TYPE)) } else { (name(&format!("q{number}")), name(&format!("t{number}"))) };
             let config = TypeConfig { queue, target: target.clone(), start: scenario.start, ..TypeConfig::default() };
             deployment.enqueue.put_type(&of, config, None).await.unwrap();
         }

@@ -86,7 +86,10 @@ async fn what_was_deleted_is_named() {
     patient.aws.queues.lock().remove("hint.fifo");
     let check = patient.said("hint queue").await;
     assert_eq!(check.level, Level::Error);
-    assert!(check.found.contains("hint.fifo") && check.found.contains("does not exist") && check.advice.contains("deploy the stack again"), "{check:?}");
+    assert!(
+        check.found.contains("hint.fifo") && check.found.contains("does not exist") && check.advice.contains("deploy the stack again"),
+        "{check:?}"
+    );
 
     patient.settings.table = "gone".into();
     let check = patient.said("table").await;
