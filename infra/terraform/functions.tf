@@ -62,6 +62,7 @@ locals {
       TIDEGATE_MAX_DATA_BYTES       = tostring(var.max_data_bytes)
       TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
       TIDEGATE_LOG_LEVEL            = var.log_level
+      TIDEGATE_EMF_NAMESPACE        = var.metrics_namespace
     }
   }
   url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url

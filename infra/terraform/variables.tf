@@ -129,6 +129,16 @@ variable "log_level" {
   }
 }
 
+variable "metrics_namespace" {
+  type        = string
+  default     = ""
+  description = "The CloudWatch namespace of the functions' own metrics; empty for none, since each metric of each queue and type costs 0.30 USD a month."
+  validation {
+    condition     = can(regex("^$|^[A-Za-z0-9._/#:-]{1,255}$", var.metrics_namespace))
+    error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # :, or empty."
+  }
+}
+
 variable "enqueue_memory" {
   type        = number
   default     = 512

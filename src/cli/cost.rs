@@ -2,7 +2,14 @@
 //!
 //! The numbers are those of [`crate::cost`], which the tests hold against metered runs.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
 
 use serde_json::{Value, json};
 
@@ -12,7 +19,7 @@ use super::{
     show::{self, Look},
 };
 use crate::cost::{
-    Deployment, Line, Prices, Workload,
+    Deployment, Line, Metered, Prices, Workload,
     case::{CASES, DENSE},
     estimate::{idle, month, total},
     price,
@@ -105,6 +112,11 @@ pub struct Args {
     /// table-gb, recovery-gb, object-gb, log-gb (a gigabyte), alarm.
     #[arg(long = "price", value_name = "NAME=DOLLARS", value_parser = one_price, help_heading = "Prices")]
     prices: Vec<(String, f64)>,
+
+    /// Reckon nothing: add up what the functions metered, from their logs in this file, or from standard input if it is `-`. They meter where
+    /// their stack has a `MetricsNamespace`.
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    metered: Option<PathBuf>,
 }
 
 /// Reads a number with a unit: what stands before the letters, and the letters.
@@ -228,6 +240,9 @@ impl Args {
 ///
 /// The reader is gone.
 pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.metered {
+        return metered(file, &args.prices()?, ctx);
+    }
     let (workload, deployment, prices) = (args.workload(), args.deployment(), args.prices()?);
     let idle = idle(&deployment, &prices);
     if args.per_second().is_some() {
@@ -266,6 +281,35 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(of_cases(ctx.look, &rows(&workload, &deployment, &prices)))?;
         ctx.print(format_args!("\n{}\n\n{}", of_idle(ctx.look, &idle), footnote(args)))?;
     }
+    Ok(ExitCode::Ok)
+}
+
+/// Prints what the functions metered in the log `file`.
+fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let log: Box<dyn BufRead> = if file == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(file).map_err(|error| Misused(format!("--metered: {}: {error}", file.display())))?))
+    };
+    let mut metered = Metered::default();
+    for line in log.split(b'\n') {
+        metered.add(&String::from_utf8_lossy(&line.with_context(|| format!("{} cannot be read", file.display()))?));
+    }
+    let pieces = metered.pieces(prices);
+    let a_job = |amount: f64| if metered.jobs == 0 { 0.0 } else { amount / metered.jobs as f64 };
+    if ctx.json() {
+        let pieces = pieces
+            .map(|(what, count, million)| json!({"what": what, "count": count, "dollars_per_million_jobs": a_job(count as f64 * million)}));
+        ctx.print(json!({"jobs": metered.jobs, "metered": pieces}))?;
+        return Ok(ExitCode::Ok);
+    }
+    let row = |(what, count, million): &(&str, u64, f64)| {
+        let of = *count as f64;
+        [(*what).to_owned(), count.to_string(), format!("{:.2}", a_job(of)), dollars(a_job(of * million))]
+    };
+    let sum: f64 = pieces.iter().map(|(_, count, million)| *count as f64 * million).sum();
+    let sum = ["together".to_owned(), format!("{} jobs", metered.jobs), String::new(), dollars(a_job(sum))];
+    ctx.print(show::table(ctx.look, ["metered", "count", "a job", "$ a million jobs"], pieces.iter().map(row).chain([sum])))?;
     Ok(ExitCode::Ok)
 }
 
@@ -394,6 +438,24 @@ mod tests {
         let cases = read(said(&["--json", "--price", "write=0"]).await);
         assert_eq!(cases["cases"].as_array().unwrap().len(), CASES.len());
         assert_eq!(cases["prices"]["changed"], json!({"write": 0.0}));
+    }
+
+    #[tokio::test]
+    async fn what_was_metered_is_added_up_and_priced() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"level":"INFO"}"#,
+            r#"{"_aws":{},"kind":"write","tidegate_table_units_total":9}"#,
+            r#"{"_aws":{},"kind":"fifo","tidegate_queue_requests_total":4}"#,
+            r#"{"_aws":{},"queue":"q","tidegate_enqueued_total":2,"type":"t"}"#,
+        ];
+        std::fs::write(log.path(), lines.join("\n")).unwrap();
+        let path = log.path().to_str().unwrap();
+        insta::assert_snapshot!(said(&["--metered", path]).await);
+        let read: Value = serde_json::from_str(&said(&["--metered", path, "--json"]).await).unwrap();
+        assert_eq!((&read["jobs"], &read["metered"][0]["count"]), (&json!(2), &json!(9)));
+        let server = FakeServer::answering(|_| (500, Value::Null)).await;
+        assert_eq!(server.run(&["cost", "--metered", "/nowhere/at/all"]).await.0, ExitCode::Usage);
     }
 
     #[test]

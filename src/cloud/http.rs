@@ -17,6 +17,7 @@ use axum::{
 };
 use parking_lot::Mutex;
 
+use super::measure::Metrics;
 use crate::{
     adapter::system::SystemEntropy,
     api::{self, ApiOptions},
@@ -34,7 +35,7 @@ const OPEN: [&str; 4] = ["/v1/doctor", "/healthz", "/readyz", "/openapi.json"];
 
 /// The whole API over an away `server`. Nobody is let in without a token: one of the stored ones, or `first`. While the stored ones cannot be
 /// read, it answers 503.
-pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenItem>) -> Router {
+pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenItem>, metrics: Metrics) -> Router {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
     let (keeper, own) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |items| {
@@ -58,7 +59,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
     let around = server.clone();
     let layer = middleware::from_fn(move |request: Request, next: Next| {
         let (server, read_at, is_read) = (around.clone(), Arc::clone(&read_at), Arc::clone(&is_read));
-        async move {
+        let metrics = metrics.clone();
+        let call = async move {
             if !is_read.load(Ordering::Relaxed) || is_old(&read_at, server.now()) {
                 is_read.fetch_or(read(&server).await, Ordering::Relaxed);
             }
@@ -70,7 +72,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
             // What fails here was logged and is found by the minute's round; the caller's job is in the store.
             let _ = server.flush().await;
             answer
-        }
+        };
+        async move { metrics.around(call).await }
     });
     api::router(server, options).layer(layer)
 }

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::event::{Event, Failures, Record};
+use super::{
+    event::{Event, Failures, Record},
+    measure::received,
+};
 use crate::{
     adapter::sqs::Message,
     job::QueueName,
@@ -33,6 +36,7 @@ pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Failures 
         tracing::info!(queues = done.queues, ahead = done.ahead, late = done.late, failed = done.failed, "the minute's round");
         return Failures::default();
     }
+    received(event);
     let mut failures = Failures::default();
     let mut queues: BTreeMap<QueueName, Told> = BTreeMap::new();
     for (index, record) in event.records.iter().enumerate() {
@@ -100,6 +104,7 @@ async fn taken(server: &Server, queue: &QueueName, news: Vec<News>, until: Times
 
 /// Claims and delivers the work in `event`; what has no answer by `until` is given up.
 pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failures {
+    received(event);
     let mut failures = Failures::default();
     let (work, places) = work_of(event, &mut failures);
     for (done, index) in server.deliver(work, until).await.into_iter().zip(places) {

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tracing_subscriber::EnvFilter;
-
 use object_store::{ObjectStore, aws::AmazonS3Builder, memory::InMemory, prefix::PrefixStore};
 
 use super::{doctor::CloudCheckup, settings::CloudSettings};
@@ -81,13 +79,6 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     #[cfg(feature = "compiler")]
     let builder = builder.compiler(crate::plugin::compile::Compiler::Here);
     Ok(builder)
-}
-
-/// Starts logging: a JSON object a line, the time left to whoever collects them.
-pub fn log(settings: &CloudSettings) {
-    let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level));
-    // A second call in one process, as tests make, leaves the first one's.
-    let _ = tracing_subscriber::fmt().json().without_time().with_env_filter(filter).try_init();
 }
 
 /// What is left of a call that Lambda ends at `deadline`, in milliseconds since the epoch: until then nothing new is begun, and

@@ -25,6 +25,8 @@ pub struct CloudSettings {
     pub first_token: Option<TokenItem>,
     /// The least important level that is logged.
     pub log_level: String,
+    /// The namespace of metrics for CloudWatch; without one there are none.
+    pub metrics_namespace: Option<String>,
 }
 
 /// A variable is missing or has a value that it must not have.
@@ -83,6 +85,7 @@ impl CloudSettings {
             create_unknown_types,
             first_token,
             log_level: vars.get("TIDEGATE_LOG_LEVEL").cloned().unwrap_or_else(|| "info".into()),
+            metrics_namespace: vars.get("TIDEGATE_EMF_NAMESPACE").cloned(),
         })
     }
 

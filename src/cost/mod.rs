@@ -7,10 +7,12 @@
 
 pub mod case;
 pub mod estimate;
+pub mod metered;
 pub mod price;
 
 pub use case::{Case, Units};
 pub use estimate::{Deployment, Line, Workload, idle, month, total};
+pub use metered::Metered;
 pub use price::Prices;
 
 /// Bodies over this many bytes are to become objects. In the table they are paid for by the kilobyte, twice: when they come, and when they

@@ -6,10 +6,11 @@ use tidegate::cloud::{self, CloudSettings, Event};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
-    cloud::log(&settings);
+    let metrics = &cloud::observe(&settings);
     let server = &cloud::open(&settings).await?.start().await?;
     let call = |event: LambdaEvent<Event>| async move {
-        Ok::<_, Error>(cloud::give_up(server, &event.payload, cloud::until(event.context.deadline)).await)
+        let call = cloud::give_up(server, &event.payload, cloud::until(event.context.deadline));
+        Ok::<_, Error>(metrics.around(call).await)
     };
     lambda_runtime::run(service_fn(call)).await
 }

@@ -5,7 +5,7 @@ use tidegate::cloud::{self, CloudSettings};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
-    cloud::log(&settings);
+    let metrics = cloud::observe(&settings);
     let server = cloud::open(&settings).await?.start().await?;
-    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token).await).await
+    lambda_http::run(cloud::router(server, settings.max_data_bytes, settings.first_token, metrics).await).await
 }

@@ -7,8 +7,8 @@ use tidegate::cloud::{self, CloudSettings, Ingest};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
-    cloud::log(&settings);
+    let metrics = &cloud::observe(&settings);
     let ingest = &Ingest::new(cloud::open(&settings).await?.start().await?, settings.first_token);
-    let call = |event: LambdaEvent<Box<RawValue>>| async move { Ok::<_, Error>(ingest.call(event.payload).await?) };
+    let call = |event: LambdaEvent<Box<RawValue>>| async move { Ok::<_, Error>(metrics.around(ingest.call(event.payload)).await?) };
     lambda_runtime::run(service_fn(call)).await
 }

@@ -111,13 +111,12 @@ impl SdkTable {
         Ok(())
     }
 
-    fn counting(&self) -> ReturnConsumedCapacity {
-        if self.consumed.is_some() { ReturnConsumedCapacity::Total } else { ReturnConsumedCapacity::None }
-    }
-
-    fn count<'a>(&self, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
+    /// Counts a request of a `kind`, `write` or `read`, by what the table says that it consumed, which it says for nothing.
+    fn count<'a>(&self, kind: &'static str, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
+        let units: f64 = capacity.into_iter().filter_map(|capacity| capacity.capacity_units).sum();
+        metrics::counter!("tidegate_table_requests_total", "kind" => kind).increment(1);
+        metrics::counter!("tidegate_table_units_total", "kind" => kind).increment(units.ceil() as u64);
         if let Some(consumed) = &self.consumed {
-            let units: f64 = capacity.into_iter().filter_map(|capacity| capacity.capacity_units).sum();
             let mut consumed = consumed.lock();
             consumed.units += units;
             consumed.requests += 1;
@@ -127,9 +126,10 @@ impl SdkTable {
     /// Takes at most 25 conditional changes; what came of each, none if the table took it not.
     async fn statements(&self, changes: &[&Change]) -> Result<Vec<Option<bool>>, StoreError> {
         let statements: Vec<BatchStatementRequest> = changes.iter().map(|change| self.statement(change)).collect::<Result<_, _>>()?;
-        let request = self.client.batch_execute_statement().set_statements(Some(statements)).return_consumed_capacity(self.counting());
+        let request =
+            self.client.batch_execute_statement().set_statements(Some(statements)).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(|error| failed(&error))?;
-        self.count(answer.consumed_capacity());
+        self.count("write", answer.consumed_capacity());
         let responses = answer.responses();
         if responses.len() != changes.len() {
             return Err(StoreError::Unavailable("the table did not answer every statement".into()));
@@ -179,9 +179,10 @@ impl SdkTable {
         let mut left: Vec<WriteRequest> = changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
         for again in 0..=AGAIN {
             pause(again).await;
-            let request = self.client.batch_write_item().request_items(&self.name, left).return_consumed_capacity(self.counting());
+            let request =
+                self.client.batch_write_item().request_items(&self.name, left).return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = request.send().await.map_err(|error| failed(&error))?;
-            self.count(answer.consumed_capacity());
+            self.count("write", answer.consumed_capacity());
             left = answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
             if left.is_empty() {
                 return Ok(());
@@ -224,9 +225,10 @@ impl SdkTable {
             pause(again).await;
             let wanted =
                 KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true).build().map_err(|error| unavailable(&error))?;
-            let request = self.client.batch_get_item().request_items(&self.name, wanted).return_consumed_capacity(self.counting());
+            let request =
+                self.client.batch_get_item().request_items(&self.name, wanted).return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = request.send().await.map_err(|error| failed(&error))?;
-            self.count(answer.consumed_capacity());
+            self.count("read", answer.consumed_capacity());
             for item in answer.responses.unwrap_or_default().remove(&self.name).unwrap_or_default() {
                 found.push(item_of(item)?);
             }
@@ -267,9 +269,9 @@ impl Table for SdkTable {
             .consistent_read(true)
             .scan_index_forward(!ask.backward)
             .set_limit(ask.limit.map(|limit| limit as i32))
-            .return_consumed_capacity(self.counting());
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(|error| failed(&error))?;
-        self.count(answer.consumed_capacity());
+        self.count("read", answer.consumed_capacity());
         let items = answer.items.unwrap_or_default().into_iter().map(item_of).collect::<Result<Vec<Item>, _>>()?;
         let more = answer.last_evaluated_key.is_some_and(|key| !key.is_empty()) && !items.is_empty();
         Ok(Page { items, more })
@@ -304,10 +306,11 @@ impl Table for SdkTable {
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
         let items = changes.iter().map(|change| self.action(change)).collect::<Result<Vec<_>, _>>()?;
-        let request = self.client.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(self.counting());
+        let request =
+            self.client.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
         match request.send().await {
             Ok(answer) => {
-                self.count(answer.consumed_capacity());
+                self.count("write", answer.consumed_capacity());
                 Ok(true)
             }
             Err(error) => {
@@ -320,7 +323,7 @@ impl Table for SdkTable {
                 });
                 let refused = reasons.is_some_and(|reasons| reasons.iter().any(|reason| reason.code() == Some("ConditionalCheckFailed")));
                 if refused {
-                    self.count([]);
+                    self.count("write", []);
                     return Ok(false);
                 }
                 if reasons.is_some() { Err(throttled("others are writing the same items")) } else { Err(failed(&error)) }

@@ -19,6 +19,8 @@ const AT_ONCE: usize = 16;
 const TRIES: u32 = 5;
 /// The wait before the first of them; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// Bytes of one request; what has more is paid for as several.
+const PAID: usize = 64 << 10;
 
 /// The URLs of the three queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,7 @@ impl SqsWorkQueue {
         let mut tried = 0;
         loop {
             let entries = left.iter().map(|index| entry(*index, &batch[*index])).collect::<Result<Vec<_>, _>>()?;
+            count(url, left.iter().map(|index| batch[*index].body.len()).sum());
             let failed = match self.client.send_message_batch().queue_url(url).set_entries(Some(entries)).send().await {
                 Ok(answer) => {
                     let Some(first) = answer.failed.first() else { return Ok(()) };
@@ -84,6 +87,12 @@ impl SqsWorkQueue {
             wait *= 2;
         }
     }
+}
+
+/// Counts a request of `bytes` to the queue at `url`, by 64 KB as it is paid for.
+fn count(url: &str, bytes: usize) {
+    let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
+    metrics::counter!("tidegate_queue_requests_total", "kind" => kind).increment(bytes.div_ceil(PAID).max(1) as u64);
 }
 
 fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {

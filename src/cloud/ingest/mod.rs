@@ -27,7 +27,7 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::sync::OnceCell;
 use tower::ServiceExt;
 
-use super::http::router;
+use super::{http::router, measure::Metrics};
 use crate::{
     auth::TokenItem,
     engine::Error,
@@ -77,10 +77,9 @@ impl Ingest {
     pub async fn call(&self, payload: Box<RawValue>) -> Result<Value, NotTaken> {
         match source::read(&Bytes::from(String::from(Box::<str>::from(payload)))) {
             Invocation::Request(request) => {
-                let unready = |error: Error| NotTaken { failed: 1, of: 1, why: error.to_string() };
                 let most = self.server.engine().rules().max_data_bytes;
-                let api = self.api.get_or_try_init(|| router(self.server.clone(), most, self.first.clone()));
-                let Ok(answer) = api.await.map_err(unready)?.clone().oneshot(*request).await;
+                let api = self.api.get_or_init(|| router(self.server.clone(), most, self.first.clone(), Metrics::off()));
+                let Ok(answer) = api.await.clone().oneshot(*request).await;
                 Ok(proxy::answer(answer).await)
             }
             Invocation::Records(records) => {
