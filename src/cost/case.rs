@@ -3,7 +3,7 @@
 //! The one thing to know: these numbers are asserted by `tests/it/dynamodb/cost.rs`, which runs such jobs through the functions on a metered
 //! table and metered queues. Whoever makes the code cheaper or dearer is told to change them.
 //!
-//! How dense jobs come matters: functions that are called with ten messages, and rounds that admit twenty jobs, cost each job less than
+//! How dense jobs come matters: functions that are called with ten messages, and rounds that admit many jobs, cost each job less than
 //! those that have one. So a case has three points, and [`Case::units`] lies between them.
 
 /// What is used up: for a job, or in some time.
@@ -79,7 +79,8 @@ impl Units {
 pub struct Case {
     /// What it is called.
     pub name: &'static str,
-    /// Enqueued one by one; functions are called with ten messages, rounds admit twenty jobs and more.
+    /// Enqueued one by one; functions are called with ten messages. Limited ones come ten a second, since a round reads the jobs of the last ten
+    /// seconds.
     pub dense: Units,
     /// Enqueued one by one; functions are called with one message, rounds admit one job.
     pub lone: Units,

@@ -353,12 +353,11 @@ fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
     let mut room = 0;
     for grant in grants {
         let size = bytes(&grant);
-        match parts.last_mut().filter(|_| size <= room) {
-            Some(part) => part.push(grant),
-            None => {
-                room = BATCH_BYTES;
-                parts.push(vec![grant]);
-            }
+        if let Some(part) = parts.last_mut().filter(|_| size <= room) {
+            part.push(grant);
+        } else {
+            room = BATCH_BYTES;
+            parts.push(vec![grant]);
         }
         room = room.saturating_sub(size);
     }

@@ -1,6 +1,6 @@
 //! The documents say what is so: their links lead somewhere, and what can be taken from the code is.
 
-use std::{fs, net::TcpListener, path::Path, process::Command};
+use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Command};
 
 use tidegate::settings;
 
@@ -162,9 +162,9 @@ fn costs() -> String {
     for (few, many) in few.iter().zip(&many) {
         let digits = usize::from(few.amount < 1000.0 && few.amount.fract() > 0.0) * 2;
         let (amount, dollars) = (range(few.amount, many.amount, digits), range(few.dollars, many.dollars, 2));
-        text += &format!("| {} | {} | {amount} | {dollars} |\n", few.service, few.what);
+        let _ = writeln!(text, "| {} | {} | {amount} | {dollars} |", few.service, few.what);
     }
-    text += &format!("| | together | | {} |\n\n", range(total(&few), total(&many), 2));
+    let _ = writeln!(text, "| | together | | {} |\n", range(total(&few), total(&many), 2));
     text += "**A million jobs** of at most 1 KB, each with what it takes\n\n";
     text += "| a job | writes | reads | SQS requests | invocations | $ a million | one by one |\n|---|---|---|---|---|---|---|\n";
     for case in CASES {
@@ -172,7 +172,7 @@ fn costs() -> String {
         let units = case.dense;
         let (sqs, calls) = (units.standard + units.fifo, units.enqueue + units.tick + units.deliver);
         let (writes, reads, dense, lone) = (units.writes, units.reads, dollars(10.0), dollars(1.0));
-        text += &format!("| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {dense:.2} | {lone:.2} |\n", case.name);
+        let _ = writeln!(text, "| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {dense:.2} | {lone:.2} |", case.name);
     }
     text
 }

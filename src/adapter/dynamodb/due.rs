@@ -122,7 +122,7 @@ impl DynamoStore {
         }
         let mut found = Found { query, jobs: BTreeMap::new(), next_due: None };
         let late = late.iter().filter(|bucket| holds(query, bucket));
-        let pages = future::try_join_all(late.map(|bucket| self.read_whole(bucket.clone()))).await?;
+        let pages = future::try_join_all(late.map(|bucket| self.read_whole(Reader::new(self, bucket.clone(), None, None)))).await?;
         for seen in pages {
             found.add(seen);
         }
@@ -158,9 +158,8 @@ impl DynamoStore {
         }
     }
 
-    /// Everything in a bucket.
-    async fn read_whole(&self, bucket: Bucket) -> Result<Vec<Seen>, StoreError> {
-        let mut reader = Reader::new(self, bucket, None, None);
+    /// Everything that `reader` comes by.
+    async fn read_whole(&self, mut reader: Reader<'_>) -> Result<Vec<Seen>, StoreError> {
         let mut all = Vec::new();
         while let Some(seen) = reader.page(PAGE).await? {
             all.extend(seen);
@@ -290,7 +289,8 @@ impl DynamoStore {
         buckets.extend(self.open(queue, None, None, true).await?);
         let mut running: BTreeMap<JobId, Job> = BTreeMap::new();
         for bucket in buckets {
-            let jobs = self.read_whole(bucket).await?.into_iter().filter_map(|seen| seen.job);
+            let reader = Reader::new(self, bucket, None, None).with_running();
+            let jobs = self.read_whole(reader).await?.into_iter().filter_map(|seen| seen.job);
             let jobs = jobs.filter(|job| job.life.running().is_some() && job.spec.queue == *queue);
             running.extend(jobs.filter(|job| after.is_none_or(|after| *after < job.id)).map(|job| (job.id.clone(), job)));
         }

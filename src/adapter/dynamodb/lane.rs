@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{
-    DynamoStore,
+    DynamoStore, REMEMBERED,
     entry::{CRITICAL, LAG, PARTITION, TYPE, Wanted},
     key::{self, Hour, Key, Lane, Spot},
     row,
@@ -23,6 +23,18 @@ use crate::{
 const ORPHAN: Duration = Duration::from_mins(15);
 /// Most entries that are filed anew at once.
 const FEW: usize = 8;
+
+/// How long an entry is passed by whose job was seen to run, before it is looked at again for the floor's sake.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Why an entry leads to no candidate, whatever becomes of its job: a job that is scheduled anew has a new entry, written first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    /// It is settled.
+    Settled,
+    /// Its job was claimed, and ran at this instant: the floor stays before it until that is over.
+    Running(Timestamp),
+}
 
 /// When it is worth a write to move a floor. Whatever they are, nothing gets lost.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +95,9 @@ pub(super) struct Seen {
     /// For which revision it was written; none for the job's own row.
     announced: Option<u64>,
     id: Option<JobId>,
+    /// None if there is none, and if the entry is spent: then nobody needs it.
     pub job: Option<Job>,
+    spent: Option<Spent>,
 }
 
 /// A way through the entries of one bucket, in order.
@@ -92,6 +106,8 @@ pub(super) struct Reader<'a> {
     pub bucket: Bucket,
     next: Option<String>,
     to: String,
+    /// Whether jobs are wanted that run.
+    running: bool,
     /// Whether it began where the bucket's unsettled entries begin.
     from_floor: bool,
     /// The end of what is settled from the start on, and how many entries that is.
@@ -116,6 +132,7 @@ impl<'a> Reader<'a> {
             bucket,
             next: Some(start),
             to,
+            running: false,
             from_floor,
             settled: (None, 0),
             stuck: Vec::new(),
@@ -125,6 +142,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The same, for those who look for jobs that run.
+    pub(super) fn with_running(mut self) -> Self {
+        self.running = true;
+        self
+    }
+
     /// The next entries, at most `limit`; none at the end. Entries of which there are more than one for a job come as often.
     pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<Seen>>, StoreError> {
         let Some(from) = self.next.take() else { return Ok(None) };
@@ -132,10 +155,11 @@ impl<'a> Reader<'a> {
         self.began = self.store.now();
         let page = self.store.table.query(&Ask { p, from, to: self.to.clone(), limit: Some(limit), backward: false }).await?;
         self.next = page.items.last().filter(|_| page.more).map(|last| format!("{}{}", last.key.s, key::FIRST));
-        let seen = self.store.seen(page.items).await?;
+        let seen = self.store.seen(page.items, self.running).await?;
         for one in &seen {
             self.count(one);
         }
+        self.remember(&seen);
         if self.next.is_none() {
             self.finish().await;
         }
@@ -171,7 +195,26 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Remembers which entries need no look any more: each costs as much as a job.
+    fn remember(&self, seen: &[Seen]) {
+        let fresh = seen.iter().filter(|one| one.spent.is_none()).filter_map(|one| {
+            let (job, announced) = (one.job.as_ref()?, one.announced?);
+            let runs = job.life.running().is_some() && job.life.revision.0 > announced;
+            let spent = if self.is_settled(one) { Some(Spent::Settled) } else { runs.then_some(Spent::Running(self.began)) };
+            Some((one.s.clone(), spent?))
+        });
+        let fresh: Vec<(String, Spent)> = fresh.collect();
+        let spent = &mut self.store.known.lock().spent;
+        if spent.len() + fresh.len() >= REMEMBERED {
+            spent.clear();
+        }
+        spent.extend(fresh);
+    }
+
     fn is_settled(&self, seen: &Seen) -> bool {
+        if let Some(spent) = seen.spent {
+            return spent == Spent::Settled;
+        }
         let Some(job) = &seen.job else { return seen.announced.is_none() || seen.at + ORPHAN < self.began };
         if seen.announced.is_some_and(|revision| job.life.revision.0 < revision) {
             return false;
@@ -236,8 +279,8 @@ impl DynamoStore {
         Ok(items.iter().filter_map(|item| Bucket::read(item, late)).collect())
     }
 
-    /// The jobs that entries lead to.
-    async fn seen(&self, items: Vec<Item>) -> Result<Vec<Seen>, StoreError> {
+    /// The jobs that entries lead to, but for entries that are known to be spent; with `running` none is.
+    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<Seen>, StoreError> {
         let now = self.now();
         let mut seen = Vec::with_capacity(items.len());
         for item in items {
@@ -245,16 +288,24 @@ impl DynamoStore {
             let one = match spot {
                 Spot::Row(at) => {
                     let job = if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
-                    Seen { at, s: item.key.s, announced: None, id: job.as_ref().map(|job| job.id.clone()), job }
+                    Seen { at, s: item.key.s, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
                 }
-                Spot::Entry(at, id, revision) => Seen { at, s: item.key.s, announced: Some(revision), id: Some(id), job: None },
+                Spot::Entry(at, id, revision) => {
+                    let spent = self.known.lock().spent.get(&item.key.s).copied();
+                    let spent = spent.filter(|spent| match spent {
+                        Spent::Settled => true,
+                        Spent::Running(seen_at) => !running && now < *seen_at + AGAIN,
+                    });
+                    Seen { at, s: item.key.s, announced: Some(revision), id: Some(id), job: None, spent }
+                }
             };
             seen.push(one);
         }
-        let pointed: Vec<JobId> = seen.iter().filter(|one| one.announced.is_some()).filter_map(|one| one.id.clone()).collect();
+        let unknown = |one: &Seen| one.announced.is_some() && one.spent.is_none();
+        let pointed: Vec<JobId> = seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {
             let mut jobs = self.jobs(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();
-            for one in seen.iter_mut().filter(|one| one.announced.is_some()) {
+            for one in seen.iter_mut().filter(|one| unknown(one)) {
                 one.job = jobs.next().flatten();
             }
         }

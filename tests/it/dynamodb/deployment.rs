@@ -1,7 +1,13 @@
 //! A deployment whose bill is read: the three functions over one metered table and metered queues, each with a server and a store of its
 //! own, as each is a process of its own. Time moves while a target works.
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::OccupiedEntry},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -182,11 +188,11 @@ impl Deployment {
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
         let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
         let deployment = Self { table, queue, clock, enqueue, tick, deliver, worker, calls: Mutex::default(), minute_at };
-        if scenario.queues == 0 {
-            return deployment;
-        }
         let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
-        deployment.enqueue.put_queue(&self::queue(), config, None).await.unwrap();
+        for number in 0..scenario.queues {
+            let queue = if number == 0 { self::queue() } else { name(&format!("q{number}")) };
+            deployment.enqueue.put_queue(&queue, config.clone(), None).await.unwrap();
+        }
         let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
         let target = (!scenario.pulled).then_some(push);
         for number in 0..scenario.queues {
@@ -228,14 +234,14 @@ impl Deployment {
     async fn run_with(&self, end: Timestamp, arrivals: &mut BTreeMap<Timestamp, Vec<NewJob>>, most: usize) {
         loop {
             let now = self.clock.now();
-            if let Some(jobs) = arrivals.first_entry().filter(|first| *first.key() <= now).map(|first| first.remove()) {
+            if let Some(jobs) = arrivals.first_entry().filter(|first| *first.key() <= now).map(OccupiedEntry::remove) {
                 self.calls.lock().enqueue += 1.0;
                 let answers = self.enqueue.enqueue_many(jobs).await;
                 assert!(answers.iter().all(Result::is_ok));
                 self.enqueue.flush().await.unwrap();
                 continue;
             }
-            let called_back = self.worker.later.lock().first_entry().filter(|first| first.key().0 <= now).map(|first| first.remove());
+            let called_back = self.worker.later.lock().first_entry().filter(|first| first.key().0 <= now).map(OccupiedEntry::remove);
             if let Some(report) = called_back {
                 self.calls.lock().enqueue += 1.0;
                 assert!(self.enqueue.report(vec![report]).await[0].is_ok());
@@ -286,6 +292,8 @@ impl Deployment {
 
     /// What one round of the minute takes while nothing is to be done.
     pub async fn idle_minute(&self) -> Units {
+        // What the last jobs leave to be tidied is over by then.
+        self.run(self.clock.now() + Duration::from_mins(10)).await;
         let before = self.taken();
         self.run(self.clock.now() + Duration::from_mins(10)).await;
         self.since(before, Units::default()).over(10.0)
@@ -331,9 +339,6 @@ pub async fn units(scenario: &Scenario) -> Units {
 impl Deployment {
     /// Runs the scenario's jobs to their ends.
     pub async fn run_all(&self, scenario: &Scenario) {
-        if scenario.queues == 0 {
-            return;
-        }
         let (start, wanted) = (self.clock.now(), *self.worker.done.lock() + scenario.jobs);
         let mut arrivals = BTreeMap::new();
         for (call, from) in (0..scenario.jobs).step_by(scenario.per_call).enumerate() {
