@@ -189,7 +189,7 @@ async fn a_limit_a_pause_and_their_end_are_seen_by_a_task_that_nobody_asked() {
     server.pause_queue(&name("default"), true).await.unwrap();
     idle(&server).await;
     enqueue(&server, "work").await;
-    let mut lease = pin!(server.lease(LeaseRequest { wait: Duration::from_secs(60), ..ask() }));
+    let mut lease = pin!(server.lease(LeaseRequest { wait: Duration::from_mins(1), ..ask() }));
     for _ in 0..50 {
         assert!(poll!(&mut lease).is_pending());
         tokio::task::yield_now().await;

@@ -239,7 +239,7 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
         let mut place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
         place.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
         place.set_type("work", TypeConfig::default()).await;
-        let expires_at = Some(place.now() + Duration::from_secs(60));
+        let expires_at = Some(place.now() + Duration::from_mins(1));
         let jobs = place.enqueue_many((0..3).map(|_| NewJob { expires_at, ..work() })).await;
         let db = rusqlite::Connection::open(database(dir.path())).unwrap();
         db.execute("UPDATE jobs SET life = x'0155aa' WHERE id = ?1", [jobs[0].id.as_str()]).unwrap();
