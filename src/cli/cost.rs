@@ -115,7 +115,7 @@ pub struct Args {
 
     /// Reckon nothing: add up what the functions metered, from their logs in this file, or from standard input if it is `-`. They meter where
     /// their stack has a `MetricsNamespace`.
-    #[arg(long, value_name = "FILE", exclusive = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs_per_month", "rate", "plain", "delayed", "limited", "pull", "callbacks"])]
     metered: Option<PathBuf>,
 }
 
@@ -464,12 +464,12 @@ mod tests {
             (&["--size", "2 apples"][..], "--size"),
             (&["--size", "0"], "--size"),
             (&["--size", "1GB"], "--size"),
-            (&["--jobs-per-month", "-3"], "--jobs-per-month"),
+            (&["--jobs-per-month=-3"], "--jobs-per-month"),
             (&["--jobs-per-month", "0"], "--jobs-per-month"),
             (&["--rate", "5"], "--rate"),
             (&["--rate", "5/year"], "--rate"),
             (&["--rate", "5/s", "--jobs-per-month", "5"], "--jobs-per-month"),
-            (&["--retries", "-1"], "--retries"),
+            (&["--retries=-1"], "--retries"),
             (&["--retries", "NaN"], "--retries"),
             (&["--batch", "11"], "--batch"),
             (&["--per-call", "0"], "--per-call"),

@@ -112,81 +112,81 @@ const fn units(writes: f64, rows: f64, reads: f64, standard: f64, fifo: f64, cal
 /// At once, plain.
 pub const PLAIN: Case = Case {
     name: "at once, plain",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
+    lone: units(2.0, 2.0, 6.325, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// At once, claimed.
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
+    lone: units(4.75, 3.0, 7.825, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// At once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
+    lone: units(9.525, 5.0, 13.85, 6.0, 0.0, [1.0, 0.0, 2.0]),
+    bulk: units(6.22, 5.0, 3.25, 0.352, 0.0, [0.01, 0.0, 0.052]),
 };
 
 /// At once, claimed, lone callback.
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, lone callback",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
+    lone: units(6.75, 4.0, 12.925, 3.0, 0.0, [2.0, 0.0, 1.0]),
+    bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
 };
 
 /// Delayed, plain.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(2.007, 2.0, 4.861, 0.037, 0.0, [1.0, 0.0, 0.013]),
+    lone: units(2.075, 2.0, 7.575, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(2.007, 2.0, 2.001, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(3.115, 3.0, 4.846, 0.037, 0.0, [1.0, 0.0, 0.013]),
+    lone: units(4.775, 3.0, 8.75, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(3.103, 3.0, 1.986, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Limited.
 pub const LIMITED: Case = Case {
     name: "limited",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(6.535, 3.0, 27.635, 2.083, 3.735, [1.0, 0.893, 0.58]),
+    lone: units(8.025, 3.0, 38.025, 4.5, 6.0, [1.0, 2.5, 1.0]),
+    bulk: units(3.21, 3.0, 3.105, 0.095, 0.497, [0.01, 0.06, 0.02]),
 };
 
 /// Limited, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(8.69, 5.0, 100.85, 3.235, 3.453, [1.0, 1.377, 0.092]),
+    lone: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
+    bulk: units(6.955, 5.0, 58.025, 2.047, 0.922, [0.01, 0.667, 0.04]),
 };
 
 /// Limited, one retry, lone callbacks.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, lone callbacks",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(14.502, 7.032, 197.418, 3.973, 5.81, [3.0, 1.885, 0.2]),
+    lone: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
+    bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
 };
 
 /// Limited, pulled.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    dense: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    lone: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
-    bulk: units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]),
+    dense: units(5.192, 3.0, 24.755, 0.0, 2.147, [1.72, 0.715, 0.0]),
+    lone: units(7.0, 3.0, 122.1, 0.0, 2.95, [2.975, 0.975, 0.0]),
+    bulk: units(3.317, 3.0, 6.697, 0.0, 0.295, [0.128, 0.098, 0.0]),
 };
 
 /// Every case, in the order in which they are told.
@@ -194,7 +194,7 @@ pub const CASES: [Case; 10] =
     [PLAIN, CLAIMED, RETRIED, CALLED_BACK, DELAYED_PLAIN, DELAYED, LIMITED, LIMITED_RETRIED, LIMITED_CALLED_BACK, PULLED];
 
 /// What the minute's round takes of each queue that has jobs, beside that.
-pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_QUEUE: Units = units(0.0, 0.0, 10.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
 
 /// What the minute's round takes while nothing is to be done, without any queue of one's own.
-pub const IDLE_MINUTE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_MINUTE: Units = units(2.0, 0.0, 24.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

@@ -191,9 +191,10 @@ impl Workload {
         let kilobytes = |bytes: usize| bytes.div_ceil(1024) as f64;
         units.writes += units.rows * (kilobytes(self.row_bytes()) - 1.0);
         if self.is_beside() {
-            // Its parts come, and are told when they are to be forgotten, for which the job's item is read.
+            // Its parts come, are read for each attempt, and are told when they are to be forgotten; the job's item is read with each, and
+            // where it ends.
             units.writes += 2.0 * kilobytes(self.size + PART_BYTES);
-            units.reads += (1.0 + self.retries) * (self.size + PART_BYTES).div_ceil(4096) as f64 + (1.0 + self.retries);
+            units.reads += (1.0 + self.retries) * (self.size + PART_BYTES).div_ceil(4096) as f64 + 2.0 + self.retries;
         }
         units
     }

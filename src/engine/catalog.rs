@@ -91,7 +91,8 @@ impl Catalog {
 }
 
 impl Engine {
-    /// The version of the configuration that was seen last: no older than what any verb that has ended was decided under.
+    /// The version of the configuration that was read last. Of two readers at once the slower one may have left an older: whoever goes by this is
+    /// told of a change by whoever made it.
     pub fn seen_version(&self) -> u64 {
         self.catalog.load().version
     }
@@ -162,8 +163,7 @@ impl Engine {
         }
         catalog.rules = Arc::new(Triggers::new(rules));
         let catalog = Arc::new(catalog);
-        // A slower reader of an older moment must not take this one back.
-        self.catalog.rcu(|seen| Arc::clone(if seen.version > version { seen } else { &catalog }));
+        self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }
 }

@@ -41,7 +41,7 @@ fn every_route_of_the_specification_is_there() {
         delete /v1/plugins/{plugin}, delete /v1/plugins/{plugin}/shadow, get /v1/plugins, get /v1/plugins/{plugin},
         get /v1/plugins/{plugin}/differences, get /v1/plugins/{plugin}/faults, get /v1/plugins/{plugin}/logs, get /v1/plugins/{plugin}/versions,
         get /v1/plugins/{plugin}/versions/{number}/component, post /v1/plugins/{plugin}/rollback, put /v1/plugins/{plugin},
-        put /v1/plugins/{plugin}/shadow, get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/job-types, get /v1/job-types/{type}, get /v1/jobs, get /v1/jobs/{id},
+        put /v1/plugins/{plugin}/shadow, get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/doctor, get /v1/job-types, get /v1/job-types/{type}, get /v1/jobs, get /v1/jobs/{id},
         get /v1/jobs/{type}/{id}, get /v1/jobs/{type}/{id}/explain, get /v1/jobs/{type}/{id}/result, get /v1/operations/{id}, get /v1/queues,
         get /v1/queues/{queue}, get /v1/tokens, get /v1/workers, patch /v1/job-types/{type}, patch /v1/jobs/{type}/{id}, patch /v1/queues/{queue},
         post /v1/jobs, post /v1/jobs/batch, post /v1/jobs/cancel, post /v1/jobs/replay, post /v1/jobs/{type}/{id}, post /v1/jobs/{type}/{id}/heartbeat,

@@ -249,7 +249,9 @@ async fn larger_jobs_take_what_is_said_of_them() {
                 taken.writes,
                 said.writes
             );
-            assert!((taken.reads - said.reads).abs() <= 0.3 + said.reads * 0.1, "{size}: {} reads, {} are said", taken.reads, said.reads);
+            // Where there is a limit, how much a page of candidates has changes with the size of each.
+            let off = if limit.is_some() { 0.35 } else { 0.1 };
+            assert!((taken.reads - said.reads).abs() <= 0.3 + said.reads * off, "{size}: {} reads, {} are said", taken.reads, said.reads);
             let lines = month(&workload, &estimate::Deployment::default(), &LIST);
             assert_eq!(lines.iter().any(|line| line.service == "S3"), is_object);
         }

@@ -18,6 +18,7 @@ use nix::{
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tidegate::{adapter::system::SystemClock, port::Clock};
 
 use super::{
     serve::Api,
@@ -71,8 +72,12 @@ fn deployed() -> Api {
     Api::at(format!("http://127.0.0.1:{}", told("DOOR_PORT", "4580"))).with_token(token.trim()).patient()
 }
 
+/// How long work takes.
+async fn takes(span: Duration) {
+    SystemClock.sleep_until(SystemClock.now() + span).await;
+}
+
 /// What a job of `kind` is answered in its `attempt`: a callback follows where the answer is 202.
-#[allow(clippy::disallowed_methods, reason = "work takes its time")]
 async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::Response {
     let job = call.json();
     let (id, attempt) = (job["id"].as_str().unwrap().to_owned(), job["attempt"].as_u64().unwrap());
@@ -80,7 +85,7 @@ async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::R
     let scope = job["data"]["region"].as_str().map_or_else(|| kind.clone(), |region| format!("{kind} {region}"));
     let scope = if ["steady", "flaky", "later", "once", "large"].contains(&kind.as_str()) { "limited".into() } else { scope };
     let at_work = AtWork::begin(&book, scope, &id);
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    takes(Duration::from_millis(50)).await;
     let number = job["data"]["number"].as_u64().unwrap();
     match kind.as_str() {
         "flaky" if attempt == 1 && number.is_multiple_of(2) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -89,7 +94,7 @@ async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::R
             let callback = job["callback"].clone();
             tokio::spawn(async move {
                 let _at_work = at_work;
-                tokio::time::sleep(Duration::from_millis(300)).await;
+                takes(Duration::from_millis(300)).await;
                 let answer = json!({"attempt": attempt, "status": "succeeded", "result": {"number": number}});
                 let path = callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
                 let authorized = api.with_token(callback["token"].as_str().unwrap());
@@ -248,7 +253,9 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
     let puller = tokio::spawn(pull(api.clone(), run.clone(), Arc::clone(&book)));
 
     let (began, mut killed, mut kill_at) = (Instant::now(), 0, Instant::now() + BETWEEN);
+    let mut looks = tokio::time::interval(Duration::from_millis(500));
     let jobs = loop {
+        looks.tick().await;
         // Somebody is at work, so a process that dies has something to lose.
         let busy = book.lock().at_work.values().any(|(now, _)| *now > 0);
         if killed < KILLS && busy && Instant::now() >= kill_at {
@@ -270,7 +277,6 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
             break standing(&api, &run).await;
         }
         assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {states:#?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
     };
     puller.abort();
 

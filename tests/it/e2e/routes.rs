@@ -226,6 +226,8 @@ impl Tour<'_> {
         let mut known = Tour { api: &admin, media: self.media, seen: BTreeSet::new() };
         let listed = known.ask(Method::GET, "/v1/tokens", &[], Value::Null, 200).await;
         assert!(listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops", "{listed}");
+        let checked = known.ask(Method::GET, "/v1/doctor", &[], Value::Null, 200).await;
+        assert!(checked["checks"].as_array().is_some_and(|checks| !checks.is_empty()), "{checked}");
         known.ask(Method::DELETE, "/v1/tokens/{id}", &[id], Value::Null, 204).await;
         self.seen.append(&mut known.seen);
     }
