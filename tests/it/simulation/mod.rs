@@ -63,7 +63,7 @@ fn invariants_hold_on_a_table_too() {
 #[cfg(feature = "aws")]
 #[test]
 fn invariants_hold_on_the_emulator_too() {
-    for seed in seeds(2) {
+    for seed in seeds(1) {
         run(Plan { home: Home::Emulator, slow: true, jobs: 30, ..Plan::of(seed) });
     }
 }
