@@ -1,7 +1,6 @@
 //! Services of AWS as targets: what each is sent, and what its answers mean.
 
 use std::{
-    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -170,7 +169,7 @@ async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
 /// A queue of a test's own on the local stack.
 async fn local_queue(client: &Client, end: &str) -> String {
     let mut call = client.create_queue().queue_name(format!("{:x}{end}", SystemEntropy.bits()));
-    if Path::new(end).extension().is_some_and(|end| end == "fifo") {
+    if end == ".fifo" {
         call = call.attributes(Name::FifoQueue, "true");
     }
     call.send().await.unwrap().queue_url.unwrap()

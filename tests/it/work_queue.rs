@@ -141,7 +141,7 @@ mod sqs {
 
     #[tokio::test]
     #[ignore = "needs a local stack"]
-    async fn a_queue_that_is_gone_is_named_in_the_error() {
+    async fn on_a_local_stack_a_queue_that_is_gone_is_named_in_the_error() {
         let mut local = Local::new().await;
         local.queues.work.push_str("-gone");
         let queue = SqsWorkQueue::new(local.client.clone(), local.queues.clone(), local.clock.clone(), Arc::new(SystemEntropy));
