@@ -26,7 +26,7 @@ pub const AUDIT: Duration = Duration::from_mins(1);
 const MOST_BATCHES: usize = 24;
 /// A throttler's state of more bytes is a record of its own.
 const STATE_BYTES: usize = 512;
-/// The most that a batch's grants have, as [`bytes`] reckons: a store may take no more than 400 KB in one record.
+/// The most that a batch's grants have, as [`bytes()`] reckons: a store may take no more than 400 KB in one record.
 const BATCH_BYTES: usize = 256 << 10;
 /// The records that one commit may draw from its nonce: this one for the throttler's state, those after it for batches.
 const STATE_NUMBER: u64 = 2;

@@ -6,7 +6,7 @@
 //! settled and is not read again. See `docs/decisions` for the schema, what each write costs, and why nothing gets lost.
 //!
 //! Read in this order: [`key`] (where things lie), [`row`] (what they look like), [`table`] (what is asked of DynamoDB),
-//! [`write`] (a commit, in waves), [`entry`] (what is written before a job, and when it counts), [`lane`] (reading a bucket, and
+//! [`mod@write`] (a commit, in waves), [`entry`] (what is written before a job, and when it counts), [`lane`] (reading a bucket, and
 //! moving its floor), [`due`], [`timer`] and [`list`] (the questions), [`sdk`] (the table behind a network).
 
 mod due;
