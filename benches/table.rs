@@ -1,4 +1,4 @@
-//! The DynamoDB adapter beside the bare requests that it cannot do without, on the emulator.
+//! The DynamoDB adapter, and rounds of the engine on it, beside the bare requests that they cannot do without, on the emulator.
 //!
 //! `cargo bench --features aws --bench table`, with `dynoxide` on the PATH or in `target/tools/bin`. The emulator is one process on
 //! the same machine: only the relation of the two says something.
@@ -20,17 +20,26 @@ use std::{
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use emulator::EmulatedTable;
+use object_store::memory::InMemory;
 use tidegate::{
-    adapter::dynamodb::{
-        DynamoStore, Key,
-        table::{Change, Item, Table, Val},
+    adapter::{
+        dynamodb::{
+            DynamoStore, Key,
+            table::{Change, Item, Table, Val},
+        },
+        memory::MemoryWorkQueue,
     },
-    job::{Encoding, Event, Job, Revision, Token},
+    engine::{Ask, Engine, Hand, Memory, Ports, Round, Rules, request::NewJob},
+    job::{Encoding, Event, Job, Payload, QueueName, Revision, Token, TypeName},
     port::{
         Clock,
         job_store::{DueQuery, JobStore, Txn, Write},
+        policy::NoPolicy,
     },
-    queue::Order,
+    queue::{
+        Order, QueueConfig, TypeConfig,
+        config::{Push, TargetConfig},
+    },
     testkit::{
         FakeClock, SeededEntropy,
         builders::{job, name},
@@ -113,6 +122,49 @@ async fn turn(store: &DynamoStore, clock: &FakeClock) {
     store.commit(ended.map(|job| set(&job)).collect()).await.unwrap();
 }
 
+fn engine(table: &Arc<EmulatedTable>, clock: &Arc<FakeClock>) -> Engine {
+    let entropy = Arc::new(SeededEntropy::new(2));
+    let store = DynamoStore::new(Arc::clone(table) as _, Arc::clone(clock) as _, Arc::clone(&entropy) as _);
+    let ports = Ports {
+        store: Arc::new(store),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::clone(clock) as _,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    };
+    Engine::new(ports, Rules::default())
+}
+
+/// How long a round of a new limited queue takes that admits [`JOBS`] and hands them on.
+async fn round(engine: &Engine, clock: &FakeClock, hand: Hand) -> Duration {
+    let own = format!("q{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let (queue, job_type): (QueueName, TypeName) = (name(&own), name(&own));
+    engine.put_queue(&queue, QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }, None).await.unwrap();
+    let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+    engine.put_type(&job_type, TypeConfig { queue: queue.clone(), target, ..TypeConfig::default() }, None).await.unwrap();
+    let mut memory = Memory::default();
+    let asks = |room| vec![Ask { types: vec![job_type.clone()], room, worker: None, lease: None, hand }];
+    // A new head settles before it admits all that it may.
+    for _ in 0..2 {
+        engine.tick(&queue, &mut memory, Round { asks: asks(1), ..Round::default() }).await.unwrap();
+        clock.advance(Duration::from_secs(11));
+    }
+    let new = (0..JOBS).map(|_| NewJob::new(job_type.clone(), Payload::json(format!("\"{}\"", "x".repeat(100))))).collect();
+    assert!(engine.enqueue(new).await.into_iter().all(|accepted| accepted.is_ok()));
+    clock.advance(Duration::from_secs(1));
+    let asks = asks(JOBS as u32);
+    let start = Instant::now();
+    let ticked = engine.tick(&queue, &mut memory, Round { asks, ..Round::default() }).await.unwrap();
+    let took = start.elapsed();
+    let handed = match hand {
+        Hand::Claim => ticked.claimed.len(),
+        Hand::Send => ticked.sent,
+    };
+    assert_eq!(handed, JOBS);
+    took
+}
+
 fn table(c: &mut Criterion) {
     let runtime = Runtime::new().unwrap();
     let table = Arc::new(EmulatedTable::new());
@@ -127,6 +179,25 @@ fn table(c: &mut Criterion) {
             black_box(runtime.block_on(store.commit(txns)).unwrap())
         });
     });
+    group.bench_function("bare: change once", |b| {
+        b.iter_custom(|rounds| {
+            let mut took = Duration::ZERO;
+            for _ in 0..rounds {
+                let rows = rows();
+                runtime.block_on(all(&*table, &rows));
+                let start = Instant::now();
+                runtime.block_on(all(&*table, &changes(&rows, 1)));
+                took += start.elapsed();
+            }
+            took
+        });
+    });
+    let engine = engine(&table, &clock);
+    for (name, hand) in [("engine: a round admits and sends", Hand::Send), ("engine: a round admits and claims", Hand::Claim)] {
+        group.bench_function(name, |b| {
+            b.iter_custom(|rounds| (0..rounds).map(|_| runtime.block_on(round(&engine, &clock, hand))).sum());
+        });
+    }
     group.bench_function("bare: change twice", |b| {
         b.iter_custom(|rounds| {
             let mut took = Duration::ZERO;

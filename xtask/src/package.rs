@@ -109,12 +109,13 @@ fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> 
     let path = std::env::var_os("PATH").unwrap_or_default();
     let with = std::iter::once(tools.join("bin")).chain(zig.parent().map(Path::to_path_buf)).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(with).map_err(|error| error.to_string())?;
-    // One after the other: built together, all would have what one of them needs, the compiler among it.
-    for function in FUNCTIONS {
+    // Apart from the others: what is built together has what one of it needs, and the compiler is most of a binary.
+    let (compile, run): (Vec<&str>, Vec<&str>) = FUNCTIONS.into_iter().partition(|function| *function == "plugins");
+    for functions in [run, compile] {
         let mut build = Command::new("cargo");
         build.current_dir(root).env("PATH", &path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
         build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]);
-        call(build.args(["--package", &format!("tidegate-{function}")]))?;
+        call(build.args(functions.into_iter().flat_map(|function| ["--package".to_owned(), format!("tidegate-{function}")])))?;
     }
     Ok(())
 }

@@ -102,7 +102,7 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
     let jobs = fill(store).await;
     let chance = &mut StdRng::seed_from_u64(4);
     for round in 0..200 {
-        let mut query = ListQuery { limit: *[3, 50, 1000].choose(chance).expect("one of them"), ..ListQuery::default() };
+        let mut query = ListQuery { limit: *[17, 50, 1000].choose(chance).expect("one of them"), ..ListQuery::default() };
         query.job_type = chance.random_bool(0.3).then(|| name(["x", "y", "unheard-of"].choose(chance).expect("one of them")));
         query.queue = chance.random_bool(0.3).then(|| name(["mail", "other", "unheard-of"].choose(chance).expect("one of them")));
         query.states = STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();

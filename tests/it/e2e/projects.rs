@@ -132,27 +132,33 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
     }
 }
 
+/// One plugin does it all: a component from Python takes most of a minute to build and to compile.
 #[test]
 #[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
 fn what_a_python_plugin_prints_and_raises_is_logged() {
-    let said = in_trouble("python", "plugin.py", "decisions = []", "print('one', 2)\n        raise KeyError('region')");
-    for part in ["log: info: one 2\n", "it failed (declined): KeyError: 'region'\n", "log: error: KeyError: 'region'\n    at "] {
+    let trouble = "from sdk.throttler import hold_until
+        print('one', 2)
+        for wrong in [
+            lambda: round.state.save('k' * 200, 1),
+            lambda: round.state.save('k', 'x' * 20000),
+            lambda: hold_until(-1),
+        ]:
+            try:
+                wrong()
+            except ValueError as error:
+                print(error)
+        hold(5)
+        raise KeyError('region')";
+    let said = in_trouble("python", "plugin.py", "decisions = []", trouble);
+    for part in [
+        "log: info: one 2\n",
+        "log: info: 'kkk",
+        "log: info: 'k' cannot be kept: the state is full",
+        "log: info: until must be milliseconds since 1970, not -1\n",
+        "it failed (declined): KeyError: 'region'\n",
+        "log: error: KeyError: 'region'\n    at ",
+    ] {
         assert!(said.contains(part), "{part} in {said}");
-    }
-    let trouble = [
-        "decisions = [hold(5)]\n        round.state.save('k' * 200, 1)",
-        "decisions = []\n        round.state.save('k', 'x' * 20000)",
-        "decisions = [hold_until(-1)]",
-    ];
-    let told = [
-        "ValueError: 'kkk",
-        "ValueError: 'k' cannot be kept: the state is full",
-        "ValueError: until must be milliseconds since 1970, not -1",
-    ];
-    for (trouble, told) in trouble.into_iter().zip(told) {
-        let said =
-            in_trouble("python", "plugin.py", "decisions = []", &format!("from sdk.throttler import hold, hold_until\n        {trouble}"));
-        assert!(said.contains(&format!("it failed (declined): {told}")), "{said}");
     }
 }
 

@@ -55,7 +55,7 @@ fn invariants_hold_on_sqlite_too() {
 #[cfg(feature = "aws")]
 #[test]
 fn invariants_hold_on_a_table_too() {
-    for seed in seeds(24) {
+    for seed in seeds(16) {
         run(Plan { home: Home::Table, slow: true, ..Plan::of(seed) });
     }
 }
