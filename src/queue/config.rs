@@ -22,6 +22,11 @@ use crate::{
 pub const SCAN_BOUND: u32 = 1000;
 /// Most live grants of a queue; critical jobs are exempt.
 pub const MAX_RUNNING: u64 = 10_000;
+/// Most bytes of a queue's token buckets that are not full, each taken as its constraint's name, its value and
+/// [`BUCKET_BYTES`]: they are part of the head, which is one item of a table, and that takes 400 KB.
+pub const MAX_BUCKET_BYTES: usize = 200_000;
+/// What a bucket takes beside its names, at most.
+pub const BUCKET_BYTES: usize = 32;
 /// Most constraints of a queue.
 pub const MAX_CONSTRAINTS: usize = 32;
 
@@ -90,7 +95,8 @@ pub struct Constraint {
     /// Most weight that runs at once. This or `rate` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Most attempts that start in a stretch of time.
+    /// Most attempts that start in a stretch of time. With `per`, a queue counts as many values at once as 200,000 bytes hold with 32 and the
+    /// constraint's name each; a new one then waits until another has all its tokens back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }

@@ -170,6 +170,7 @@ pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         leases: VecDeque::new(),
         demands: Vec::new(),
         next_at: None,
+        scanning: false,
         left: Vec::new(),
         unsettled: Vec::new(),
         running: HashMap::new(),
@@ -193,6 +194,8 @@ struct Task {
     demands: Vec<Weak<Demand>>,
     /// When the next round is due.
     next_at: Option<Timestamp>,
+    /// Whether the next round only goes on with the scan of the last.
+    scanning: bool,
     /// Hints that no commit has taken yet.
     left: Vec<(JobId, Version)>,
     /// Reports of this process's own attempts that the store has not taken yet.
@@ -273,7 +276,7 @@ impl Task {
             Message::Lease(call) => call.reports.is_empty(),
             message => matches!(message, Message::Demand(_)),
         };
-        let news = inbox.is_empty() || !inbox.iter().all(asks);
+        let (came, news) = (!inbox.is_empty(), inbox.is_empty() || !inbox.iter().all(asks));
         for message in inbox {
             match message {
                 Message::Wake => {}
@@ -309,7 +312,8 @@ impl Task {
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
         self.listen(&asks, &catalog);
-        let round = Round { reports, released: self.left.clone(), asks };
+        let came = came || !self.scanning;
+        let round = Round { reports, released: self.left.clone(), asks, news: came };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
@@ -318,6 +322,8 @@ impl Task {
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
+        // A scan that finds nobody leaves half of the processor to others.
+        let pause = if came || !ticked.claimed.is_empty() { Duration::ZERO } else { ended_at.since(now) };
         if ticked.pending {
             inner.pending.notify_one();
         }
@@ -338,7 +344,8 @@ impl Task {
                 self.ring();
             }
         }
-        if again { Some(now) } else { next_at }
+        self.scanning = again;
+        if again { Some(ended_at + pause) } else { next_at }
     }
 
     /// Listens to new jobs from here on if somebody takes jobs, and else not.

@@ -13,6 +13,7 @@ use crate::{
     port::{Work, job_store::DueQuery},
     queue::{
         Admission, Limits, Rule,
+        admission::Reserved,
         config::SCAN_BOUND,
         head::Bucket,
         order::{Order, Position},
@@ -96,9 +97,19 @@ impl Search<'_> {
             } else {
                 self.scan_all().await?;
             }
+            self.plan.reserved = if self.plan.look.is_some() { self.admission.reserved().clone() } else { Reserved::default() };
         }
         self.tell_ended().await?;
         Ok(self.admission.finish().1)
+    }
+
+    /// The types somebody still takes and of which one may be admitted.
+    fn types(&self, critical: bool) -> Vec<TypeName> {
+        let mut types = self.rooms.types();
+        if !critical {
+            types.retain(|name| !self.admission.closed_to(name));
+        }
+        types
     }
 
     /// Offers the jobs in `named` alone, those of them that are as they were when they were sent.
@@ -124,7 +135,11 @@ impl Search<'_> {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
-            (Some(look), Some(_)) => self.scan(false, Some(look), SCAN_BOUND).await?,
+            (Some(look), Some(_)) => {
+                // Whoever was passed on the way here is passed by nobody behind.
+                self.admission.recall(&std::mem::take(&mut self.plan.reserved));
+                self.scan(false, Some(look), SCAN_BOUND).await?
+            }
         };
         self.plan.again |= self.plan.look.is_some();
         Ok(())
@@ -135,7 +150,7 @@ impl Search<'_> {
     async fn scan(&mut self, critical: bool, mut after: Option<Position>, bound: u32) -> Result<Option<Position>, Error> {
         let mut looked = 0;
         loop {
-            let types = self.rooms.types();
+            let types = self.types(critical);
             if types.is_empty() || self.admission.closed(critical) {
                 self.held_if_closed(critical);
                 return Ok(None);
@@ -185,9 +200,9 @@ impl Search<'_> {
         }
     }
 
-    /// A closed queue holds everybody without looking at them one by one.
+    /// A queue that is closed before anybody was looked at holds everybody.
     fn held_if_closed(&mut self, critical: bool) {
-        if critical || !self.admission.closed(false) {
+        if critical || !self.plan.held.is_empty() || !self.admission.closed(false) {
             return;
         }
         let rule = if self.limits.paused { Rule::Paused } else { Rule::Concurrency };
@@ -266,9 +281,12 @@ impl Search<'_> {
             (self.plan.look, self.plan.lap) = (look, None);
             return Ok(());
         }
-        self.plan.look = deeper.or_else(|| match look {
-            Some(look) => ends.into_iter().find(|(name, _)| *name > look.partition).map(|(_, end)| end),
-            None => ends.into_values().next(),
+        // Where each value of what makes partitions has a limit to itself, one that is full holds all of its partition.
+        let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
+        let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
+        self.plan.look = deeper.filter(is_open).or_else(|| match look {
+            Some(look) => ends.into_values().find(|end| end.partition > look.partition && is_open(end)),
+            None => ends.into_values().find(is_open),
         });
         if self.plan.look.is_some() {
             // These partitions to their end first.

@@ -87,13 +87,13 @@ impl Server {
     ) -> Result<(), Error> {
         let engine = self.engine();
         let notes = &self.inner.away.as_ref().expect("the caller looked").notes;
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
             let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
             let ask = Ask { types, room: ROOM, worker: None, lease: None, hand: Hand::Send };
             let began = self.now();
-            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], ..Round::default() };
+            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], news: round == 0, ..Round::default() };
             let mut ticked = engine.tick(queue, memory, round).await?;
             self.follow(queue, &mut ticked, began).await?;
             released = ticked.left;

@@ -85,7 +85,7 @@ impl<T: Table + 'static> Shop<T> {
     async fn tick(&mut self, room: u32, hand: Hand, reports: Vec<Report>) -> Ticked {
         let types: Vec<TypeName> = vec![name(TYPE)];
         let asks = if room > 0 { vec![Ask { types, room, worker: None, lease: None, hand }] } else { Vec::new() };
-        self.engine.tick(&queue(), &mut self.memory, Round { reports, released: Vec::new(), asks }).await.unwrap()
+        self.engine.tick(&queue(), &mut self.memory, Round { reports, asks, ..Round::default() }).await.unwrap()
     }
 
     fn bill(&self) -> Bill {
