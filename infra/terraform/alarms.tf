@@ -29,7 +29,7 @@ locals {
       description = "Invocations of ${function} are refused for want of concurrency", namespace = "AWS/Lambda", metric = "Throttles", statistic = "Sum"
       dimensions  = { FunctionName = name }, period = 300, threshold = 0
     } if !contains(["dead-letter", "ingest", "plugins"], function) },
-    { for queue in ["work", "hint"] : "${queue}-late" => {
+    { for queue in ["work", "hint", "wake"] : "${queue}-late" => {
       description = "Messages of ${queue} wait too long", namespace = "AWS/SQS", metric = "ApproximateAgeOfOldestMessage", statistic = "Maximum"
       dimensions  = { QueueName = aws_sqs_queue.live[queue].name }, period = 60, threshold = var.lateness_seconds
     } },

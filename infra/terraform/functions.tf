@@ -67,6 +67,17 @@ locals {
   }
   url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url
   receive = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+  # What failed is to come again soon.
+  receive_again = concat(local.receive, ["sqs:ChangeMessageVisibility"])
+  # `GET /v1/doctor` says how the table and the queues are.
+  doctor = [
+    { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
+    {
+      sid       = "DoctorQueues"
+      actions   = ["sqs:GetQueueAttributes"]
+      resources = concat([for queue in aws_sqs_queue.live : queue.arn], [for queue in aws_sqs_queue.dead : queue.arn])
+    },
+  ]
   targets = {
     SqsTargets      = { action = "sqs:SendMessage", arns = var.sqs_target_arns }
     SnsTargets      = { action = "sns:Publish", arns = var.sns_target_arns }
@@ -84,15 +95,7 @@ module "enqueue" {
   timeout     = 75
   reserved    = var.enqueue_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  # `GET /v1/doctor` says how the table and the queues are.
-  may = [
-    { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
-    {
-      sid       = "DoctorQueues"
-      actions   = ["sqs:GetQueueAttributes"]
-      resources = concat([for queue in aws_sqs_queue.live : queue.arn], [for queue in aws_sqs_queue.dead : queue.arn])
-    },
-  ]
+  may         = local.doctor
 }
 
 module "plugins" {
@@ -103,6 +106,7 @@ module "plugins" {
   memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
   timeout     = 300
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
+  may         = local.doctor
 }
 
 # The API has tokens of its own: without a good one every route but its health is refused.
@@ -144,7 +148,8 @@ module "tick" {
   memory      = var.tick_memory
   timeout     = 60
   reserved    = var.tick_reserved_concurrency
-  may         = [{ sid = "Receive", actions = local.receive, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["wake"].arn] }]
+  recursive   = true
+  may         = [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["wake"].arn] }]
 }
 
 # A minute that fails is followed by the next one: a repeat would only come late.
@@ -184,9 +189,11 @@ module "deliver" {
   description = "Work is claimed and sent to its targets"
   memory      = var.deliver_memory
   timeout     = 300
+  reserved    = var.deliver_reserved_concurrency
+  recursive   = true
   environment = { TIDEGATE_PUBLIC_URL = local.url }
   may = concat(
-    [{ sid = "Receive", actions = local.receive, resources = [aws_sqs_queue.live["work"].arn] }],
+    [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["work"].arn] }],
     [for sid, target in local.targets : { sid = sid, actions = [target.action], resources = target.arns } if length(target.arns) > 0],
   )
 }
@@ -198,6 +205,7 @@ module "dead_letter" {
   description = "What the queues gave up on becomes a failed attempt or a new hint"
   memory      = 256
   timeout     = 60
+  recursive   = true
   may         = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]
 }
 

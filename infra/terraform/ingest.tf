@@ -69,6 +69,7 @@ module "ingest" {
   description = "Events from other services become jobs, or the results of waiting ones"
   memory      = 512
   timeout     = 60
+  recursive   = true
   may         = local.ingest_may
   # For API Gateway in front of it, which must bring a token as any request does.
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }

@@ -180,7 +180,13 @@ variable "tick_reserved_concurrency" {
 variable "enqueue_reserved_concurrency" {
   type        = number
   default     = 0
-  description = "Invocations kept free for the API, and the most it may have; 0 keeps none and sets no limit."
+  description = "Invocations kept free for the API, through which workers report, and the most it may have; 0 keeps none and sets no limit."
+}
+
+variable "deliver_reserved_concurrency" {
+  type        = number
+  default     = 0
+  description = "Invocations kept free for deliveries, and the most there may be, so no fewer than deliver_concurrency; 0 keeps none and sets no limit."
 }
 
 variable "alarms" {
@@ -198,7 +204,12 @@ variable "alarm_topic_arn" {
 variable "lateness_seconds" {
   type        = number
   default     = 300
-  description = "How long work and hints may wait before somebody is told."
+  description = "How long work, hints and wake-ups may wait before somebody is told."
+  validation {
+    # Messages are held back for up to 150 seconds, which may count as waiting.
+    condition     = var.lateness_seconds >= 180
+    error_message = "lateness_seconds must be at least 180."
+  }
 }
 
 variable "always_ingest" {

@@ -1,7 +1,8 @@
 //! What a deployment says of itself: its table, its queues, its rights, its clock.
 //!
-//! The one thing to know: each right is tried by doing what it is for, on a probe that is removed again. What a service refused is told in its
-//! own words, with what they mean here.
+//! The one thing to know: the rights that are tried are those of the function that answers, each by doing what it is for: on a probe in the table,
+//! which is removed again, and by a message that says nothing, which is done as soon as it is received. What a service refused is told in its own
+//! words, with what they mean here. Rights of the other functions show in what waits for them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -35,8 +36,15 @@ const BAD_SKEW: Duration = Duration::from_secs(6);
 /// How long the endpoint may take to tell the time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a queue is for, and the least visibility timeout that six times its function's timeout makes.
-const QUEUES: [(&str, bool, u64); 3] = [("work", false, 1800), ("hint", true, 360), ("wake", false, 360)];
+/// What a queue is for, who takes it, whether it is FIFO, and the least visibility timeout that six times its function's timeout makes.
+const QUEUES: [(&str, &str, bool, u64); 3] = [("work", "deliver", false, 1800), ("hint", "tick", true, 360), ("wake", "tick", false, 360)];
+/// Messages of which each says nothing, as their readers read them: work without jobs, a hint without news.
+const NO_WORK: &str = r#"{"work": {"queue": "tidegate.doctor", "jobs": []}}"#;
+const NO_NEWS: &str = r#"{"hint": {"queue": "tidegate.doctor"}}"#;
+/// The queue that they name, which nobody has.
+const NOBODY: &str = "tidegate.doctor";
+/// With more messages waiting than one call takes, somebody should be at work on some.
+const ONE_CALL: u64 = 10;
 
 /// A deployment that looks at itself.
 pub struct CloudCheckup {
@@ -165,7 +173,7 @@ impl CloudCheckup {
     async fn check_queues(&self) -> Vec<Check> {
         let urls = [&self.settings.queues.work, &self.settings.queues.hints, &self.settings.queues.wakes];
         let mut checks = Vec::new();
-        for ((name, fifo, least), url) in QUEUES.into_iter().zip(urls) {
+        for ((name, taker, fifo, least), url) in QUEUES.into_iter().zip(urls) {
             let about = format!("{name} queue");
             if let Some(check) = self.wrong_region(&about, url) {
                 checks.push(check);
@@ -175,11 +183,25 @@ impl CloudCheckup {
                 Err(error) => checks.push(refused(&about, url, &error)),
                 Ok(found) => {
                     checks.push(of_queue(&about, &found, fifo, least));
+                    checks.push(of_backlog(&format!("{name} queue's backlog"), &found, taker));
                     checks.push(self.check_dead(name, url, &found).await);
                 }
             }
+            checks.push(self.check_sending(name, url, fifo).await);
         }
         checks
+    }
+
+    /// Sends a message that says nothing.
+    async fn check_sending(&self, name: &str, url: &str, fifo: bool) -> Check {
+        let about = format!("sending to the {name} queue");
+        let body = if name == "work" { NO_WORK } else { NO_NEWS };
+        let key = fifo.then(|| format!("{:032x}", self.entropy.bits()));
+        let message = self.queues.send_message().queue_url(url).message_body(body).message_group_id(NOBODY);
+        match message.set_message_deduplication_id(key).send().await {
+            Ok(_) => Check::ok(about, "a message that says nothing was sent"),
+            Err(error) => refused(&about, url, &error),
+        }
     }
 
     async fn attributes(
@@ -218,10 +240,8 @@ impl CloudCheckup {
         match self.attributes(&url).await {
             Err(error) => refused(&about, &url, &error),
             Ok(found) => {
-                let waiting: u64 = [Name::ApproximateNumberOfMessages, Name::ApproximateNumberOfMessagesNotVisible]
-                    .iter()
-                    .filter_map(|name| found.get(name)?.parse::<u64>().ok())
-                    .sum();
+                let waiting =
+                    number(&found, &Name::ApproximateNumberOfMessages) + number(&found, &Name::ApproximateNumberOfMessagesNotVisible);
                 if waiting == 0 {
                     Check::ok(about, format!("none in {dead}"))
                 } else {
@@ -301,10 +321,28 @@ fn redrive(found: &HashMap<Name, String>) -> Option<(String, u64)> {
     Some((policy["deadLetterTargetArn"].as_str()?.to_owned(), most))
 }
 
+fn number(found: &HashMap<Name, String>, name: &Name) -> u64 {
+    found.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// What waits in a queue, and whether anybody takes it.
+fn of_backlog(about: &str, found: &HashMap<Name, String>, taker: &str) -> Check {
+    let waiting = number(found, &Name::ApproximateNumberOfMessages);
+    let taken = number(found, &Name::ApproximateNumberOfMessagesNotVisible);
+    let later = number(found, &Name::ApproximateNumberOfMessagesDelayed);
+    let said = format!("{waiting} wait, {taken} are worked on or failed and are to come again, {later} are held back until their time");
+    if waiting > ONE_CALL && taken == 0 {
+        let advice = format!(
+            "nobody takes them: is the event source mapping of `{taker}` enabled, may its role receive and delete, is its concurrency used up?"
+        );
+        return Check::new(Level::Warning, about, said, advice);
+    }
+    Check::ok(about, said)
+}
+
 /// What a queue's settings are like.
 fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) -> Check {
     let is = |name: Name, value: &str| found.get(&name).is_some_and(|found| found == value);
-    let number = |name: Name| found.get(&name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let error = |found: String, advice: &str| Check::new(Level::Error, about, found, advice);
     if is(Name::FifoQueue, "true") != fifo {
         let (is, expected) = if fifo { ("a standard queue", "FIFO") } else { ("FIFO", "a standard queue") };
@@ -328,7 +366,7 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
             "busy queues wait for each other: DeduplicationScope=messageGroup, FifoThroughputLimit=perMessageGroupId",
         );
     }
-    let visible = number(Name::VisibilityTimeout);
+    let visible = number(found, &Name::VisibilityTimeout);
     if visible < least {
         let found = format!("its visibility timeout is {visible} s, and {least} s is the least");
         return error(found, "messages would come again while they are worked on: six times the timeout of their function");
@@ -399,7 +437,7 @@ fn advice_for(said: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::builders::at;
+    use crate::{adapter::sqs::Message, testkit::builders::at};
 
     fn queue(change: &[(&str, Option<&str>)], fifo: bool) -> HashMap<Name, String> {
         let redrive = r#"{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:1:work-dead", "maxReceiveCount": 5}"#;
@@ -442,6 +480,26 @@ mod tests {
             assert!(check.found.contains(word), "{change:?}: {check:?}");
             assert_eq!(check.advice.is_empty(), level == Level::Ok, "{check:?}");
         }
+    }
+
+    #[test]
+    fn what_nobody_takes_is_told_of() {
+        let of = |waiting: &str, taken: &str| {
+            let counts = [("ApproximateNumberOfMessages", Some(waiting)), ("ApproximateNumberOfMessagesNotVisible", Some(taken))];
+            of_backlog("backlog", &queue(&counts, false), "tick")
+        };
+        assert_eq!([of("0", "0"), of("10", "0"), of("5000", "20")].map(|check| check.level), [Level::Ok; 3]);
+        let check = of("11", "0");
+        assert!(
+            check.level == Level::Warning && check.found.starts_with("11 wait") && check.advice.contains("mapping of `tick`"),
+            "{check:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_sent_says_nothing_to_whoever_reads_it() {
+        assert_eq!(Message::parse(NO_WORK).unwrap(), Message::Work(Vec::new()));
+        assert_eq!(Message::parse(NO_NEWS).unwrap(), Message::Hints(Vec::new()));
     }
 
     #[test]

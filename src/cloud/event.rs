@@ -11,13 +11,30 @@ pub struct Event {
 }
 
 /// A message of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Record {
     /// Names it in the answer.
     #[serde(rename = "messageId")]
     pub id: String,
     /// What stands in it.
     pub body: String,
+    /// Names this receive of it to its queue.
+    #[serde(default, rename = "receiptHandle")]
+    pub receipt: String,
+    /// The ARN of its queue.
+    #[serde(default, rename = "eventSourceARN")]
+    pub queue: String,
+    /// What its queue says of it.
+    #[serde(default)]
+    pub attributes: Attributes,
+}
+
+/// What a queue says of a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Attributes {
+    /// How often it was received, as a text.
+    #[serde(default, rename = "ApproximateReceiveCount")]
+    pub receives: String,
 }
 
 /// The messages that are to come again; the others are done.

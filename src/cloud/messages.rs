@@ -21,6 +21,14 @@ const AT_ONCE: usize = 10;
 /// A wake-up that is earlier than this goes back, to arrive in time.
 const SOON: Duration = Duration::from_secs(1);
 
+/// As much of a message that nobody can read is logged: enough to see whose it is.
+const BEGINNING: usize = 200;
+
+/// Parts of the minute's round failed. The next one does again what this one did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} parts of the minute's round failed, as the log says")]
+pub struct MinuteFailed(pub usize);
+
 /// What the messages of one call say of a queue.
 #[derive(Default)]
 struct Told {
@@ -30,12 +38,21 @@ struct Told {
 }
 
 /// Takes the rounds that `event` asks for, until `until`: of the queues that its messages name, or (it has none) the minute's.
-pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Failures {
-    if event.records.is_empty() {
-        let done = server.minute(until).await;
-        tracing::info!(queues = done.queues, ahead = done.ahead, late = done.late, failed = done.failed, "the minute's round");
-        return Failures::default();
+///
+/// # Errors
+///
+/// [`MinuteFailed`], so that the invocation counts as failed and its alarm is heard.
+pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Result<Failures, MinuteFailed> {
+    if !event.records.is_empty() {
+        return Ok(told(server, event, until).await);
     }
+    let done = server.minute(until).await;
+    tracing::info!(queues = done.queues, ahead = done.ahead, late = done.late, failed = done.failed, "the minute's round");
+    if done.failed == 0 { Ok(Failures::default()) } else { Err(MinuteFailed(done.failed)) }
+}
+
+/// Takes the rounds of the queues that the messages name.
+async fn told(server: &Server, event: &Event, until: Timestamp) -> Failures {
     received(event);
     let mut failures = Failures::default();
     let mut queues: BTreeMap<QueueName, Told> = BTreeMap::new();
@@ -130,10 +147,15 @@ pub async fn give_up(server: &Server, event: &Event, until: Timestamp) -> Failur
             }
         }
     }
-    let rounds: Vec<Record> = rounds.into_iter().filter(|record| Message::parse(&record.body).is_ok()).collect();
+    let (rounds, unreadable): (Vec<Record>, Vec<Record>) = rounds.into_iter().partition(|record| Message::parse(&record.body).is_ok());
+    for record in unreadable {
+        // Nobody can ever take it, and here it would come again for two weeks.
+        metrics::counter!("tidegate_unreadable_total").increment(1);
+        tracing::error!(message = record.id, body = beginning(&record.body), "a message that nobody can read is dropped");
+    }
     if !rounds.is_empty() {
         let event = Event { records: rounds };
-        let failed = tick(server, &event, until).await;
+        let failed = told(server, &event, until).await;
         event.records.iter().filter(|record| failed.ids().any(|id| id == record.id)).for_each(|record| failures.add(record));
     }
     failures
@@ -154,9 +176,24 @@ fn work_of(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
     (work, places)
 }
 
-/// A message that does not belong here ends among the dead letters, where a person can look at it.
+/// A message that does not belong here is given up by its queue in the end, and `dead-letter` does what can be done with it.
 fn strange<E: std::fmt::Display>(record: &Record, read: &Result<Message, E>, failures: &mut Failures) {
     let why = read.as_ref().err().map_or_else(|| "it belongs in another queue".to_owned(), ToString::to_string);
     tracing::error!(message = record.id, why, "a message cannot be used");
     failures.add(record);
+}
+
+fn beginning(body: &str) -> &str {
+    body.char_indices().nth(BEGINNING).map_or(body, |(end, _)| &body[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_of_a_message_is_its_beginning() {
+        assert_eq!(beginning("what nobody can read"), "what nobody can read");
+        assert_eq!(beginning(&"ü".repeat(5000)).chars().count(), BEGINNING);
+    }
 }

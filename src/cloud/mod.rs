@@ -9,10 +9,11 @@
 //! ```
 //!
 //! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
-//! which messages are to come again.
+//! which messages are to come again; [`again`] says how soon.
 //!
 //! `docs/decisions/0012-serverless-home.md` says what must be deployed around it.
 
+pub mod again;
 pub mod doctor;
 pub mod event;
 pub mod http;
@@ -22,10 +23,11 @@ mod messages;
 pub mod open;
 pub mod settings;
 
+pub use again::Again;
 pub use event::{Event, Failures};
 pub use http::router;
 pub use ingest::Ingest;
 pub use measure::{Metrics, observe};
-pub use messages::{deliver, give_up, tick};
+pub use messages::{MinuteFailed, deliver, give_up, tick};
 pub use open::{CannotOpen, open, until};
 pub use settings::CloudSettings;

@@ -89,6 +89,15 @@ impl CloudSettings {
         })
     }
 
+    /// The same, for a function that tells workers where to call back.
+    ///
+    /// # Errors
+    ///
+    /// `TIDEGATE_PUBLIC_URL` is not set.
+    pub fn with_public_url(self) -> Result<Self, BadVariable> {
+        if self.public_url.is_some() { Ok(self) } else { Err(BadVariable { variable: "TIDEGATE_PUBLIC_URL", problem: "is not set" }) }
+    }
+
     /// The engine's rules.
     pub fn rules(&self) -> Rules {
         Rules {
@@ -128,5 +137,14 @@ mod tests {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);
         }
+    }
+
+    #[test]
+    fn who_tells_workers_where_to_call_back_must_know_it() {
+        let without = CloudSettings::from_vars(vars()).unwrap();
+        assert_eq!(without.with_public_url().unwrap_err().variable, "TIDEGATE_PUBLIC_URL");
+        let with = vars().into_iter().chain([("TIDEGATE_PUBLIC_URL".to_owned(), "https://api.example/".to_owned())]);
+        let with = CloudSettings::from_vars(with).unwrap().with_public_url().unwrap();
+        assert_eq!(with.public_url.as_deref(), Some("https://api.example"));
     }
 }

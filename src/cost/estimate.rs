@@ -115,7 +115,7 @@ impl Default for Deployment {
             log_bytes: 100.0,
             pollers: 5.0,
             queues: 1.0,
-            alarms: 16.0,
+            alarms: 17.0,
             recovery: true,
         }
     }

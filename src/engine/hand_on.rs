@@ -31,12 +31,35 @@ const AHEAD: Duration = Duration::from_secs(150);
 const HORIZON: &str = "free";
 
 /// How far ahead jobs were handed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Horizon {
     /// Up to here all were.
     done: Timestamp,
     /// Up to here somebody is about to.
     until: Timestamp,
+    /// Who did so last, and how it went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<LastRound>,
+}
+
+/// The latest round that handed on all that was due soon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRound {
+    /// When it began.
+    pub at: Timestamp,
+    /// The release that took it.
+    pub release: String,
+    /// How many parts failed of the round before it, until it has ended itself.
+    pub failed: usize,
+}
+
+/// A look-ahead that is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LookedAhead {
+    /// How many jobs were sent.
+    pub sent: usize,
+    /// What was noted of it, and at which version; nothing if somebody else looks ahead.
+    noted: Option<(u64, Horizon)>,
 }
 
 /// What was handed on.
@@ -132,18 +155,30 @@ impl Engine {
             // The first who asks. Who leaves a job to a look-ahead has asked before, so all there is up to here is handed on by those
             // who make it.
             let until = self.now() + AHEAD;
-            self.move_horizon(version, Horizon { done: until, until }).await?;
+            self.move_horizon(version, &Horizon { done: until, until, last: None }).await?;
         }
     }
 
-    /// When the latest look-ahead began; none if there was none.
+    /// The latest round that looked ahead and did not fail at it; none if there was none.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub async fn looked_ahead_at(&self) -> Result<Option<Timestamp>, Error> {
-        let (version, horizon) = self.read_horizon().await?;
-        Ok((version > 0).then(|| horizon.until - AHEAD))
+    pub async fn last_round(&self) -> Result<Option<LastRound>, Error> {
+        Ok(self.read_horizon().await?.1.last)
+    }
+
+    /// Notes how many parts of a round failed, if it is not what is noted: a round that is as the one before it costs no write.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn note_round(&self, ahead: LookedAhead, failed: usize) -> Result<(), Error> {
+        let Some((version, mut horizon)) = ahead.noted else { return Ok(()) };
+        let Some(last) = horizon.last.as_mut().filter(|last| last.failed != failed) else { return Ok(()) };
+        last.failed = failed;
+        // Whoever has moved it since notes its own.
+        self.move_horizon(version, &horizon).await.map(drop)
     }
 
     async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {
@@ -155,8 +190,8 @@ impl Engine {
     }
 
     /// Whether the horizon was moved: if not, somebody else did.
-    async fn move_horizon(&self, was: u64, horizon: Horizon) -> Result<bool, Error> {
-        let bytes = serde_json::to_vec(&horizon).map_err(|error| Error::Internal(error.to_string()))?;
+    async fn move_horizon(&self, was: u64, horizon: &Horizon) -> Result<bool, Error> {
+        let bytes = serde_json::to_vec(horizon).map_err(|error| Error::Internal(error.to_string()))?;
         let write = Write::SetItem { kind: ItemKind::Horizon, name: HORIZON.into(), was, version: was + 1, bytes: Some(bytes) };
         Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
     }
@@ -167,8 +202,8 @@ impl Engine {
     /// # Errors
     ///
     /// The store's and the work queue's; the next call does it.
-    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<HandedOn, Error> {
-        let mut done = HandedOn::default();
+    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<LookedAhead, Error> {
+        let mut done = LookedAhead::default();
         let now = self.now();
         let (version, seen) = self.read_horizon().await?;
         let until = now + AHEAD;
@@ -178,14 +213,20 @@ impl Engine {
         }
         // First moved, then handed on: nobody puts a job into a stretch that was passed.
         let until = until.max(seen.until);
-        if !self.move_horizon(version, Horizon { done: seen.done, until }).await? {
+        let begun = Horizon { done: seen.done, until, last: seen.last };
+        if !self.move_horizon(version, &begun).await? {
             return Ok(done);
         }
         for queue in queues {
             let handed = self.hand_on(queue, from, until, usize::MAX).await?;
             done.sent += handed.sent;
         }
-        self.move_horizon(version + 1, Horizon { done: until, until }).await?;
+        let failed = begun.last.map_or(0, |last| last.failed);
+        let last = LastRound { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed };
+        let ended = Horizon { done: until, until, last: Some(last) };
+        if self.move_horizon(version + 1, &ended).await? {
+            done.noted = Some((version + 2, ended));
+        }
         Ok(done)
     }
 

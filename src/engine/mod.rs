@@ -51,7 +51,7 @@ pub use change::{CALLBACK_QUEUE, CALLBACK_TYPE};
 #[cfg(feature = "server")]
 pub(crate) use enqueue::fault;
 pub use error::Error;
-pub use hand_on::HandedOn;
+pub use hand_on::{HandedOn, LastRound, LookedAhead};
 pub use occur::Occurred;
 pub use sweep::Swept;
 pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};

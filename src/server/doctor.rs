@@ -87,19 +87,35 @@ impl Server {
         }]
     }
 
-    /// Whether the minute's round has been.
+    /// Whether the minute's round has been, how it went, and of which release it was.
     async fn check_minute(&self) -> Option<Check> {
         self.inner.away.as_ref()?;
-        let advice =
+        let about = "minute's round";
+        let error = |found: String, advice: &str| Check::new(Level::Error, about, found, advice);
+        let missing =
             "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
-        Some(match self.inner.engine.looked_ahead_at().await {
-            Ok(Some(at)) => {
-                let ago = self.now().since(at);
-                let found = format!("the last one began {} s ago", ago.as_secs());
-                if ago <= MISSING { Check::ok("minute's round", found) } else { Check::new(Level::Error, "minute's round", found, advice) }
+        Some(match self.inner.engine.last_round().await {
+            Err(why) => error(why.to_string(), missing),
+            Ok(None) => Check::new(Level::Warning, about, "there was none yet that handed on what is due soon", missing),
+            Ok(Some(last)) => {
+                let ago = self.now().since(last.at).as_secs();
+                if self.now().since(last.at) > MISSING {
+                    error(format!("the last one that handed on what was due soon began {ago} s ago"), missing)
+                } else if last.failed > 0 {
+                    let advice = "the log of `tick` says which and why; what failed is done by the next one that can";
+                    error(format!("{} parts of the latest one failed", last.failed), advice)
+                } else if last.release != env!("CARGO_PKG_VERSION") {
+                    let found = format!("`tick` runs tidegate {}, and this function {}", last.release, env!("CARGO_PKG_VERSION"));
+                    Check::new(
+                        Level::Warning,
+                        about,
+                        found,
+                        "an upgrade may be under way; if not, deploy the stack as a whole from one CodePrefix",
+                    )
+                } else {
+                    Check::ok(about, format!("the last one began {ago} s ago, of this release"))
+                }
             }
-            Ok(None) => Check::new(Level::Warning, "minute's round", "there was none yet", advice),
-            Err(error) => Check::new(Level::Error, "minute's round", error.to_string(), advice),
         })
     }
 

@@ -107,7 +107,8 @@ impl Function {
         tokio::time::timeout(PATIENCE, answered).await.expect("it answers in time").expect("the server runs")
     }
 
-    /// The messages that it has sent since the last call: each the last word of its queue's URL, and the message as it was sent.
+    /// What it has told queues since the last call, messages that it sends and when others are to come again: each the last word of the queue's URL, and
+    /// the message as it was told of.
     pub fn sent(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.shared.sent.lock())
     }
@@ -159,11 +160,11 @@ async fn error(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Pa
     answer(&shared, &id, Err(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
-/// `SendMessageBatch`, which takes everything.
+/// `SendMessageBatch` and `ChangeMessageVisibilityBatch`, which take everything.
 async fn sqs(State(shared): State<Arc<Shared>>, headers: HeaderMap, asked: bytes::Bytes) -> Result<impl IntoResponse, StatusCode> {
     let asked: Value = serde_json::from_slice(&asked).map_err(|_| StatusCode::BAD_REQUEST)?;
     let action = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if action != "AmazonSQS.SendMessageBatch" {
+    if !["AmazonSQS.SendMessageBatch", "AmazonSQS.ChangeMessageVisibilityBatch"].contains(&action) {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
     let queue = asked["QueueUrl"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default().to_owned();
@@ -176,13 +177,18 @@ async fn sqs(State(shared): State<Arc<Shared>>, headers: HeaderMap, asked: bytes
 
 /// Messages as Lambda's poller hands them to a function.
 pub fn messages<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Value {
+    messages_of("queue", 1, bodies)
+}
+
+/// Messages of a queue, received for the time `receives`.
+pub fn messages_of<'a>(queue: &str, receives: usize, bodies: impl IntoIterator<Item = &'a str>) -> Value {
     let record = |(index, body): (usize, &str)| {
         json!({
-            "messageId": format!("message-{index}"), "receiptHandle": "handle", "body": body,
-            "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1545082649183", "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+            "messageId": format!("message-{index}"), "receiptHandle": format!("receipt-{index}"), "body": body,
+            "attributes": {"ApproximateReceiveCount": receives.to_string(), "SentTimestamp": "1545082649183", "SenderId": "AIDAIENQZJOLO23YVJ4VO",
                            "ApproximateFirstReceiveTimestamp": "1545082649185"},
             "messageAttributes": {}, "md5OfBody": "e4e68fb7bd0e697a0ae8f1bb342846b3", "eventSource": "aws:sqs",
-            "eventSourceARN": "arn:aws:sqs:us-east-2:123456789012:queue", "awsRegion": "us-east-2",
+            "eventSourceARN": format!("arn:aws:sqs:us-east-2:123456789012:{queue}"), "awsRegion": "us-east-2",
         })
     };
     json!({"Records": bodies.into_iter().enumerate().map(record).collect::<Vec<_>>()})

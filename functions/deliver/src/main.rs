@@ -1,15 +1,20 @@
 //! `deliver`: work is claimed and sent to its targets.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate::cloud::{self, CloudSettings, Event};
+use tidegate::cloud::{self, Again, CloudSettings, Event};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    let settings = CloudSettings::from_vars(std::env::vars())?;
+    let settings = CloudSettings::from_vars(std::env::vars())?.with_public_url()?;
     let metrics = &cloud::observe(&settings);
     let server = &cloud::open(&settings).await?.start().await?;
+    let again = &Again::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
-        let call = cloud::deliver(server, &event.payload, cloud::until(event.context.deadline));
+        let call = async {
+            let failures = cloud::deliver(server, &event.payload, cloud::until(event.context.deadline)).await;
+            again.soon(&event.payload, &failures).await;
+            failures
+        };
         Ok::<_, Error>(metrics.around(call).await)
     };
     lambda_runtime::run(service_fn(call)).await

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use tidegate::testkit::lambda::{Function, messages};
+use tidegate::testkit::lambda::{Function, messages, messages_of};
 
 #[tokio::test]
 async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again() {
@@ -14,4 +14,14 @@ async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again()
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
     assert_eq!(function.call(messages([work, "{}"])).await, Ok(failed));
     assert_eq!(function.call(messages([work])).await, Ok(json!({"batchItemFailures": []})));
+}
+
+#[tokio::test]
+async fn what_could_not_be_claimed_comes_again_within_seconds() {
+    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")), &[("TIDEGATE_TABLE", "gone")]).await;
+    let work = r#"{"work": {"queue": "q", "jobs": [{"id": "a", "version": 1, "run_at": 0}]}}"#;
+    let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-0"}]});
+    assert_eq!(function.call(messages_of("work", 1, [work])).await, Ok(failed));
+    let again = json!({"Id": "0", "ReceiptHandle": "receipt-0", "VisibilityTimeout": 2});
+    assert_eq!(function.sent(), [("work".to_owned(), again)]);
 }

@@ -49,6 +49,12 @@ variable "reserved" {
   description = "Invocations kept free for it; 0 keeps none."
 }
 
+variable "recursive" {
+  type        = bool
+  default     = false
+  description = "Whether messages may lead to it again and again in one chain, which Lambda otherwise ends as a loop."
+}
+
 variable "may" {
   type        = list(object({ sid = string, actions = list(string), resources = list(string) }))
   default     = []
@@ -136,6 +142,7 @@ resource "aws_lambda_function" "function" {
 
 # A freed slot leads through the next round to the next delivery, in one chain of messages that Lambda would take for a loop.
 resource "aws_lambda_function_recursion_config" "function" {
+  count          = var.recursive ? 1 : 0
   function_name  = aws_lambda_function.function.function_name
   recursive_loop = "Allow"
 }

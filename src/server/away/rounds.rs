@@ -9,7 +9,7 @@ use super::{
     NEAR,
 };
 use crate::{
-    engine::{Ask, Error, Hand, Round, Ticked},
+    engine::{Ask, Error, Hand, LookedAhead, Round, Ticked},
     job::{Job, JobId, QueueName, TypeName, Version},
     port::News,
     time::Timestamp,
@@ -37,7 +37,7 @@ pub struct Minute {
     pub ahead: usize,
     /// Jobs that were handed on again.
     pub late: usize,
-    /// Queues that could not be looked at.
+    /// Queues that could not be looked at, and other parts of the round that failed.
     pub failed: usize,
 }
 
@@ -153,21 +153,26 @@ impl Server {
     }
 
     /// The minute's round: looks ahead, sweeps, ticks every queue, hands on again what is late, goes on with bulk operations. What
-    /// fails is logged and counted, and done by the next.
+    /// fails is logged and counted, and done by the next; how many parts did is noted for [`doctor`](Self::doctor).
     pub async fn minute(&self, until: Timestamp) -> Minute {
         let mut minute = Minute::default();
-        match self.every_queue(until, &mut minute).await {
-            Ok(()) => {}
-            Err(error) => {
-                minute.failed += 1;
-                tracing::error!(%error, "the minute's round was cut short");
-            }
+        let mut ahead = None;
+        if let Err(error) = self.every_queue(until, &mut minute, &mut ahead).await {
+            minute.failed += 1;
+            tracing::error!(%error, "the minute's round was cut short");
         }
-        let _ = self.flush().await;
+        if self.flush().await.is_err() {
+            minute.failed += 1;
+        }
+        if let Some(ahead) = ahead
+            && let Err(error) = self.engine().note_round(ahead, minute.failed).await
+        {
+            tracing::warn!(%error, "how the minute's round went was not noted");
+        }
         minute
     }
 
-    async fn every_queue(&self, until: Timestamp, minute: &mut Minute) -> Result<(), Error> {
+    async fn every_queue(&self, until: Timestamp, minute: &mut Minute, ahead: &mut Option<LookedAhead>) -> Result<(), Error> {
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
@@ -180,7 +185,10 @@ impl Server {
         }
         // What is late already is late because of this: it goes first.
         match engine.look_ahead(&free).await {
-            Ok(done) => minute.ahead = done.sent,
+            Ok(done) => {
+                minute.ahead = done.sent;
+                *ahead = Some(done);
+            }
             Err(error) => {
                 minute.failed += 1;
                 tracing::error!(%error, "what is due soon was not handed on");

@@ -58,6 +58,18 @@ fn a_limit_is_kept_and_a_freed_slot_is_used_at_once() {
 }
 
 #[test]
+fn a_round_that_fails_is_taken_again_within_seconds() {
+    let cloud = cloud(14, Some(3));
+    cloud.set_mishaps(Mishaps { refused: 0.2, ..Mishaps::default() });
+    let start = cloud.time.now() + Duration::from_secs(1);
+    (0..60).for_each(|number| cloud.enqueue_at(start, job("t", number)));
+    // Not the six minutes for which a message that was received stays hidden, with all that come after it.
+    cloud.time.run(start + Duration::from_mins(1));
+    all_succeeded(&cloud, 60);
+    assert_eq!(cloud.most.lock().1, 3);
+}
+
+#[test]
 fn a_job_that_fails_is_tried_again_with_and_without_a_limit() {
     for (seed, limit) in [(2, None), (3, Some(4))] {
         let cloud = cloud(seed, limit);
@@ -76,7 +88,7 @@ fn a_job_that_fails_is_tried_again_with_and_without_a_limit() {
 fn messages_that_are_lost_or_doubled_lose_no_job_and_break_no_limit() {
     for (seed, limit) in [(4, None), (5, Some(3)), (6, Some(1))] {
         let cloud = cloud(seed, limit);
-        cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1 });
+        cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1, refused: 0.1 });
         let start = cloud.time.now() + Duration::from_secs(1);
         (0..30).for_each(|number| cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number)));
         cloud.time.run(start + Duration::from_mins(90));

@@ -16,6 +16,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate::{
     Server,
     adapter::memory::MemoryStore,
+    cloud::again,
     engine::{Ports, request::NewJob},
     job::{JobId, Payload, QueueName},
     port::{
@@ -31,6 +32,8 @@ use super::time::Virtual;
 
 /// How long an invocation may run.
 const INVOCATION: Duration = Duration::from_mins(5);
+/// How long a message stays hidden that nobody speaks for.
+const VISIBLE: Duration = Duration::from_mins(6);
 /// How long its reads and writes take before it does anything that shows.
 const STORE: Duration = Duration::from_millis(30);
 
@@ -43,6 +46,8 @@ pub struct Mishaps {
     pub twice: f64,
     /// How often a target answers 500.
     pub fails: f64,
+    /// How often a round fails: having done nothing, or everything but say so.
+    pub refused: f64,
 }
 
 /// A deployment.
@@ -251,8 +256,10 @@ impl WorkQueue for Queues {
                     me.receive(delay).await;
                     me.begin().await;
                     me.time.sleep_until(wake.at).await;
-                    server.tick_queue(&wake.queue, vec![News::Look], me.time.now() + INVOCATION).await.unwrap();
-                    server.flush().await.unwrap();
+                    let mut receives = 1;
+                    while !me.round(&server, &wake.queue, vec![News::Look]).await {
+                        me.come_again(&mut receives).await;
+                    }
                 })
             });
         }
@@ -284,9 +291,30 @@ impl Queues {
                 waiting.drain(..count).collect()
             };
             self.begin().await;
-            server.tick_queue(&hint.queue, news, self.time.now() + INVOCATION).await.unwrap();
+            let mut receives = 1;
+            while !self.round(server, &hint.queue, news.clone()).await {
+                self.come_again(&mut receives).await;
+            }
+        }
+    }
+
+    /// Takes the rounds of a queue, as `tick` does. Whether it says that they were taken.
+    async fn round(&self, server: &Server, queue: &QueueName, news: Vec<News>) -> bool {
+        let probability = self.mishaps.lock().refused;
+        let refused = probability > 0.0 && self.happens(probability);
+        if !refused || self.happens(0.5) {
+            server.tick_queue(queue, news, self.time.now() + INVOCATION).await.unwrap();
             server.flush().await.unwrap();
         }
+        !refused
+    }
+
+    /// A message that failed is received again, when `tick` or else its queue has it come.
+    async fn come_again(&self, receives: &mut usize) {
+        self.pass(again::after(*receives).unwrap_or(VISIBLE)).await;
+        *receives += 1;
+        self.receive(Duration::ZERO).await;
+        self.begin().await;
     }
 }
 

@@ -258,7 +258,7 @@ impl Deployment {
                 Some(Received::Tick(bodies)) => {
                     self.calls.lock().tick += 1.0;
                     let event: Event = serde_json::from_value(lambda::messages(bodies.iter().map(String::as_str))).unwrap();
-                    assert!(self.drive(cloud::tick(&self.tick, &event, self.until())).await.is_empty());
+                    assert!(self.drive(cloud::tick(&self.tick, &event, self.until())).await.unwrap().is_empty());
                     // A round takes its time, in which more comes.
                     self.clock.advance(Duration::from_millis(40));
                     continue;

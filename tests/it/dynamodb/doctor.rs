@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use tidegate::{
-    adapter::system::{SystemClock, SystemEntropy},
+    adapter::{
+        sqs::Message,
+        system::{SystemClock, SystemEntropy},
+    },
     cloud::{CloudSettings, doctor::CloudCheckup},
     port::{
         Checkup,
@@ -56,6 +59,16 @@ async fn a_deployment_without_fault_is_said_to_have_none_and_nothing_stays() {
     let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
     let left = client.scan().table_name("tidegate").send().await.unwrap();
     assert_eq!(left.count(), 0, "{left:?}");
+    // Each queue was sent what says nothing to its reader.
+    let sent = patient.aws.sent.lock().clone();
+    assert_eq!(sent.iter().map(|(queue, _)| queue.as_str()).collect::<Vec<_>>(), ["work", "hint.fifo", "wake"]);
+    for (queue, body) in sent {
+        assert!(
+            matches!(Message::parse(&body).unwrap(), Message::Work(none) if none.is_empty() && queue == "work")
+                || matches!(Message::parse(&body).unwrap(), Message::Hints(none) if none.is_empty() && queue != "work"),
+            "{queue}: {body}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -71,6 +84,7 @@ async fn a_missing_right_is_named_with_what_lacks_it() {
         ("Query", "table's rights"),
         ("BatchGetItem", "table's rights"),
         ("GetQueueAttributes", "work queue"),
+        ("SendMessage", "sending to the wake queue"),
     ] {
         patient.aws.fail(action, 400, "AccessDeniedException", denied);
         let check = patient.said(about).await;
@@ -127,6 +141,14 @@ async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_
     assert_eq!(patient.said("table").await.level, Level::Ok);
     let check = patient.said("table's forgetting").await;
     assert!(check.level == Level::Warning && check.advice.contains("update-time-to-live"), "{check:?}");
+}
+
+#[tokio::test]
+async fn a_queue_that_nobody_takes_from_is_told_of_with_who_should() {
+    let patient = Patient::new().await;
+    patient.aws.queues.lock().get_mut("hint.fifo").unwrap()["ApproximateNumberOfMessages"] = "70".into();
+    let check = patient.said("hint queue's backlog").await;
+    assert!(check.level == Level::Warning && check.found.starts_with("70 wait") && check.advice.contains("`tick`"), "{check:?}");
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ pub struct FakeAws {
     pub fails: Mutex<HashMap<&'static str, (u16, &'static str, &'static str)>>,
     /// The queues by name, with their attributes.
     pub queues: Mutex<BTreeMap<String, Value>>,
+    /// What was sent by itself: to which queue, and what.
+    pub sent: Mutex<Vec<(String, String)>>,
     /// What was asked for.
     pub asked: Mutex<Vec<String>>,
     url: Mutex<String>,
@@ -119,6 +121,10 @@ async fn answer(State(fake): State<Arc<FakeAws>>, method: Method, headers: Heade
     };
     let said = match action {
         "GetQueueAttributes" => json!({"Attributes": attributes}),
+        "SendMessage" => {
+            fake.sent.lock().push((name, asked["MessageBody"].as_str().unwrap().to_owned()));
+            json!({"MessageId": "1", "MD5OfMessageBody": ""})
+        }
         "SendMessageBatch" => {
             let taken = |entry: &Value| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""});
             json!({"Successful": asked["Entries"].as_array().unwrap().iter().map(taken).collect::<Vec<_>>(), "Failed": []})

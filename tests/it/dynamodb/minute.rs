@@ -1,0 +1,173 @@
+//! The minute's round, when something of it is refused: the call fails, `doctor` says so, and what nobody can read is counted.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use object_store::memory::InMemory;
+use serde_json::json;
+use tidegate::{
+    Server,
+    adapter::{
+        dynamodb::{DynamoStore, sdk::SdkTable},
+        http::{Guard, HttpTarget},
+        sqs::{SqsQueues, SqsWorkQueue},
+    },
+    cloud::{self, Event, MinuteFailed},
+    engine::{Ports, request::NewJob},
+    job::Payload,
+    port::{
+        Clock, JobStore, Write,
+        checkup::{Check, Level},
+        job_store::ItemKind,
+        policy::NoPolicy,
+    },
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Push, TargetConfig},
+    },
+    testkit::{FakeClock, SeededEntropy, builders::name, lambda::messages},
+};
+
+use super::{emulator::EmulatedTable, fake_aws::FakeAws};
+
+const DENIED: (&str, &str) = ("AccessDeniedException", "the role is not authorized to perform this");
+
+/// The functions of a deployment, as one.
+struct Home {
+    aws: Arc<FakeAws>,
+    clock: Arc<FakeClock>,
+    store: Arc<DynamoStore>,
+    server: Server,
+    _emulator: EmulatedTable,
+}
+
+impl Home {
+    /// With a queue `free`, which has no limit, a queue `one`, whose limit is 1, and a type of the same name for each.
+    async fn new() -> Self {
+        let emulator = EmulatedTable::new();
+        let aws = FakeAws::start(emulator.url()).await;
+        let (clock, entropy) = (Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(1)));
+        let table = SdkTable::new(aws_sdk_dynamodb::Client::new(&aws.config()), "tidegate");
+        let queues = SqsQueues { work: aws.queue("work"), hints: aws.queue("hint.fifo"), wakes: aws.queue("wake") };
+        let work = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&aws.config()), queues, clock.clone(), entropy.clone());
+        let store = Arc::new(DynamoStore::new(Arc::new(table), clock.clone(), entropy.clone()));
+        let ports = Ports {
+            store: store.clone(),
+            objects: Arc::new(InMemory::new()),
+            work: Arc::new(work),
+            clock: clock.clone(),
+            entropy,
+            policy: Arc::new(NoPolicy),
+        };
+        let target = HttpTarget::new(Guard::On).unwrap();
+        let server = Server::builder(ports, Arc::new(target)).away().start().await.unwrap();
+        let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+        for (queue, limits) in [("free", QueueConfig::default()), ("one", limits)] {
+            server.put_queue(&name(queue), limits, None).await.unwrap();
+            let target = Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/work"))));
+            server.put_type(&name(queue), TypeConfig { queue: name(queue), target, ..TypeConfig::default() }, None).await.unwrap();
+        }
+        let home = Self { aws, clock, store, server, _emulator: emulator };
+        assert_eq!(home.minute().await, Ok(()));
+        home
+    }
+
+    async fn enqueue(&self, job_type: &str, delay: u64) {
+        let mut job = NewJob::new(name(job_type), Payload::null());
+        job.run_at = Some(self.clock.now() + Duration::from_secs(delay));
+        self.server.enqueue(job).await.unwrap();
+    }
+
+    fn deny(&self, action: &'static str) {
+        self.aws.fail(action, 400, DENIED.0, DENIED.1);
+    }
+
+    fn allow(&self) {
+        self.aws.fails.lock().clear();
+    }
+
+    async fn minute(&self) -> Result<(), MinuteFailed> {
+        let until = self.clock.now() + Duration::from_mins(1);
+        cloud::tick(&self.server, &Event::default(), until).await.map(|failures| assert!(failures.is_empty()))
+    }
+
+    /// What is said of the minute's round, by a function that may do everything.
+    async fn said(&self) -> Check {
+        self.server.doctor().await.into_iter().find(|check| check.about == "minute's round").unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_minute_of_which_anything_is_refused_fails() {
+    let home = Home::new().await;
+    for action in ["BatchGetItem", "Query", "BatchExecuteStatement"] {
+        home.deny(action);
+        assert!(home.minute().await.is_err(), "{action}");
+        home.allow();
+        home.clock.advance(Duration::from_mins(1));
+        assert_eq!(home.minute().await, Ok(()), "{action}");
+    }
+    home.enqueue("one", 0).await;
+    home.deny("SendMessageBatch");
+    assert!(home.minute().await.is_err());
+    home.allow();
+    assert_eq!(home.minute().await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
+    let home = Home::new().await;
+    let check = home.said().await;
+    assert!(check.level == Level::Ok && check.found.contains("began 0 s ago"), "{check:?}");
+
+    // What is due soon is handed on, and a queue's round is not.
+    home.clock.advance(Duration::from_mins(1));
+    home.enqueue("one", 0).await;
+    home.server.flush().await.unwrap();
+    home.deny("SendMessageBatch");
+    assert!(home.minute().await.is_err());
+    home.allow();
+    let check = home.said().await;
+    assert!(check.level == Level::Error && check.found.contains("of the latest one failed"), "{check:?}");
+    home.clock.advance(Duration::from_mins(1));
+    assert_eq!(home.minute().await, Ok(()));
+    assert_eq!(home.said().await.level, Level::Ok);
+
+    // A job is due soon and cannot be handed on: that a round begins again and again is not enough.
+    home.enqueue("free", 200).await;
+    home.server.flush().await.unwrap();
+    home.deny("SendMessageBatch");
+    for _ in 0..3 {
+        home.clock.advance(Duration::from_mins(1));
+        assert!(home.minute().await.is_err());
+    }
+    home.allow();
+    let check = home.said().await;
+    assert!(check.level == Level::Error && check.found.contains("began 180 s ago"), "{check:?}");
+}
+
+#[tokio::test]
+async fn a_minute_of_another_release_is_told_of() {
+    let home = Home::new().await;
+    let item = home.store.items(ItemKind::Horizon).await.unwrap().pop().unwrap();
+    let mut noted: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
+    noted["last"]["release"] = json!("0.0.1");
+    let (kind, was, bytes) = (ItemKind::Horizon, item.version, Some(noted.to_string().into_bytes()));
+    let write = Write::SetItem { kind, name: item.name, was, version: was + 1, bytes };
+    home.store.commit(vec![vec![write]]).await.unwrap();
+    let check = home.said().await;
+    assert!(check.level == Level::Warning && check.found.contains("`tick` runs tidegate 0.0.1"), "{check:?}");
+}
+
+#[tokio::test]
+async fn what_nobody_can_read_is_dropped_and_counted() {
+    let home = Home::new().await;
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let bodies = ["what nobody can read", r#"{"hint": {"queue": "one", "look": true}}"#];
+    let event: Event = serde_json::from_value(messages(bodies)).unwrap();
+    let failures = cloud::give_up(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
+    assert_eq!(json!(failures), json!({"batchItemFailures": []}));
+    assert!(counted.render().contains("tidegate_unreadable_total 1"), "{}", counted.render());
+}
