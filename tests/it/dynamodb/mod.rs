@@ -6,4 +6,5 @@ mod deployment;
 mod doctor;
 pub mod emulator;
 mod fake_aws;
+mod keys;
 mod trouble;
