@@ -21,7 +21,7 @@ use super::{
 use crate::{
     job::{
         Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName,
-        extract::extract,
+        extract::{TEXT_BYTES, extract},
         life::Waiting,
         name::ROUTE_WORDS,
         payload::MAX_DEPTH,
@@ -360,9 +360,7 @@ impl Engine {
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
         }
-        if new.run_at.is_some() && new.delay_seconds.is_some() {
-            return Err(Error::invalid("delay_seconds", "must not be given together with run_at"));
-        }
+        check::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
         if let Some(deadline) = new.deadline_seconds {
             check::check_deadline(deadline).map_err(fault)?;
         }
@@ -455,7 +453,7 @@ fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
 fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
-    given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
+    given.extend(extract(pointers, data, TEXT_BYTES).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
 
