@@ -9,6 +9,7 @@ use object_store::{ObjectStoreExt, path::Path};
 
 use super::{
     Engine, Error,
+    change::note,
     enqueue::{extract_anew, fault},
     plain::Held,
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
@@ -52,7 +53,8 @@ impl Engine {
         for _ in 0..TRIES {
             let now = self.now();
             let Some((after, all)) = make(&before, now)? else { return Ok((before.clone(), before)) };
-            let writes = self.change(before.life.revision, &after, all, now);
+            let was = before.life.revision;
+            let writes = if before.life.ended().is_some() { note(was, &after) } else { self.change(was, &after, all, now) };
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.remember(&after);

@@ -174,6 +174,8 @@ pub struct Engine {
     letters: AtomicU64,
     /// How many were dropped since somebody asked, for being too many.
     letters_over: AtomicU64,
+    /// How many kept replies came too late for the attempts that started since somebody asked.
+    replies_late: AtomicU64,
 }
 
 impl Engine {
@@ -192,6 +194,7 @@ impl Engine {
             agenda: Mutex::default(),
             letters: AtomicU64::new(u64::MAX / 2),
             letters_over: AtomicU64::default(),
+            replies_late: AtomicU64::default(),
         }
     }
 

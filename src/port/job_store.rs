@@ -298,8 +298,13 @@ pub enum Standing {
     Nothing,
     /// This job.
     Job(Box<Job>),
-    /// A key that points at this job.
-    Key(JobId),
+    /// A key.
+    Key {
+        /// The job that it points at.
+        job: JobId,
+        /// Since when, where transactions are not atomic: whoever pointed it there may still be about to add the job. None is not known.
+        since: Option<Timestamp>,
+    },
     /// A head or item of this version.
     Version(u64),
 }

@@ -151,7 +151,8 @@ pub struct TypeConfig {
     pub windows: Vec<Window>,
     /// How long a result can be read (default 86400 s; 0 to 315360000).
     pub keep_result: KeepResult,
-    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end).
+    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end). One with a correlation key is kept
+    /// for `reply_wait_seconds` at least, so that a second delivery of its reply is known for one.
     pub retention_seconds: Seconds,
     /// What frees a job's slot (default `at_lease_end`).
     pub release: Release,

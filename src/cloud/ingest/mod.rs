@@ -97,16 +97,20 @@ impl Ingest {
         let mut failed = Failed::default();
         let (mut events, mut places) = (Vec::new(), Vec::new());
         let (mut unread, mut unread_places) = (Vec::new(), Vec::new());
-        for (place, read) in records.into_iter().enumerate().flat_map(|(place, reads)| reads.into_iter().map(move |read| (place, read))) {
-            match read {
-                Ok(event) => {
-                    events.push(event);
-                    places.push(place);
-                }
-                Err(record) => {
-                    tracing::warn!(record.reason, "what came is no event; it is kept as a dead one");
-                    unread.push(record.kept());
-                    unread_places.push(place);
+        for (place, reads) in records.into_iter().enumerate() {
+            let mut wrong = 0;
+            for read in reads {
+                match read {
+                    Ok(event) => {
+                        events.push(event);
+                        places.push(place);
+                    }
+                    Err(record) => {
+                        tracing::warn!(record.reason, "what came is no event; it is kept as a dead one");
+                        unread.push(record.kept(wrong));
+                        unread_places.push(place);
+                        wrong += 1;
+                    }
                 }
             }
         }

@@ -30,7 +30,7 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
         done(store, vec![set(&mine, Expect::Absent)]).await;
         for was in [Expect::Absent, Expect::Is(name(&other))] {
             let (_, standing) = refused(store, vec![set(&other, was)]).await;
-            assert!(matches!(&standing, Standing::Key(job) if job.as_str() == mine), "{standing:?}");
+            assert!(matches!(&standing, Standing::Key { job, .. } if job.as_str() == mine), "{standing:?}");
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
     }

@@ -13,7 +13,7 @@ mod life;
 mod limits;
 mod moves;
 mod objects;
-mod place;
+pub mod place;
 mod plain;
 mod plugins;
 mod races;

@@ -224,6 +224,7 @@ impl World {
             scheduler: Arc::clone(&scheduler),
             slow: plan.slow,
             claiming: AtomicUsize::new(0),
+            keyed: Mutex::default(),
         });
         let policy = plugins::policy(scheduler.now() + FAULTS);
         let world = Arc::new(Self {
