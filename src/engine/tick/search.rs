@@ -4,7 +4,10 @@
 //! Critical jobs go first. Without partitions a round looks from the front and then goes on where the last one stopped; with
 //! partitions they take turns, one candidate each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+};
 
 use super::{Ask, Plan, throttle::PAGE};
 use crate::{
@@ -177,7 +180,10 @@ impl Search<'_> {
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
                 looked += page.jobs.len() as u32;
-                if !self.throttle(page.jobs).await? || self.admission.closed(critical) {
+                if let ControlFlow::Break(stopped) = self.throttle(page.jobs).await? {
+                    return Ok(stopped);
+                }
+                if self.admission.closed(critical) {
                     return Ok(None);
                 }
             } else {
@@ -311,7 +317,7 @@ impl Search<'_> {
             if page.is_empty() {
                 return Ok(true);
             }
-            if !self.throttle(page).await? {
+            if self.throttle(page).await?.is_break() {
                 return Ok(false);
             }
             if self.admission.closed(false) || self.rooms.total() == 0 {
@@ -344,7 +350,7 @@ fn comes_round(start: &str, from: &str, to: &str) -> bool {
     if from < to { from < start && start <= to } else { start > from || start <= to }
 }
 
-fn position(job: &Job) -> Position {
+pub(super) fn position(job: &Job) -> Position {
     Position {
         partition: job.spec.partition.clone(),
         priority: job.spec.priority,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::memory::InMemory;
+use object_store::{ObjectStore, memory::InMemory};
 use tidegate::{
     adapter::{
         memory::{MemoryStore, MemoryWorkQueue},
@@ -79,6 +79,12 @@ impl Place {
         let mut rules = Rules::default();
         change(&mut rules);
         self.engine = Engine::new(self.engine.ports().clone(), rules);
+        self.memory = Memory::default();
+    }
+
+    /// Another process on the same store, whose objects are these.
+    pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
+        self.engine = Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
         self.memory = Memory::default();
     }
 
