@@ -89,7 +89,7 @@ impl CloudSettings {
         })
     }
 
-    /// The engine's rules.
+    /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/EVENTS.md` names.
     pub fn rules(&self) -> Rules {
         Rules {
             max_data_bytes: self.max_data_bytes,
