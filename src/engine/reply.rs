@@ -41,7 +41,7 @@ use crate::{
 const TRIES: usize = 8;
 /// Most kept replies; past it those with the least time left are dropped.
 const MOST_KEPT: u64 = 100_000;
-/// Most kept replies that one sweep looks at, and drops.
+/// Most kept replies that one look is at.
 const SWEEP: u32 = 500;
 /// Most kept replies of one key that are looked at together.
 const OF_ONE_KEY: u32 = 16;
@@ -83,6 +83,14 @@ pub struct Heard {
     pub kept: u64,
     /// Where the next look starts; none at the beginning.
     pub next: Option<String>,
+}
+
+impl Heard {
+    /// Notes what was dropped then.
+    pub fn dropped(&mut self, Purged { expired, over, left }: Purged) {
+        self.unmatched += expired + over;
+        self.kept = left;
+    }
 }
 
 /// Where a reply finds its job.
@@ -388,20 +396,37 @@ impl Engine {
         Ok((met, late))
     }
 
-    /// Looks at a page of the kept replies, from `after` on: for what died between a write and its look. Drops those whose
-    /// time is over.
+    /// Looks at a page of the kept replies, and drops those whose time is over: [`Engine::look_at_replies`], [`Engine::drop_replies`].
     ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep_replies(&self, after: Option<String>) -> Result<Heard, Error> {
+        let mut heard = self.look_at_replies(after).await?;
+        heard.dropped(self.drop_replies(4 * SWEEP).await?);
+        Ok(heard)
+    }
+
+    /// Looks at a page of the kept replies, from `after` on: for what died between a write and its look.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn look_at_replies(&self, after: Option<String>) -> Result<Heard, Error> {
         let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after, limit: SWEEP };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
         let (met, late) = self.meet_records(page).await?;
-        let late = late + self.replies_late.swap(0, Ordering::Relaxed);
-        let Purged { expired, over, left } = self.ports.store.purge(RecordKind::Reply, self.now(), MOST_KEPT, 4 * SWEEP).await?;
-        Ok(Heard { met: met.changed.len() as u64, changed: met.changed, unmatched: late + expired + over, kept: left, next })
+        Ok(Heard { met: met.changed.len() as u64, changed: met.changed, unmatched: late + self.replies_late.swap(0, Ordering::Relaxed), kept: 0, next })
+    }
+
+    /// Drops at most `most` (1 to 10000) of the kept replies: those whose time is over, and those that are too many.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn drop_replies(&self, most: u32) -> Result<Purged, Error> {
+        Ok(self.ports.store.purge(RecordKind::Reply, self.now(), MOST_KEPT, most).await?)
     }
 }
 

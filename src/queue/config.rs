@@ -307,7 +307,8 @@ impl TryFrom<TargetFields> for TargetConfig {
 }
 
 /// A service of AWS that jobs are handed to. What it is given is the JSON that a URL would be posted, with the callback's URL
-/// and token in it; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message attributes beside it.
+/// and token in it, and the job's `headers`; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message
+/// attributes beside it, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct AwsTarget {

@@ -10,7 +10,7 @@
 //! The one thing to know: for `at_most_once` only a connection that was never established is tried
 //! again; anything else may have run, and ends `unknown`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -21,11 +21,13 @@ use super::Inner;
 use crate::{
     engine::{
         CALLBACK_TYPE, Catalog, Error, PushTarget,
+        ingest::HOPS_HEADER,
         request::{Heartbeat, Report, Verdict},
     },
     job::{
         Attributes, Body, Encoding, Job, Payload, TypeName, Value,
         life::{Failure, Reason},
+        trace,
     },
     port::target::{Message, Request, Response, TargetError},
     queue::{
@@ -40,6 +42,8 @@ use crate::{
 const WAITS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// What a worker answers to say that another attempt makes no sense.
 const NOT_RETRYABLE: u16 = 489;
+/// The headers that a message has beside its body too, where whoever passes it on does so unasked: how far round it is, and its trace.
+const BESIDE: [&str; 3] = [HOPS_HEADER, trace::PARENT, trace::STATE];
 /// Most bytes of an answer that go into an error message.
 const MESSAGE_BYTES: usize = 1024;
 
@@ -261,13 +265,16 @@ fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -
     let mut attributes =
         vec![("id", job.id.to_string()), ("type", job.spec.job_type.to_string()), ("attempt", job.life.attempt.to_string())];
     attributes.extend(job.spec.correlation_key.clone().map(|key| ("correlation_key", key)));
+    let beside = BESIDE.into_iter().filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
+    // A service refuses an attribute without a value.
+    attributes.extend(beside.filter(|(_, value)| !value.is_empty()));
     Ok(Message {
         to: target.service.clone(),
         group: job.id.to_string(),
         key: format!("{}.{}", job.id, job.life.attempt),
         kind: job.spec.job_type.to_string(),
         attributes,
-        body: json_body(job, data, &url, &token)?,
+        body: json_body(job, data, &url, &token, Some(&job.spec.headers))?,
         timeout,
     })
 }
@@ -283,7 +290,7 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
         let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
         let (callback, token) = callback(inner, job)?;
         match target.encoding {
-            PushEncoding::Json => (url, json_body(job, data, &callback, &token)?, "application/json"),
+            PushEncoding::Json => (url, json_body(job, data, &callback, &token, None)?, "application/json"),
             PushEncoding::Msgpack => (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack"),
         }
     };
@@ -317,6 +324,9 @@ struct PushBody<'a> {
     attributes: &'a Attributes,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_key: Option<&'a str>,
+    /// Where there are none beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a BTreeMap<String, String>>,
     callback: Callback<'a>,
 }
 
@@ -326,7 +336,7 @@ struct Callback<'a> {
     token: &'a str,
 }
 
-fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes, String> {
+fn json_body(job: &Job, data: &Payload, url: &str, token: &str, headers: Option<&BTreeMap<String, String>>) -> Result<Bytes, String> {
     let json = data.to_json().map_err(|malformed| malformed.to_string())?;
     let data: &RawValue = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     let body = PushBody {
@@ -337,6 +347,7 @@ fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes,
         data,
         attributes: &job.spec.attributes,
         correlation_key: job.spec.correlation_key.as_deref(),
+        headers: headers.filter(|headers| !headers.is_empty()),
         callback: Callback { url, token },
     };
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())

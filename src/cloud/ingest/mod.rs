@@ -139,6 +139,17 @@ impl Ingest {
     }
 }
 
+/// The events that an invocation with `payload` makes, or why a record makes none; none at all for a request of API Gateway.
+pub fn events(payload: &Bytes) -> Vec<Result<Event, String>> {
+    match source::read(payload) {
+        Invocation::Request(_) => Vec::new(),
+        Invocation::Records(records) => {
+            let events = records.into_iter().flat_map(|record| record.events);
+            events.map(|event| event.map_err(|unread| unread.reason)).collect()
+        }
+    }
+}
+
 impl Failed {
     fn add(&mut self, places: impl IntoIterator<Item = usize>, why: &Error) {
         self.places.extend(places);

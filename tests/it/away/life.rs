@@ -5,13 +5,13 @@ use std::time::Duration;
 use tidegate::{
     engine::request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
     job::{
-        Job, Outcome,
+        Job, Outcome, Payload,
         life::word,
         retry::{Backoff, Jitter, Retry},
     },
     port::{Clock, News, job_store::ListQuery},
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig, ScheduleConfig, TypeConfig,
         config::{Push, Start, TargetConfig},
     },
     testkit::builders::name,
@@ -205,6 +205,33 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
     let (count, at) = leased.lock().expect("the call is over");
     assert_eq!(count, 1);
     assert!(at.since(start + Duration::from_secs(5)) < Duration::from_millis(1500), "{at}");
+}
+
+#[test]
+fn a_schedule_that_is_paused_makes_nothing_and_one_that_is_resumed_goes_on_at_once() {
+    let cloud = cloud(14, None);
+    let beat = ScheduleConfig::every(name("t"), Seconds::new(1));
+    cloud.now(cloud.server.put_schedule(&name("beat"), beat, Payload::null(), None)).unwrap();
+    cloud.now(cloud.server.flush()).unwrap();
+    // As a function does: it says whom it woke before it answers.
+    let pause = |paused| {
+        cloud.now(cloud.server.pause_schedule(&name("beat"), paused)).unwrap();
+        cloud.now(cloud.server.flush()).unwrap();
+    };
+    let start = cloud.time.now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    cloud.time.run(after(100));
+    pause(true);
+    let beats = || cloud.calls.lock().len();
+    assert!((98..=100).contains(&beats()), "{}", beats());
+    // What was under way arrives.
+    cloud.time.run(after(101));
+    let before = beats();
+    cloud.time.run(after(400));
+    assert_eq!(beats(), before, "nothing occurs");
+    pause(false);
+    cloud.time.run(after(405));
+    assert!((before + 3..=before + 5).contains(&beats()), "{} after {before}", beats());
 }
 
 #[test]

@@ -24,7 +24,7 @@ use tidegate::{
     },
 };
 
-use super::place::{Place, everywhere};
+use super::place::{Place, in_every_home as everywhere};
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, more: Value) -> Event {

@@ -18,7 +18,7 @@ use tidegate::{
     time::Seconds,
 };
 
-use super::place::{Place, everywhere, failed, report, work};
+use super::place::{Place, failed, in_every_home as everywhere, report, work};
 use tidegate::engine::Round;
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
@@ -63,6 +63,7 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
     for mut place in everywhere() {
         place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         with_trigger(&place).await;
+        place.settle().await;
         let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
         assert_eq!(place.lease(1).await[0].id, a.id);
         let ingestion = ingest(&place, &[event("1", json!({"key": "a", "answer": 42}))]).await;

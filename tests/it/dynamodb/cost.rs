@@ -5,20 +5,24 @@ use std::{sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 use tidegate::{
+    Server,
     adapter::{
         dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+        http::{Guard, HttpTarget},
         memory::MemoryWorkQueue,
     },
     cost::{Case, Units, Workload, case, estimate, month, price::LIST},
     engine::{
         Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+        reply::Replied,
         request::{NewJob, Report, Verdict},
     },
+    event::trigger::{Reply, Said},
     job::{
         Job, Payload, QueueName, TypeName,
-        life::{Failure, Reason},
+        life::{Failure, Reason, ReplyId},
     },
-    port::policy::NoPolicy,
+    port::{Clock, policy::NoPolicy},
     queue::{
         QueueConfig, TypeConfig,
         config::{OrderKind, Push, Start, TargetConfig},
@@ -177,6 +181,50 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
         assert!((said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0, "{what} takes {}", numbers(taken));
     }
     assert!(limited.reads <= one.reads + 2.0, "a limited queue takes no more than one without: {}", numbers(limited));
+}
+
+/// Read units of a minute's round with so many replies that nobody asked for.
+async fn minute_with_replies(replies: usize) -> f64 {
+    let (table, clock, entropy) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(3)));
+    let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
+    let ports = Ports {
+        store: Arc::new(store),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::clone(&clock) as _,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    };
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).away().start().await.unwrap();
+    let of = |n: usize| Reply {
+        id: ReplyId(n as u128),
+        job_type: name(TYPE),
+        correlation_key: format!("never-{n}"),
+        attempt: None,
+        said: Said::Succeeded(None),
+    };
+    let minute = async || {
+        let before = table.bill();
+        server.minute(clock.now() + Duration::from_mins(1)).await;
+        (table.bill() - before).reads
+    };
+    minute().await;
+    let idle = minute().await;
+    let all: Vec<Reply> = (0..replies).map(of).collect();
+    assert!(server.engine().reply(&all).await.answers.iter().all(|answer| matches!(answer, Ok(Replied::Kept(_)))));
+    let taken = minute().await - idle;
+    clock.advance(Duration::from_mins(10));
+    minute().await;
+    let left = minute().await;
+    assert!(left < idle + 2.0, "all are dropped when their time is over: {left}, and {idle} without any");
+    taken
+}
+
+#[tokio::test]
+async fn a_minute_reads_each_kept_reply_once() {
+    let (some, many) = (minute_with_replies(1000).await, minute_with_replies(4000).await);
+    println!("1000 kept replies take {some} read units, 4000 take {many}");
+    assert!(many < some * 4.5, "four times as many take {many} and not {some}");
 }
 
 /// Lets a new head settle.
