@@ -404,7 +404,8 @@ fn users<'a>(catalog: &'a Catalog, name: &'a PluginName) -> impl Iterator<Item =
 fn keep_to_bounds(item: &mut PluginItem) -> Result<(), Error> {
     while item.versions.len() > MAX_VERSIONS || super::configure::bytes(item)?.len() > MAX_ITEM_BYTES {
         if !item.forget_oldest() {
-            let message = format!("is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes");
+            let message =
+                format!("is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes");
             return Err(Error::invalid("config-schema", message));
         }
     }

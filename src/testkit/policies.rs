@@ -9,7 +9,9 @@ use crate::{
     job::Job,
     port::{
         Policy,
-        policy::{Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{
+            Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall,
+        },
     },
     queue::plugin::Role,
 };

@@ -282,9 +282,8 @@ async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job
     let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
     server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-    let compared = async |most: u64| {
-        until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared >= most)).await
-    };
+    let compared =
+        async |most: u64| until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared >= most)).await;
     let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
     let mut seen = compared(1).await;
     // Each of these has a round look, which offers the held jobs again.

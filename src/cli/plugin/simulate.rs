@@ -117,7 +117,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let mut scenario = scenario(&args).await?;
     let (config, retry_config) = (args.config.as_deref(), args.retry_config.as_deref());
-    let (throttler, retry) = (args.plugin.as_deref().map(|file| (file, config)), args.retry_plugin.as_deref().map(|file| (file, retry_config)));
+    let (throttler, retry) =
+        (args.plugin.as_deref().map(|file| (file, config)), args.retry_plugin.as_deref().map(|file| (file, retry_config)));
     let plugins = plugins(&scenario, throttler, retry).await?;
     let by = by(&args, &scenario, &plugins);
     for (value, most) in &args.limit {
@@ -377,7 +378,7 @@ mod tests {
         assert!(drawn.contains(">limit 4<") && drawn.contains(">limit 10<"), "{drawn}");
         let (code, out) = ran(&trace, &[&args[..], &["--limit", "east=3"]].concat()).await;
         assert!(code == ExitCode::Refused && out.contains("max_running region=east"), "{out}");
-        assert!(super::limit("east").is_err() && super::limit("east=").is_err());
+        assert!(limit("east").is_err() && limit("east=").is_err());
     }
 
     #[tokio::test]

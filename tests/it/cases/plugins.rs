@@ -138,8 +138,11 @@ async fn a_rollback_goes_back_to_what_was_live_and_not_to_what_was_only_asked() 
 #[tokio::test]
 async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_keep_a_push_out() {
     let says = |schema: usize| Some(Description { config_schema: Some("x".repeat(schema << 10)), ..Description::default() });
-    let version = |n: u32, schema: usize| {
-        NewVersion { wasm: Bytes::from(format!("v{n} {schema}")), throttler: says(schema), retry: says(schema), code: vec![] }
+    let version = |n: u32, schema: usize| NewVersion {
+        wasm: Bytes::from(format!("v{n} {schema}")),
+        throttler: says(schema),
+        retry: says(schema),
+        code: vec![],
     };
     for place in everywhere() {
         let guard = name("guard");

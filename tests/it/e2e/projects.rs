@@ -42,9 +42,9 @@ fn sessions() -> Vec<Vec<String>> {
 /// A line of a session, as a reader types it.
 fn typed(line: &str, dir: &Path, url: &str) -> tokio::process::Command {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut command = tokio::process::Command::new("bash");
-    command.args(["-c", line]).current_dir(dir).env("PATH", path).env("TIDEGATE_URL", url).stdin(Stdio::null()).kill_on_drop(true);
+    let line = format!("PATH={}:$PATH; {line}", program.display());
+    command.args(["-c", &line]).current_dir(dir).env("TIDEGATE_URL", url).stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
