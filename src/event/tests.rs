@@ -498,7 +498,7 @@ fn a_bad_rule_is_refused_with_the_field_that_is_to_blame() {
         (
             json!({"enqueue": {"type": "x", "retry": {"strategy": "exponential", "config": {"base_seconds": -1}}}}),
             "invalid_trigger",
-            "enqueue.retry",
+            "enqueue.retry.config.base_seconds",
         ),
         (json!({"complete": {"correlation_key": {"$expr": "id"}}}), "invalid_trigger", "complete.type"),
         (json!({"complete": {"type": "x"}}), "invalid_trigger", "complete.correlation_key"),
