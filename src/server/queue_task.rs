@@ -309,7 +309,7 @@ impl Task {
         };
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
         self.listen(&asks, &catalog);
-        let round = Round { reports, released: self.left.clone(), asks };
+        let round = Round { reports, released: self.left.clone(), asks, ..Round::default() };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),

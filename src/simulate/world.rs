@@ -335,7 +335,12 @@ impl World<'_> {
         let room = free.min(ROOM);
         // A simulated worker gives its signs of life in time.
         let ask = Ask { types: self.types.clone(), room, worker: None, lease: Some(DECADE), hand: Hand::Claim };
-        let round = Round { reports: std::mem::take(&mut self.reports), released: std::mem::take(&mut self.left), asks: vec![ask] };
+        let round = Round {
+            reports: std::mem::take(&mut self.reports),
+            released: std::mem::take(&mut self.left),
+            asks: vec![ask],
+            ..Round::default()
+        };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
         self.rounds += 1;
         self.ticked_at = Some(now);

@@ -495,7 +495,7 @@ impl World {
             };
             let asks = self.asks();
             let kept = reports.clone();
-            let round = Round { reports, released, asks };
+            let round = Round { reports, released, asks, ..Round::default() };
             let ticked = engine.tick(&self.queue, &mut memory, round).await;
             let again = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {
