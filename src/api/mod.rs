@@ -12,6 +12,7 @@
 
 mod access;
 mod body;
+mod bound;
 mod config;
 mod doctor;
 mod envelope;
@@ -41,7 +42,7 @@ use axum::{Router, extract::FromRef, http::StatusCode, middleware, response::Res
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::error::Problem;
+use self::{error::Problem, jobs::view::Bodies};
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},
@@ -89,6 +90,17 @@ impl FromRef<Api> for Arc<ApiOptions> {
 type Answer = Result<Response, Problem>;
 
 impl Api {
+    /// Whether `answer` is not larger than one may be here.
+    fn fits(&self, answer: &Response) -> bool {
+        bound::fits(answer, self.server.options().answer_bytes)
+    }
+
+    /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own.
+    fn fitting(&self, answer: impl Fn(Bodies) -> Response) -> Response {
+        let fits = [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
+        fits.unwrap_or_else(|| answer(Bodies::Small))
+    }
+
     /// `job` with its bodies, wherever they are kept.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
         let elsewhere = |body: &Body| body.inline().is_none();
@@ -121,8 +133,11 @@ fn routes() -> OpenApiRouter<Api> {
 pub fn router(server: Server, options: ApiOptions) -> Router {
     let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
+    let most = server.options().answer_bytes;
     let resources = resources.with_state(Api { server, options: Arc::clone(&options) });
-    wrapped(resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard)), options)
+    let routes = resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
+    let bound = middleware::map_response(move |answer: Response| async move { bound::bounded(answer, most) });
+    wrapped(routes.layer(bound), options)
 }
 
 /// Routes with all that is around them.

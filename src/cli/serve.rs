@@ -153,6 +153,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         push_slots: settings.push_slots,
         public_url: settings.public_url(address),
         shutdown: settings.shutdown_seconds.duration(),
+        ..Options::default()
     };
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));

@@ -54,7 +54,7 @@ pub use error::Error;
 pub use hand_on::{HandedOn, LastRound, LookedAhead};
 pub use occur::Occurred;
 pub use sweep::Swept;
-pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
+pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Space, Ticked};
 pub(crate) use trouble::Troubles;
 pub use view::View;
 

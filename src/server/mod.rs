@@ -65,11 +65,14 @@ pub struct Options {
     pub public_url: String,
     /// How long a stop waits for answers that are under way.
     pub shutdown: Duration,
+    /// The most bytes that an answer to a client may have, where the home has a bound: a server that is [`away`](Builder::away) leases
+    /// no more than fits.
+    pub answer_bytes: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10) }
+        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10), answer_bytes: None }
     }
 }
 

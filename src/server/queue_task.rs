@@ -313,7 +313,7 @@ impl Task {
         let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
         self.listen(&asks, &catalog);
         let came = came || !self.scanning;
-        let round = Round { reports, released: self.left.clone(), asks, news: came };
+        let round = Round { reports, released: self.left.clone(), asks, news: came, ..Round::default() };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),

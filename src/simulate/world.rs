@@ -343,6 +343,7 @@ impl World<'_> {
             released: std::mem::take(&mut self.left),
             asks: vec![ask],
             news: std::mem::take(&mut self.news),
+            ..Round::default()
         };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
         self.rounds += 1;

@@ -78,7 +78,7 @@ pub async fn patch(
     let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
-    Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Whole)).etag(job.life.revision.0).into_response())
+    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
 }
 
 /// Cancel a job.
@@ -173,6 +173,7 @@ pub async fn replay(
     let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
     let job = api.whole(replayed.job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    let view = JobView::new(&job, accept.0, Bodies::Whole);
-    Ok(accept.reply(status, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
+    let answer =
+        |bodies| accept.reply(status, JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    Ok(api.fitting(|bodies| answer(bodies).into_response()))
 }

@@ -68,7 +68,7 @@ impl Engine {
             ..Limits::default()
         };
         let admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
-        let rooms = Rooms::of(&round.asks);
+        let rooms = Rooms::of(round);
         let search = Search { engine: self, queue, catalog, limits, now, granted: None, admission, rooms, plan: &mut plan };
         if named.is_empty() {
             search.run().await?;

@@ -128,7 +128,7 @@ impl Engine {
         let admission = Admission::new(limits, usage, head.buckets.clone(), now);
         plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
-            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(&round.asks));
+            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(round));
             Search { engine: self, queue, catalog, limits, now, granted, admission, rooms, plan: &mut plan }.run().await?
         } else {
             admission.finish().1

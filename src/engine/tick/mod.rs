@@ -80,6 +80,27 @@ pub struct Round {
     pub asks: Vec<Ask>,
     /// Whether something came, or became free, since the last round: where a scan goes on that has passed it, another follows.
     pub news: bool,
+    /// How much the jobs that they take may have together; absent: any.
+    pub space: Option<Space>,
+}
+
+/// Room for jobs by the bytes that each has where it is shown whole: an answer may have a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What is left.
+    pub left: usize,
+    /// What there is where nothing was taken yet. A job that has more counts for as much: it is taken alone, so that it does not wait for
+    /// ever, and whoever asked says what becomes of it.
+    pub most: usize,
+}
+
+impl Space {
+    /// What is left beside `job`, if it fits.
+    #[must_use]
+    pub fn beside(self, job: &Job) -> Option<Self> {
+        let left = self.left.checked_sub(job.bytes().min(self.most))?;
+        Some(Self { left, ..self })
+    }
 }
 
 /// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.

@@ -9,7 +9,7 @@ use std::{
     ops::ControlFlow,
 };
 
-use super::{Ask, Plan, throttle::PAGE};
+use super::{Ask, Plan, Round, Space, throttle::PAGE};
 use crate::{
     engine::{Catalog, Engine, Error, View},
     job::{Job, JobId, QueueName, TypeName, Version},
@@ -56,35 +56,68 @@ impl Search<'_> {
 /// The rooms of a round's askers as they fill.
 pub(super) struct Rooms<'a> {
     pub(super) asks: &'a [Ask],
-    pub(super) left: Vec<u32>,
+    pub(super) left: Left,
+    /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
+    full: bool,
+}
+
+/// What askers still take.
+#[derive(Clone)]
+pub(super) struct Left {
+    /// How many each.
+    jobs: Vec<u32>,
+    /// All of them together.
+    space: Option<Space>,
+}
+
+impl Left {
+    /// Gives `job` to the asker `ask`.
+    pub(super) fn take(&mut self, ask: usize, job: &Job) {
+        self.jobs[ask] -= 1;
+        self.space = self.space.map(|space| space.beside(job).unwrap_or(Space { left: 0, ..space }));
+    }
+
+    fn fits(&self, job: &Job) -> bool {
+        self.space.is_none_or(|space| space.beside(job).is_some())
+    }
 }
 
 impl<'a> Rooms<'a> {
-    pub(super) fn of(asks: &'a [Ask]) -> Self {
-        Self { asks, left: asks.iter().map(|ask| ask.room).collect() }
+    pub(super) fn of(round: &'a Round) -> Self {
+        let jobs = round.asks.iter().map(|ask| ask.room).collect();
+        Self { asks: &round.asks, left: Left { jobs, space: round.space }, full: false }
     }
 
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
+        let left = |(_, left): &(&Ask, &u32)| **left > 0 && !self.full;
         let mut types: Vec<TypeName> =
-            self.asks.iter().zip(&self.left).filter(|(_, left)| **left > 0).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
+            self.asks.iter().zip(&self.left.jobs).filter(left).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
         types.sort_unstable();
         types.dedup();
         types
     }
 
-    /// Who takes a job of this type.
-    pub(super) fn find(&self, job_type: &TypeName) -> Option<usize> {
-        self.find_in(&self.left, job_type)
+    /// Who takes `job`.
+    pub(super) fn find(&self, job: &Job) -> Option<usize> {
+        self.find_in(&self.left, job)
     }
 
-    /// The same, if this were left of each room.
-    pub(super) fn find_in(&self, left: &[u32], job_type: &TypeName) -> Option<usize> {
-        (0..self.asks.len()).find(|index| left[*index] > 0 && self.asks[*index].types.contains(job_type))
+    /// The same, if this were left.
+    pub(super) fn find_in(&self, left: &Left, job: &Job) -> Option<usize> {
+        let takes = |index: &usize| left.jobs[*index] > 0 && self.asks[*index].types.contains(&job.spec.job_type);
+        (0..self.asks.len()).find(takes).filter(|_| left.fits(job))
     }
 
+    /// Who is to take a candidate, if it does not come too late.
+    pub(super) fn offer(&mut self, job: &Job) -> Option<usize> {
+        self.full |= !self.left.fits(job);
+        self.find(job).filter(|_| !self.full)
+    }
+
+    /// How many are still taken, if they are small.
     pub(super) fn total(&self) -> u32 {
-        self.left.iter().fold(0, |sum, left| sum.saturating_add(*left))
+        self.left.jobs.iter().fold(0, |sum, left| sum.saturating_add(*left))
     }
 }
 
@@ -282,7 +315,7 @@ impl Search<'_> {
                 }
             }
         }
-        stopped |= self.admission.closed(false) || self.rooms.total() == 0;
+        stopped |= self.admission.closed(false) || self.rooms.types().is_empty();
         if stopped {
             (self.plan.look, self.plan.lap) = (look, None);
             return Ok(());

@@ -161,6 +161,39 @@ async fn every_case_takes_what_is_said_of_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The bounds of decision 20, as its table says them: case, how jobs come, writes, dollars.
+fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
+    let text = include_str!("../../../docs/decisions/0020-a-table-that-is-its-own-index.md");
+    let rows = text.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>()).filter(|cells| cells.len() == 7);
+    let bound = |cells: Vec<&str>| {
+        let case = case::CASES.into_iter().find(|case| case.name == cells[1])?;
+        let comes = match cells[2] {
+            "a hundred to a call" => (case::DENSE, case::BULK),
+            "one by one, dense" => (case::DENSE, 1.0),
+            "one by one, alone" => (1.0, 1.0),
+            other => panic!("how do they come: {other}"),
+        };
+        Some((case, comes, cells[3].parse().unwrap(), cells[4].parse().unwrap()))
+    };
+    rows.filter_map(bound).collect()
+}
+
+#[test]
+fn a_million_jobs_cost_no_more_than_is_said() {
+    let (bounds, deployment) = (bounds(), estimate::Deployment::default());
+    assert_eq!(bounds.len(), 13);
+    for (case, (batch, per_call), writes, dollars) in bounds {
+        let workload = Workload { batch, per_call, ..Workload::default().of_case(&case) };
+        let (takes, costs) = (workload.units().writes, estimate::total(&month(&workload, &deployment, &LIST)));
+        assert!(takes <= writes, "{}, {per_call} to a call: {takes:.3} writes, and {writes} are the bound", case.name);
+        assert!(costs <= dollars, "{}, {per_call} to a call: {costs:.2} $, and {dollars} are the bound", case.name);
+    }
+    let idle = |deployment| estimate::total(&estimate::idle(&deployment, &LIST));
+    assert!(idle(deployment) <= 3.60, "{}", idle(deployment));
+    let bare = estimate::Deployment { pollers: 2.0, alarms: 0.0, ..deployment };
+    assert!(idle(bare) <= 1.10, "{}", idle(bare));
+}
+
 fn numbers(units: Units) -> String {
     units.named().map(|(name, number)| format!("{name} {number:.3}")).join("  ")
 }

@@ -497,7 +497,7 @@ impl World {
             let asks = self.asks();
             let kept = reports.clone();
             let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let round = Round { reports, released, asks, news };
+            let round = Round { reports, released, asks, news, ..Round::default() };
             let ticked = engine.tick(&self.queue, &mut memory, round).await;
             scanning = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {

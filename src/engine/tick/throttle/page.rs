@@ -139,7 +139,7 @@ impl Search<'_> {
             };
             match action {
                 Action::Run => {
-                    let ask = self.rooms.find(&job.spec.job_type).expect("the trial found room for everyone that runs");
+                    let ask = self.rooms.find(job).expect("the trial found room for everyone that runs");
                     self.admit(ask, job);
                     self.pass_turn(job);
                 }
@@ -235,11 +235,11 @@ impl Search<'_> {
                     Fate::Missed => drop(trial.judge(candidate)),
                     Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
                     Fate::Said(Decision { action: Action::Run, .. }) => {
-                        let ask = self.rooms.find_in(&left, &job.spec.job_type);
+                        let ask = self.rooms.find_in(&left, job);
                         let verdict = ask.map(|ask| (ask, trial.offer(candidate)));
                         fates[index] = match verdict {
                             Some((ask, Verdict::Run)) => {
-                                left[ask] -= 1;
+                                left.take(ask, job);
                                 ran.push(index);
                                 continue;
                             }
@@ -303,7 +303,7 @@ impl Search<'_> {
                 continue;
             }
             // It was seen to be a candidate already.
-            let Some(ask) = self.rooms.find(&job.spec.job_type) else { continue };
+            let Some(ask) = self.rooms.find(job) else { continue };
             match self.admission.offer(Candidate::of(&job.spec)) {
                 Verdict::Hold(hold) => self.plan.hold(hold),
                 Verdict::Move(_) => {}
