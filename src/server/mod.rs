@@ -14,6 +14,7 @@
 mod away;
 mod bulk;
 mod deliver;
+mod demand;
 mod doctor;
 mod events;
 mod handler;
