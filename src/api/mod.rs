@@ -1,9 +1,9 @@
 //! The HTTP API: resources over the [`Server`]'s verbs. Nothing is decided here.
 //!
 //! ```text
-//!   envelope (id, problems, log) ─▶ access (who may) ─▶ a resource ─▶ Server
-//!                                                        │    ▲
-//!                                     Body, Params read ─┘    └─ Reply, Problem write
+//!   envelope (id, problems, log) ─▶ host ─▶ access (who may) ─▶ a resource ─▶ Server
+//!                                                                │    ▲
+//!                                             Body, Params read ─┘    └─ Reply, Problem write
 //! ```
 //!
 //! Read [`body`] and [`reply`] (how values come in and go out), [`error`] (the one table of statuses),
@@ -19,6 +19,7 @@ mod envelope;
 mod error;
 mod events;
 mod health;
+mod host;
 mod job_types;
 mod jobs;
 mod leases;
@@ -42,7 +43,7 @@ use axum::{Router, extract::FromRef, http::StatusCode, middleware, response::Res
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::{error::Problem, jobs::view::Bodies};
+use self::{error::Problem, host::Hosts, jobs::view::Bodies};
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},
@@ -69,6 +70,8 @@ pub struct ApiOptions {
     pub dashboard: DashboardOptions,
     /// Whether each request is logged.
     pub log_traffic: bool,
+    /// Whether what came unencrypted to the proxy in front is answered.
+    pub allow_unencrypted_proxy: bool,
     /// What `/metrics` shows, if metrics are collected.
     pub metrics: Option<PrometheusHandle>,
 }
@@ -134,14 +137,15 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
     let most = server.options().answer_bytes;
+    let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let resources = resources.with_state(Api { server, options: Arc::clone(&options) });
     let routes = resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
     let bound = middleware::map_response(move |answer: Response| async move { bound::bounded(answer, most) });
-    wrapped(routes.layer(bound), options)
+    wrapped(routes.layer(bound), options, hosts)
 }
 
 /// Routes with all that is around them.
-fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
+fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
     routes
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "route_not_found", "there is no such route; /openapi.json lists those there are")
@@ -153,6 +157,7 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
                 "this route does not take that method; Allow lists those it takes",
             )
         })
+        .layer(middleware::from_fn_with_state(Arc::new(hosts), host::only_here))
         .layer(middleware::from_fn_with_state(options, envelope::envelope))
 }
 

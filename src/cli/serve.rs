@@ -189,6 +189,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         max_data_bytes: settings.max_data_bytes as usize,
         dashboard: DashboardOptions { title: settings.dashboard_title.clone(), embed: settings.dashboard_page_url.clone() },
         log_traffic: settings.log_traffic,
+        allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
         metrics,
     };
     let router = api::router(server.clone(), options);

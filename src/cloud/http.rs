@@ -57,6 +57,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
         max_data_bytes,
         dashboard: DashboardOptions::default(),
         log_traffic: false,
+        // How one comes to the function is said where its URL is made.
+        allow_unencrypted_proxy: true,
         metrics: None,
     };
     let read_at = Arc::new(Mutex::new(server.now()));

@@ -37,7 +37,7 @@ pub mod verdicts;
 mod view;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -228,10 +228,11 @@ impl Engine {
         self.push_target(config).is_some()
     }
 
-    /// How many jobs each worker runs, as far as this engine remembers.
-    pub fn running_by_worker(&self) -> BTreeMap<String, u64> {
+    /// How many jobs each worker runs, as far as this engine remembers; but for those whose attempts `over` says are over.
+    pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
+        let over: HashSet<(&JobId, u16)> = over.iter().map(|report| (&report.id, report.attempt)).collect();
         let mut by_worker = BTreeMap::new();
-        for job in self.running.lock().values() {
+        for job in self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
             if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
                 *by_worker.entry(worker.clone()).or_default() += 1;
             }

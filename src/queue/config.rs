@@ -43,7 +43,8 @@ pub struct QueueConfig {
     pub order_step_seconds: Seconds,
     /// With `order: priority`, this long a wait counts as one step of priority (0.001 to 31536000).
     pub ageing_seconds: Option<Seconds>,
-    /// The attribute whose values take turns: a name of 1 to 64 bytes.
+    /// The attribute whose values take turns: a name of 1 to 64 bytes. A job's turn is that of its value at the enqueue; a change here holds
+    /// for jobs that come, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
     /// Limits on what matches a condition: at most 32, at most one of a name.
     pub constraints: Vec<Constraint>,

@@ -92,6 +92,7 @@ async fn exchange(
         PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
         PushTarget::Aws(_) => Complete::OnDelivery,
     };
+    let most = inner.engine.rules().max_data_bytes;
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -107,7 +108,7 @@ async fn exchange(
             },
         };
         let (message, after, status) = match answer {
-            Ok(response) => match judge(&response, once, told, complete, inner.engine.now()) {
+            Ok(response) => match judge(&response, once, told, complete, most, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
             },
@@ -151,15 +152,23 @@ enum Judged {
     },
 }
 
-/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send.
-fn judge(response: &Response, once: bool, told: bool, complete: Complete, now: Timestamp) -> Judged {
+/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
+/// at most `most` bytes.
+fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: usize, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
         202 if !told => done(Outcome::Later),
         // Whatever it answers, it has taken the job; what became of it is said later.
         200..=299 if complete == Complete::OnResult => done(Outcome::Later),
-        200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
+        200..=299 => done(match result(response).filter(|_| !told) {
+            // The work is done: another attempt would do it again, and answer as much.
+            Some(long) if long.bytes.len() > most => {
+                let message = format!("it answered with more than the {most} bytes that a result may have");
+                fail(Reason::Failed, message, false, Duration::ZERO)
+            }
+            result => Outcome::Report(Verdict::Succeeded { result: result.map(Body::Inline) }),
+        }),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
             Judged::NotDelivered { message: message(response), after, status: Some(status) }
@@ -300,7 +309,7 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
     let message = format!("{}.{}", job.id, job.life.attempt);
     headers.extend(signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?);
     let basic_auth = target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
-    Ok(Request { url, headers, basic_auth, body, timeout })
+    Ok(Request { url, headers, basic_auth, body, timeout, most_bytes: inner.engine.rules().max_data_bytes })
 }
 
 /// A completion callback is signed with the secrets of the type whose job it tells of.

@@ -14,6 +14,7 @@
 mod away;
 mod bulk;
 mod deliver;
+mod demand;
 mod doctor;
 mod events;
 mod handler;
@@ -33,7 +34,7 @@ mod waiters;
 mod workers;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -90,6 +91,8 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    /// The bulk operations under way.
+    operations: Mutex<HashSet<String>>,
     /// None: nobody looks at traces, and nothing is done for them.
     traces: Option<traces::Traces>,
     shadow: shadow::Shadow,
@@ -196,6 +199,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            operations: Mutex::default(),
             traces: self.traces,
             shadow,
             hosted: self.hosted,

@@ -18,6 +18,7 @@ use super::{
     Home, Inner, Stage, deliver, handler,
     lease::{Handed, not_delivered},
     metrics,
+    workers::is_drained,
 };
 use crate::{
     engine::{
@@ -310,7 +311,7 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
+        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, &reports) };
         self.listen(&asks, &catalog);
         let came = came || !self.scanning;
         let round = Round { reports, released: self.left.clone(), asks, news: came, ..Round::default() };
@@ -364,8 +365,8 @@ impl Task {
         self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
     }
 
-    /// Everybody who takes jobs now, and where each ask's jobs go.
-    fn asks(&self, inner: &Inner, catalog: &Catalog) -> (Vec<Ask>, Vec<Place>) {
+    /// Everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
+    fn asks(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (Vec<Ask>, Vec<Place>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
@@ -385,16 +386,22 @@ impl Task {
             asks.push(Ask { types: push, room, worker: None, lease: None, hand: Hand::Claim });
             places.push(Place::Lane(Lane::Push));
         }
+        let mut running = None;
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
-            if call.reply.is_closed() || inner.workers.is_draining(call.worker.as_deref()) {
+            if call.reply.is_closed() || is_drained(catalog, call.worker.as_deref()) {
                 continue;
             }
+            let capacity = call.worker.as_deref().and_then(|name| Some((name, inner.workers.capacity(name)?)));
+            let room = capacity.map_or(call.max, |(name, most)| {
+                let running = running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
+                call.max.min(u64::from(most).saturating_sub(running.get(name).copied().unwrap_or(0)) as u32)
+            });
             let types: Vec<TypeName> = match &call.types {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
                 None => pull.clone(),
             };
-            asks.push(Ask { types, room: call.max, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
+            asks.push(Ask { types, room, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
             places.push(Place::Lease(index));
         }
         (asks, places)

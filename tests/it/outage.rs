@@ -212,7 +212,7 @@ async fn cancel_all(server: &Server) -> Operation {
         from: None,
         to: None,
     };
-    server.bulk(BulkKind::Cancel, filter).await.unwrap()
+    server.bulk(BulkKind::Cancel, filter, None).await.unwrap()
 }
 
 async fn cancelled(server: &Server) -> u64 {

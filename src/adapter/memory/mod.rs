@@ -10,7 +10,7 @@ mod work_queue;
 
 pub use work_queue::MemoryWorkQueue;
 
-use std::{ops::Bound, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -77,6 +77,22 @@ impl JobStore for MemoryStore {
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         let records = self.records.lock();
         Ok(queries.iter().map(|query| records.due(query)).collect())
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        let records = self.records.lock();
+        let asked = |job: &&Job| types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until);
+        let mut counts = BTreeMap::new();
+        for job in records.scheduled(queue).filter(asked).take(most as usize) {
+            *counts.entry(job.spec.job_type.clone()).or_default() += 1;
+        }
+        Ok(counts)
     }
 
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {

@@ -39,6 +39,7 @@ use crate::{
 };
 
 pub(super) use offer::push_lease;
+pub(super) use search::Turns;
 pub use throttle::Asked;
 use throttle::Throttling;
 

@@ -263,12 +263,7 @@ impl Search<'_> {
         }
         let (turn, look) = (self.plan.turn.clone(), self.plan.look.take());
         let store = &self.engine.ports.store;
-        let mut names = store.partitions(self.queue, &types, turn.as_deref(), PARTITIONS).await?;
-        if names.len() < PARTITIONS as usize && turn.is_some() {
-            let front = store.partitions(self.queue, &types, None, PARTITIONS).await?;
-            let rest = front.into_iter().take_while(|name| Some(name) <= turn.as_ref());
-            names.extend(rest.take(PARTITIONS as usize - names.len()).collect::<Vec<_>>());
-        }
+        let mut names = self.engine.partitions_in_turn(self.queue, &types, turn.as_deref()).await?;
         if names.is_empty() {
             return Ok(());
         }
@@ -344,7 +339,7 @@ impl Search<'_> {
     /// Lets the throttler decide on the candidates of partitions that take turns, page by page. Whether it let the round see all.
     async fn throttle_lanes(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) -> Result<bool, Error> {
         let mut size = self.rooms.total().max(PAGE) as usize;
-        let mut turns = Turns { lanes, next: 0 };
+        let mut turns = Turns::of(lanes);
         loop {
             let page: Vec<Job> = turns.by_ref().take(size).collect();
             if page.is_empty() {
@@ -361,10 +356,35 @@ impl Search<'_> {
     }
 }
 
+impl Engine {
+    /// The partitions in which jobs of `types` are scheduled, from the one after `turn` on and round: those that one round visits.
+    pub(in crate::engine) async fn partitions_in_turn(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        turn: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let store = &self.ports.store;
+        let mut names = store.partitions(queue, types, turn, PARTITIONS).await?;
+        if names.len() < PARTITIONS as usize && turn.is_some() {
+            let front = store.partitions(queue, types, None, PARTITIONS).await?;
+            let rest = front.into_iter().take_while(|name| Some(name.as_str()) <= turn);
+            names.extend(rest.take(PARTITIONS as usize - names.len()).collect::<Vec<_>>());
+        }
+        Ok(names)
+    }
+}
+
 /// One from each lane in turn, until all are empty.
-struct Turns<'a> {
+pub(in crate::engine) struct Turns<'a> {
     lanes: &'a mut [std::vec::IntoIter<Job>],
     next: usize,
+}
+
+impl<'a> Turns<'a> {
+    pub(in crate::engine) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
+        Self { lanes, next: 0 }
+    }
 }
 
 impl Iterator for Turns<'_> {

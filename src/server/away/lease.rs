@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::super::{Server, deliver, lease::Lane};
+use super::super::{Server, deliver, lease::Lane, workers::is_drained};
 use crate::{
     engine::{
         Ask, Error, Hand, Round, Space,
@@ -59,11 +59,10 @@ impl Server {
         let mut space = most.map(|most| Space { left: most, most });
         let mut jobs = Vec::new();
         let mut wait = FIRST_LOOK;
-        let draining = || self.inner.workers.is_draining(request.worker.as_deref());
         loop {
             for (queue, types) in &lanes {
                 let room = request.max - jobs.len() as u32;
-                if room == 0 || draining() {
+                if room == 0 {
                     break;
                 }
                 let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
@@ -109,6 +108,9 @@ impl Server {
         let Some(away) = &self.inner.away else { return Ok(Vec::new()) };
         let engine = self.engine();
         let catalog = engine.catalog().await?;
+        if is_drained(&catalog, request.worker.as_deref()) {
+            return Ok(Vec::new());
+        }
         let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
         let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };

@@ -252,7 +252,7 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
         cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
     }
     let filter = JobFilter { queue: Some(name("q")), ..JobFilter::default() };
-    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter)).unwrap();
+    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter, None)).unwrap();
     assert_eq!(asked.state, "running");
     // No time at all is left to the first call: it takes one page.
     let now = cloud.time.now();

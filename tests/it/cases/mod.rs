@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
 
+mod crashes;
 mod events;
 mod explain;
 mod fairness;

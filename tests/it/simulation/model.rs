@@ -439,7 +439,8 @@ impl Model {
             | ItemKind::Horizon
             | ItemKind::Schedule
             | ItemKind::ScheduleState
-            | ItemKind::Trigger => return,
+            | ItemKind::Trigger
+            | ItemKind::Drain => return,
         }
         for (queue, item) in &self.queues {
             let types = self

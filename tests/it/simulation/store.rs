@@ -2,7 +2,7 @@
 //! every commit the [`Model`] sees in the order in which it happened.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     pin::pin,
     sync::{
@@ -161,6 +161,17 @@ impl JobStore for Way {
         pages
     }
 
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.read().await?;
+        self.inner.count_due(queue, types, until, most).await
+    }
+
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
         self.read().await?;
         self.inner.partitions(queue, types, after, limit).await
@@ -278,6 +289,16 @@ impl JobStore for Watched {
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         at_once(self.store.due(queries))
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        at_once(self.store.count_due(queue, types, until, most))
     }
 
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
