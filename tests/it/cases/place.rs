@@ -55,6 +55,7 @@ pub fn everywhere() -> [Place; 2] {
 
 /// A place on a table of DynamoDB, in memory.
 #[cfg(feature = "aws")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature there is none")]
 fn in_the_cloud() -> Option<Place> {
     use tidegate::adapter::dynamodb::{DynamoStore, memory::MemoryTable};
     let clock = Arc::new(FakeClock::default());

@@ -47,13 +47,15 @@ fn from_bus(sent: &Message, id: &str) -> Value {
     event
 }
 
+/// What a service makes of a message, with this id.
+type Back = fn(&Message, &str) -> Value;
+
 #[tokio::test]
 async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_stopped() {
     let sqs = json!({"sqs": {"queue_url": "https://sqs.eu-central-1.amazonaws.com/111122223333/work"}});
     let sns = json!({"sns": {"topic_arn": "arn:aws:sns:eu-central-1:111122223333:work"}});
     let bus = json!({"event_bridge": {"bus": "work", "source": "tidegate"}});
     let function = json!({"lambda": {"function": "work", "invocation": "event"}});
-    type Back = fn(&Message, &str) -> Value;
     let ways: [(Value, Back); 5] =
         [(sqs, from_queue), (sns.clone(), from_topic), (sns, from_topic_by_queue), (bus, from_bus), (function, from_bus)];
     for (mut target, back) in ways {
