@@ -156,13 +156,11 @@ fn answer(shared: &Shared, id: &str, answer: Answered) -> StatusCode {
 }
 
 async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, request: extract::Request) -> StatusCode {
-    match axum::body::to_bytes(request.into_body(), MOST_ANSWER).await {
-        Ok(body) => answer(&shared, &id, Ok(serde_json::from_slice(&body).unwrap_or(Value::Null))),
-        Err(_) => {
-            answer(&shared, &id, Err(json!({"errorType": "Function.ResponseSizeTooLarge"})));
-            StatusCode::PAYLOAD_TOO_LARGE
-        }
-    }
+    let Ok(body) = axum::body::to_bytes(request.into_body(), MOST_ANSWER).await else {
+        answer(&shared, &id, Err(json!({"errorType": "Function.ResponseSizeTooLarge"})));
+        return StatusCode::PAYLOAD_TOO_LARGE;
+    };
+    answer(&shared, &id, Ok(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
 async fn error(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, body: bytes::Bytes) -> StatusCode {

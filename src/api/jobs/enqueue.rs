@@ -289,7 +289,7 @@ pub async fn enqueue_many(
     let answer = |bodies| {
         let results = results.iter().map(|result| match result {
             Ok((Enqueued { job, new }, data)) => {
-                let view = JobView::with_data(job, if *new { *data } else { &job.data }, accept.0, bodies);
+                let view = JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies);
                 BatchItem { status: if *new { 201 } else { 200 }, one: One::Job(Box::new(view)) }
             }
             Err(problem) => BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) },

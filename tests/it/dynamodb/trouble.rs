@@ -195,7 +195,7 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
     let job = server.enqueue(NewJob::new(builders::name("t"), Payload::null())).await.unwrap().job;
     server.flush().await.unwrap();
     let sent = work.take(usize::MAX, clock.now());
-    assert_eq!(server.deliver(sent, clock.now() + Duration::from_secs(60)).await, [true]);
+    assert_eq!(server.deliver(sent, clock.now() + Duration::from_mins(1)).await, [true]);
     assert!(denied.load(Ordering::Relaxed) > 2, "it was told again");
     assert_eq!(server.job(&job.id, None).await.unwrap().life.ended(), Some(Outcome::Succeeded));
 }
