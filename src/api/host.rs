@@ -33,8 +33,10 @@ impl Hosts {
     /// The host that a request is for, if it is neither this machine nor the server's own name. One that names none was sent by no browser.
     fn foreign(&self, request: &Request) -> Option<String> {
         let named = request.headers().get_all(header::HOST).iter();
-        let named = named.map(|value| value.to_str().unwrap_or_default().parse::<Authority>().map_or_else(|_| String::new(), host));
-        let asked = request.uri().authority().cloned().map(host);
+        let named = named.map(|value| {
+            value.to_str().unwrap_or_default().parse::<Authority>().map_or_else(|_| String::new(), |authority| host(&authority))
+        });
+        let asked = request.uri().authority().map(host);
         asked.into_iter().chain(named).find(|name| !self.is_here(name))
     }
 
@@ -45,7 +47,7 @@ impl Hosts {
     }
 }
 
-fn host(authority: Authority) -> String {
+fn host(authority: &Authority) -> String {
     authority.host().trim_end_matches('.').to_ascii_lowercase()
 }
 

@@ -417,7 +417,13 @@ impl Engine {
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
         let (met, late) = self.meet_records(page).await?;
-        Ok(Heard { met: met.changed.len() as u64, changed: met.changed, unmatched: late + self.replies_late.swap(0, Ordering::Relaxed), kept: 0, next })
+        Ok(Heard {
+            met: met.changed.len() as u64,
+            changed: met.changed,
+            unmatched: late + self.replies_late.swap(0, Ordering::Relaxed),
+            kept: 0,
+            next,
+        })
     }
 
     /// Drops at most `most` (1 to 10000) of the kept replies: those whose time is over, and those that are too many.

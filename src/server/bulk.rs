@@ -276,7 +276,7 @@ fn bytes(stored: &Stored) -> Result<Vec<u8>, Error> {
 /// 32 hexadecimal digits that are the same for the same value.
 fn digest(value: &impl Serialize) -> String {
     let hash = Sha256::digest(serde_json::to_vec(value).unwrap_or_default());
-    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
 }
 
 /// Goes on with the operations that a stop interrupted.

@@ -158,7 +158,7 @@ impl JobStore for MemoryStore {
 
     async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
         let records = self.records.lock();
-        let mut counts = std::collections::BTreeMap::<_, u64>::new();
+        let mut counts = BTreeMap::<_, u64>::new();
         for job in records.jobs.values() {
             let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
             *counts.entry(place).or_default() += 1;

@@ -15,7 +15,6 @@ use super::{
         Answer, Api,
         access::{Enqueue, May},
         body::{Body, present},
-        error::Problem,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
         schema::{AnyValue, AttributeValue},

@@ -20,6 +20,7 @@ struct Round {
 }
 
 /// What stands of a round: the settled job, the new batch, the head, the claim, the removal of the old batch.
+#[allow(clippy::struct_excessive_bools, reason = "each is one of the steps that a cut may be between")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stands {
     settled: bool,
