@@ -19,17 +19,6 @@ struct Round {
     txn: Txn,
 }
 
-/// What stands of a round: the settled job, the new batch, the head, the claim, the removal of the old batch.
-#[allow(clippy::struct_excessive_bools, reason = "each is one of the steps that a cut may be between")]
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Stands {
-    settled: bool,
-    added: bool,
-    head: bool,
-    claimed: bool,
-    removed: bool,
-}
-
 fn head(version: u64, batch: u64) -> Head {
     let named = BatchRef { id: BatchId(batch), count: 0, released: Bits::default(), check_at: at(77), sent: true, sends: 0 };
     Head { version, batches: vec![named], ..Head::default() }
@@ -61,17 +50,13 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
     Round { queue, settled, claimed, txn }
 }
 
-async fn stands(store: &dyn JobStore, round: &Round) -> Stands {
+/// What stands of a round: whether the settled job does, the new batch, the head, the claim, the removal of the old batch.
+async fn stands(store: &dyn JobStore, round: &Round) -> [bool; 5] {
     let batches: Vec<u64> = store.batches(&round.queue).await.expect("the store is well").into_iter().map(|(id, _)| id.0).collect();
     let (head, named) = store.head(&round.queue).await.expect("the store is well").expect("there is a head");
     assert!(named == [batch(head.version)], "a head never names a batch that is not there: {head:?} {named:?}");
-    Stands {
-        settled: get(store, &round.settled).await == round.settled,
-        added: batches.contains(&2),
-        head: head.version == 2,
-        claimed: get(store, &round.claimed).await == round.claimed,
-        removed: !batches.contains(&1),
-    }
+    let (settled, claimed) = (get(store, &round.settled).await == round.settled, get(store, &round.claimed).await == round.claimed);
+    [settled, batches.contains(&2), head.version == 2, claimed, !batches.contains(&1)]
 }
 
 /// Cut after any number of its steps, a round's transaction leaves what comes before the cut, or in an atomic store nothing; readers find that
@@ -84,7 +69,7 @@ pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dy
         let (at, _) = refused(store, before.iter().cloned().chain([never]).chain(after.iter().cloned()).collect()).await;
         assert_eq!(at, cut);
         let (steps, rest) = if store.flight().is_zero() { (0, &round.txn[..]) } else { (cut, after) };
-        let of = |steps| Stands { settled: steps > 0, added: steps > 2, head: steps > 3, claimed: steps > 4, removed: steps > 5 };
+        let of = |steps| [0, 2, 3, 4, 5].map(|step| steps > step);
         assert_eq!(stands(store, &round).await, of(steps), "cut after {cut} steps");
         done(store, rest.to_vec()).await;
         assert_eq!(stands(store, &round).await, of(6), "cut after {cut} steps, and gone on with");
