@@ -16,7 +16,7 @@ use futures_util::FutureExt as _;
 use metrics::counter;
 use tracing::Instrument as _;
 
-use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, media, reply};
+use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, health, media, reply};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -39,8 +39,9 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Reque
             let detail = "a page of another site may not change anything here";
             return Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response();
         }
-        if came_by.as_deref() == Some("http") && !options.allow_unencrypted_proxy {
-            let detail = "it came to the proxy in front unencrypted, where its token and data could be read: use https";
+        if came_by.as_deref() == Some("http") && !options.allow_unencrypted_proxy && !health::ROUTES.contains(&path.as_str()) {
+            let detail = "it came to the proxy in front unencrypted, where its token and data could be read: use https, or set \
+                          allow_unencrypted_proxy";
             return Problem::new(StatusCode::FORBIDDEN, "insecure_request", detail).into_response();
         }
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;

@@ -14,7 +14,7 @@ use axum::{
 };
 use url::Url;
 
-use super::error::Problem;
+use super::{error::Problem, health};
 use crate::auth::Authenticate;
 
 /// What the layer goes by.
@@ -37,7 +37,7 @@ impl Hosts {
             value.to_str().unwrap_or_default().parse::<Authority>().map_or_else(|_| String::new(), |authority| host(&authority))
         });
         let asked = request.uri().authority().map(host);
-        asked.into_iter().chain(named).find(|name| !self.is_here(name))
+        asked.into_iter().chain(named).find(|name| !name.is_empty() && !self.is_here(name))
     }
 
     fn is_here(&self, name: &str) -> bool {
@@ -54,6 +54,7 @@ fn host(authority: &Authority) -> String {
 /// Answers what is meant for this server by what is inside. One that is open to nobody unknown answers to every name.
 pub async fn only_here(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     if hosts.auth.is_open()
+        && !health::ROUTES.contains(&request.uri().path())
         && let Some(name) = hosts.foreign(&request)
     {
         let detail = format!(

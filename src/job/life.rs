@@ -244,7 +244,7 @@ pub struct Life {
     pub moved: Option<String>,
     /// The replies that it knows besides those in its history: those that came too late for it, and what the job knew that had
     /// its correlation key before. The latest, at most [`HEARD`].
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<ReplyId>,
 }
 

@@ -51,16 +51,25 @@ impl Job {
         Ok(Self { id: self.id.clone(), spec: Arc::clone(&self.spec), data: self.data.clone(), life })
     }
 
-    /// How many bytes it has at most where it is shown whole in the encoding of its data. In another one data may be several times as long.
+    /// How many bytes it has at most where it is shown whole in the encoding of its data, or as a rule in JSON. Data that is all small numbers
+    /// or flags may be several times as long there.
     pub fn bytes(&self) -> usize {
         let beside = written(&*self.spec) + written(&self.life);
         // Instants are shown as texts, which are longer than their numbers.
-        FIELDS + beside + beside / 2 + self.data.len() + self.life.result.as_ref().map_or(0, |result| result.body().len())
+        FIELDS + beside + beside / 2 + shown(&self.data) + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
     }
 }
 
 /// The names of a job's fields, and those that are always there.
 const FIELDS: usize = 1024;
+
+/// How many bytes `body` may have where it is shown: what is binary becomes base64 in JSON.
+fn shown(body: &Body) -> usize {
+    match body {
+        Body::Inline(Payload { encoding: Encoding::Json, .. }) | Body::Object { encoding: Encoding::Json, .. } => body.len(),
+        _ => body.len() + body.len() / 2,
+    }
+}
 
 /// How many bytes `value` has as JSON.
 fn written(value: &impl Serialize) -> usize {

@@ -27,6 +27,7 @@ use crate::{
     job::{
         Attributes, Body, Encoding, Job, Payload, TypeName, Value,
         life::{Failure, Reason},
+        spec::KeepResult,
         trace,
     },
     port::target::{Message, Request, Response, TargetError},
@@ -92,7 +93,7 @@ async fn exchange(
         PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
         PushTarget::Aws(_) => Complete::OnDelivery,
     };
-    let most = inner.engine.rules().max_data_bytes;
+    let most = (job.spec.keep_result != KeepResult::None).then(|| inner.engine.rules().max_data_bytes);
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -153,21 +154,21 @@ enum Judged {
 }
 
 /// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
-/// at most `most` bytes.
-fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: usize, now: Timestamp) -> Judged {
+/// at most `most` bytes, if it is kept.
+fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: Option<usize>, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
         202 if !told => done(Outcome::Later),
         // Whatever it answers, it has taken the job; what became of it is said later.
         200..=299 if complete == Complete::OnResult => done(Outcome::Later),
-        200..=299 => done(match result(response).filter(|_| !told) {
+        200..=299 => done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
             // The work is done: another attempt would do it again, and answer as much.
-            Some(long) if long.bytes.len() > most => {
+            Some((most, long)) if long.bytes.len() > most => {
                 let message = format!("it answered with more than the {most} bytes that a result may have");
                 fail(Reason::Failed, message, false, Duration::ZERO)
             }
-            result => Outcome::Report(Verdict::Succeeded { result: result.map(Body::Inline) }),
+            result => Outcome::Report(Verdict::Succeeded { result: result.map(|(_, result)| Body::Inline(result)) }),
         }),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));

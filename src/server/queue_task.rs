@@ -395,7 +395,11 @@ impl Task {
             let capacity = call.worker.as_deref().and_then(|name| Some((name, inner.workers.capacity(name)?)));
             let room = capacity.map_or(call.max, |(name, most)| {
                 let running = running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
-                call.max.min(u64::from(most).saturating_sub(running.get(name).copied().unwrap_or(0)) as u32)
+                let runs: &mut u64 = running.entry(name.to_owned()).or_default();
+                let room = call.max.min(u64::from(most).saturating_sub(*runs) as u32);
+                // Another call of the same worker gets what this one leaves.
+                *runs += u64::from(room);
+                room
             });
             let types: Vec<TypeName> = match &call.types {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Due jobs are counted so far. Where there are more, every scheduled one is taken to be due.
-const COUNTED: u32 = 10_000;
+const COUNTED: u32 = 1000;
 /// How often a wait for a result looks at the job, in case it ended where this process is not told.
 const LOOK: Duration = Duration::from_secs(1);
 

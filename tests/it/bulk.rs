@@ -139,5 +139,5 @@ async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
     assert_eq!(over(&server, &all).await.matched, 1, "the one of type `later`");
     let named = server.bulk(BulkKind::Cancel, JobFilter { job_type: Some(name(callback)), ..live }, None).await.unwrap();
     assert_eq!(over(&server, &named).await.matched, 1);
-    server.stop().await;
+    // It is not stopped: that waits for the call to end, which is tried again later, and time stands still.
 }

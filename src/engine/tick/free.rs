@@ -110,7 +110,7 @@ impl Engine {
         memory.turn.clone_from(&plan.turn);
         memory.lap.clone_from(&plan.lap);
         memory.look.clone_from(&plan.look);
-        memory.keep_scan(&mut plan);
+        memory.keep_scan(&mut plan, limits);
         plan.ended.retain(|id| !stale.contains(id));
         // What else the round did stands, whatever becomes of these.
         for (report, answer) in round.reports.iter().zip(&mut answers).filter(|(report, _)| stale.contains(&report.id)) {

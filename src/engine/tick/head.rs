@@ -81,6 +81,7 @@ impl Engine {
         catalog: &Catalog,
         limits: &Arc<Limits>,
     ) -> Result<Option<Ticked>, Error> {
+        let reserved = memory.reserved(limits);
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
         // Version 0: nobody configures the queue (any more), which the commit requires to be so still.
@@ -91,7 +92,7 @@ impl Engine {
             return Ok(None);
         }
         let (look, turn, lap) = (view.head.look.clone(), view.head.turn.clone(), view.head.lap.clone());
-        let mut plan = Plan { look, turn, lap, reserved: memory.reserved.clone(), ..Plan::default() };
+        let mut plan = Plan { look, reserved, turn, lap, ..Plan::default() };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
@@ -257,7 +258,7 @@ impl Engine {
                 plan.wake(Some(now + RESEND));
             }
         }
-        memory.keep_scan(&mut plan);
+        memory.keep_scan(&mut plan, limits);
         Ok(Some(ticked(plan, answers)))
     }
 

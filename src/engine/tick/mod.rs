@@ -34,7 +34,7 @@ use super::{Catalog, Engine, Error, View, report::Settled, request::Report, trou
 use crate::{
     job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
     port::{Work, job_store::Standing, policy::Ended},
-    queue::{Grant, Rule, admission::Reserved, config::Delivery, order::Position},
+    queue::{Grant, Limits, Rule, admission::Reserved, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
 };
 
@@ -113,8 +113,8 @@ pub struct Memory {
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
-    /// What candidates before `look` have reserved.
-    reserved: Reserved,
+    /// What candidates before `look` have reserved, under this version of the queue's configuration: it says of what.
+    reserved: (u64, Reserved),
     /// Whether something came since the scan that goes on began.
     news: bool,
     /// When more is due than was, by what that scan saw.
@@ -133,6 +133,12 @@ impl Memory {
         self.view.as_ref()
     }
 
+    /// What earlier rounds of a scan that goes on have reserved of `limits`.
+    fn reserved(&self, limits: &Limits) -> Reserved {
+        let (version, reserved) = &self.reserved;
+        if *version == limits.version { reserved.clone() } else { Reserved::default() }
+    }
+
     /// Takes note of news that a scan which goes on may have passed.
     fn note_news(&mut self, round: &Round, now: Timestamp) {
         let (look, lap) = self.view.as_ref().map_or((&self.look, &self.lap), |view| (&view.head.look, &view.head.lap));
@@ -141,12 +147,12 @@ impl Memory {
     }
 
     /// Takes note of what `plan` leaves to the next round's scan. One that is through begins anew if there were news.
-    fn keep_scan(&mut self, plan: &mut Plan) {
-        self.reserved = std::mem::take(&mut plan.reserved);
+    fn keep_scan(&mut self, plan: &mut Plan, limits: &Limits) {
+        self.reserved = (limits.version, std::mem::take(&mut plan.reserved));
         if plan.goes_on() {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
         } else if plan.searched {
-            self.next_at = None;
+            plan.wake(self.next_at.take());
             plan.again |= std::mem::take(&mut self.news);
         }
     }

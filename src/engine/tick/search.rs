@@ -345,7 +345,11 @@ impl Search<'_> {
             if page.is_empty() {
                 return Ok(true);
             }
-            if self.throttle(page).await?.is_break() {
+            if let ControlFlow::Break(last) = self.throttle(page).await? {
+                if let Some(last) = last {
+                    // It has taken its time: the next round begins behind the partition that it came to.
+                    (self.plan.turn, self.plan.again) = (Some(last.partition), true);
+                }
                 return Ok(false);
             }
             if self.admission.closed(false) || self.rooms.total() == 0 {

@@ -77,6 +77,7 @@ async fn limited(place: &mut Place, limit: u32) {
     place.with_limit(limit).await;
     // A worker that died costs an attempt, and none of these is about that.
     place.set_type("work", TypeConfig { attempts: Some(9), ..TypeConfig::default() }).await;
+    place.settle().await;
 }
 
 fn told() -> NewJob {

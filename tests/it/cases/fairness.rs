@@ -421,3 +421,20 @@ async fn a_scan_that_finds_nobody_writes_nothing() {
         assert_eq!(version(&place).await, before);
     }
 }
+
+#[tokio::test]
+async fn a_configuration_that_changes_while_a_scan_goes_on_counts_from_the_next_round() {
+    for mut place in everywhere() {
+        long_backlog(&place, []).await;
+        let other = Constraint { name: "other".into(), matcher: Matcher::default(), per: None, concurrency: Some(5000), rate: None };
+        let config = |constraints| QueueConfig { constraints, ..QueueConfig::default() };
+        place.set_queue(config(vec![other.clone(), per_tenant(10)])).await;
+        assert_eq!(place.lease(100).await.len(), 1, "the rest is held, and what the scan has reserved is kept");
+        place.set_queue(config(vec![other])).await;
+        let mut started = 0;
+        for _ in 0..3 {
+            started += place.lease(100).await.len();
+        }
+        assert_eq!(started, 300);
+    }
+}
