@@ -33,11 +33,11 @@ impl Hosts {
     /// The host that a request is for, if it is neither this machine nor the server's own name. One that names none was sent by no browser.
     fn foreign(&self, request: &Request) -> Option<String> {
         let named = request.headers().get_all(header::HOST).iter();
-        let named = named.map(|value| {
+        let named = named.filter(|value| !value.is_empty()).map(|value| {
             value.to_str().unwrap_or_default().parse::<Authority>().map_or_else(|_| String::new(), |authority| host(&authority))
         });
         let asked = request.uri().authority().map(host);
-        asked.into_iter().chain(named).find(|name| !name.is_empty() && !self.is_here(name))
+        asked.into_iter().chain(named).find(|name| !self.is_here(name))
     }
 
     fn is_here(&self, name: &str) -> bool {

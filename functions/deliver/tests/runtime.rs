@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use serde_json::json;
 use tidegate::testkit::lambda::{Function, messages, messages_of};
@@ -24,4 +24,19 @@ async fn what_could_not_be_claimed_comes_again_within_seconds() {
     assert_eq!(function.call(messages_of("work", 1, [work])).await, Ok(failed));
     let again = json!({"Id": "0", "ReceiptHandle": "receipt-0", "VisibilityTimeout": 2});
     assert_eq!(function.sent(), [("work".to_owned(), again)]);
+}
+
+#[test]
+fn without_a_public_url_it_does_not_start() {
+    let queue = "https://sqs.us-east-1.amazonaws.com/1/q";
+    let vars = [
+        ("TIDEGATE_TABLE", "memory:"),
+        ("TIDEGATE_BUCKET", "memory:"),
+        ("TIDEGATE_WORK_QUEUE_URL", queue),
+        ("TIDEGATE_HINT_QUEUE_URL", queue),
+        ("TIDEGATE_WAKE_QUEUE_URL", queue),
+    ];
+    let ended = Command::new(env!("CARGO_BIN_EXE_tidegate-deliver")).env_clear().envs(vars).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("TIDEGATE_PUBLIC_URL"), "{said}");
 }

@@ -219,14 +219,14 @@ async fn an_open_server_answers_to_this_machines_names_and_its_own_alone() {
     {
         assert_eq!(status(&[("host", ours)]).await, 200, "{ours}");
     }
-    for foreign in ["evil.example:8080", "localhost.evil.example", "0.0.0.0:8080", "10.0.0.1", "[::2]", "", "a b", "127.0.0.1.evil.example"]
-    {
+    for foreign in ["evil.example:8080", "localhost.evil.example", "0.0.0.0:8080", "10.0.0.1", "[::2]", "a b", "127.0.0.1.evil.example"] {
         assert_eq!(status(&[("host", foreign)]).await, 403, "{foreign}");
         assert_eq!(status(&[("host", foreign), ("authorization", "Bearer x")]).await, 403, "{foreign}, whatever is shown");
     }
     assert_eq!(status(&[("host", "localhost"), ("host", "evil.example")]).await, 403, "of two, both count");
     assert_eq!(problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1, "foreign_host");
     assert_eq!(status(&[]).await, 200, "no browser leaves it out");
+    assert_eq!(status(&[("host", "")]).await, 200, "or empty");
 
     // Behind a proxy, with tokens, it is reached by any name.
     let (item, text) = TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
