@@ -56,7 +56,7 @@ async fn turn(engine: &Engine, memory: &mut Memory, running: Vec<Job>) -> Vec<Jo
         verdict: Verdict::Succeeded { result: None },
     };
     let ask = Ask { types: vec![name("work")], room: 10, worker: None, lease: None, hand: Hand::Claim };
-    let round = Round { reports: running.into_iter().map(succeeded).collect(), released: Vec::new(), asks: vec![ask] };
+    let round = Round { reports: running.into_iter().map(succeeded).collect(), asks: vec![ask], ..Round::default() };
     let ticked = engine.tick(&name("limited"), memory, round).await.unwrap();
     assert_eq!(ticked.claimed.len(), 10);
     ticked.claimed.into_iter().map(|claimed| claimed.job).collect()

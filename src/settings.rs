@@ -49,9 +49,9 @@ documented! {
         pub listen: SocketAddr,
         /// The directory with the server's data; made if it is not there. One server at a time.
         pub data: PathBuf,
-        /// What callback URLs start with, as workers reach this server. By default `http://` and the address listened on.
+        /// What callback URLs start with, as workers reach this server. By default `http://` and the address listened on. Without tokens the server answers to its host's name, beside those of this machine.
         pub public_url: Option<Url>,
-        /// The most bytes of a job's `data`, 1024 to 67108864; past it the answer is 413.
+        /// The most bytes of a job's `data` and of a result, 1024 to 67108864; past it the answer is 413, and a push whose answer is longer has failed for good.
         pub max_data_bytes: u32,
         /// Whether a job of a type that nobody made makes the type, with defaults, instead of being refused.
         pub create_unknown_types: bool,
@@ -73,6 +73,8 @@ documented! {
         pub allow_unsafe_targets: bool,
         /// How long a stopping server waits for calls and answers under way, in seconds, 0 to 3600.
         pub shutdown_seconds: Seconds,
+        /// Whether requests are answered of which a proxy says, by `X-Forwarded-Proto`, that they came to it unencrypted. Their tokens and data can be read on the way.
+        pub allow_unencrypted_proxy: bool,
         /// The title of the dashboard, at most 100 characters.
         pub dashboard_title: String,
         /// A page of your own that the dashboard's first page embeds.
@@ -81,7 +83,7 @@ documented! {
         pub log_level: LogLevel,
         /// How a log line is written: `text` for people, `json` for machines.
         pub log_format: LogFormat,
-        /// Whether every request and answer is logged, secrets blanked.
+        /// Whether every request is logged: its id, method, path and status. Its query, headers and body, which may hold secrets, never are.
         pub log_traffic: bool,
         /// Names of metrics that are shown nowhere, neither for Prometheus nor for CloudWatch; one that ends in `*` stands for all that begin so. In the environment, commas between them.
         pub metrics_exclude: Vec<String>,
@@ -196,6 +198,7 @@ impl Default for Settings {
             push_slots: 256,
             allow_unsafe_targets: false,
             shutdown_seconds: Seconds::new(10),
+            allow_unencrypted_proxy: false,
             dashboard_title: "tidegate".into(),
             dashboard_page_url: None,
             log_level: LogLevel::Info,

@@ -7,16 +7,21 @@ import { attribute, begin, checkConfig, dataOf, describe, guarded, instant } fro
 
 export { attribute, dataOf };
 
-/** Another attempt at `at`; with `{ data, priority }` to replace the job's. */
+/** Another attempt at `at`, at once if that is past; with `{ data, priority }` to replace the job's. */
 export function retryAt(at, { data, priority } = {}) {
-  return { tag: 'retry', val: { at: instant(at, 'at'), data: data === undefined ? undefined : JSON.stringify(data), priority } };
+  // What the contract has no room for would trap without a word.
+  if (priority !== undefined && (priority | 0) !== priority) {
+    throw new Error(`priority must be a whole number of 32 bits, not ${JSON.stringify(priority)}`);
+  }
+  at = instant(at < 0 ? 0 : at, 'at');
+  return { tag: 'retry', val: { at, data: data === undefined ? undefined : JSON.stringify(data), priority } };
 }
 
 /** Another attempt so many seconds from now; with `{ data, priority }` to replace the job's. */
 export const after = (seconds, changes) => retryAt(Date.now() + seconds * 1000, changes);
 
 /** No more attempts; the job ends `failed`, with this message if it is given. */
-export const giveUp = (message) => ({ tag: 'give-up', val: message });
+export const giveUp = (message) => ({ tag: 'give-up', val: message === undefined ? undefined : String(message) });
 
 /** Makes a component's `retry` of what the author gives. */
 export function retryStrategy(plugin) {

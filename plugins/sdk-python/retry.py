@@ -34,7 +34,7 @@ class Call:
 
 
 def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
-    """Another attempt at `at`; with data or a priority that replace the job's."""
+    """Another attempt at `at`, at once if that is past; with data or a priority that replace the job's."""
     new_data = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
     if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31):
         raise ValueError(f"priority must be a whole number of 32 bits, not {priority!r}")

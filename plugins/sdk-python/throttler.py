@@ -84,6 +84,10 @@ class Running:
         """Every value with its count and weight: by 'job-type', 'priority', or 'attribute' and its name."""
         return host_running.groups(_dimension(by, name))
 
+    def in_group(self, by: str, value: str, name: Optional[str] = None):
+        """One value with its count and weight, which are 0 where no job has it: by the same."""
+        return host_running.in_group(_dimension(by, name), value)
+
     def weights(self, by: str, name: Optional[str] = None) -> Dict[str, int]:
         """The weight of what runs, by the same."""
         return {group.value: group.weight for group in self.groups(by, name)}

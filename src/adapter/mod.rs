@@ -15,6 +15,8 @@ pub mod http;
 pub mod memory;
 #[cfg(feature = "http")]
 pub mod otlp;
+#[cfg(feature = "aws")]
+pub mod s3;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "aws")]

@@ -16,9 +16,12 @@ use futures_util::FutureExt as _;
 use metrics::counter;
 use tracing::Instrument as _;
 
-use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, media, reply};
+use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, health, media, reply};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// What a browser that came encrypted is told: to come so for a year.
+const ENCRYPTED_FROM_NOW_ON: HeaderValue = HeaderValue::from_static("max-age=31536000");
 const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// Answers `request` by what is inside.
@@ -29,11 +32,17 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Reque
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     // A route that takes more says so in a layer of its own, which is inside this one.
     request.extensions_mut().insert(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES));
+    let came_by = forwarded_proto(request.headers());
     let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
         if foreign_page(&method, request.headers()) {
             let detail = "a page of another site may not change anything here";
             return Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response();
+        }
+        if came_by.as_deref() == Some("http") && !options.allow_unencrypted_proxy && !health::ROUTES.contains(&path.as_str()) {
+            let detail = "it came to the proxy in front unencrypted, where its token and data could be read: use https, or set \
+                          allow_unencrypted_proxy";
+            return Problem::new(StatusCode::FORBIDDEN, "insecure_request", detail).into_response();
         }
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         answered.unwrap_or_else(|panic| Problem::internal(format!("a handler panicked: {}", said(&*panic))).into_response())
@@ -48,6 +57,9 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Reque
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), id.clone());
     headers.insert(header::SERVER, SERVER);
+    if came_by.as_deref() == Some("https") {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, ENCRYPTED_FROM_NOW_ON);
+    }
     if path.starts_with("/v1/") {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -67,6 +79,12 @@ fn request_id(options: &ApiOptions, headers: &HeaderMap) -> HeaderValue {
         let text = format!("{:016x}", options.entropy.bits() >> 64);
         HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")
     })
+}
+
+/// How a request came to the first proxy on its way, if one says so.
+fn forwarded_proto(headers: &HeaderMap) -> Option<String> {
+    let said = headers.get(&FORWARDED_PROTO)?.to_str().ok()?;
+    Some(said.split(',').next()?.trim().to_ascii_lowercase())
 }
 
 /// Whether a browser sends this for a page that is not ours. An open server must not be operated by

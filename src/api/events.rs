@@ -130,7 +130,7 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request: Request) -> Answer {
     let most = api.server.engine().rules().events.max_bytes;
-    match came(request, most).await? {
+    match came(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
         Came::One(event) => {
             let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
             Ok(accept.ok(EventAnswer::One(answer.ok_or_else(|| Problem::internal("an event has no answer"))??)).into_response())
@@ -139,6 +139,7 @@ async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request
             let mut events = Vec::with_capacity(batch.len());
             let slots: Vec<Option<Problem>> =
                 batch.into_iter().map(|event| event.map(|event| events.push(event)).err().map(problem)).collect();
+            api.server.refused_events(slots.iter().flatten().count() as u64);
             let mut answers = api.server.ingest(&events).await.into_iter();
             let results = slots.into_iter().map(|slot| {
                 let answer = match slot {
@@ -276,6 +277,11 @@ async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body
             | Err(Error::NotFound { code: "trigger_not_found", .. } | Error::Conflict { code: "not_replayable", .. }) => done.dead += 1,
             // Somebody else was faster.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
+            // It keeps none of the others.
+            Err(error @ Error::Internal(_)) => {
+                tracing::error!(id = letter.id, %error, "a dead event cannot be replayed");
+                done.dead += 1;
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -26,6 +26,9 @@ struct Health {
 
 const HEALTH: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
 
+/// The routes that whoever watches over the process asks, however it comes to it.
+pub const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// Whether the process is up.
 #[utoipa::path(get, path = "/healthz", tag = "operate", security(()),
     responses((status = 200, description = "It is", body = Health)))]

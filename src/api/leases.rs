@@ -17,12 +17,15 @@ use super::{
 };
 use crate::{
     engine::request::LeaseRequest,
-    job::{JobId, QueueName, TypeName, life::word},
+    job::{Job, JobId, QueueName, TypeName, life::word},
     time::{Seconds, Timestamp},
 };
 
 /// Most leases, and most reports, of one call.
 const MOST: usize = 1000;
+/// What is said of a lease that was taken back.
+const TOO_LARGE: &str = "it is larger, in the encoding that its worker asked for, than an answer may be here: push it to its target, ask for it in \
+    the other encoding, or keep large data elsewhere and enqueue where it lies";
 /// The longest a call may wait.
 const LONGEST_WAIT: Seconds = Seconds::new(60);
 /// Most bytes of a worker's name.
@@ -59,7 +62,7 @@ struct LeasesView<'a> {
     /// The leases; none if nothing came within the wait.
     leases: Vec<LeaseView<'a>>,
     /// One answer per report, in order.
-    reports: Vec<ReportedView>,
+    reports: &'a [ReportedView],
 }
 
 /// One attempt at a job, and the right to report on it.
@@ -128,11 +131,7 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
     // A worker may wait for a minute; what its request was read into need not wait with it.
     drop(body);
     let leased = api.server.lease(request).await?;
-    let leases = leased.jobs.iter().filter_map(|job| {
-        let run = job.life.running()?;
-        let view = JobView::new(job, accept.0, Bodies::Whole);
-        Some(LeaseView { job: view, attempt: job.life.attempt, token: format!("{:032x}", run.token.0), expires_at: run.lease_until })
-    });
+    let mut jobs = leased.jobs;
     let reports = reported.into_iter().zip(leased.reports).map(|(id, answer)| match answer {
         Ok(job) => ReportedView { status: 200, id, state: Some(word(&job.life.state)), error: None },
         Err(error) => {
@@ -140,7 +139,27 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
             ReportedView { status: problem.status().as_u16(), id, state: None, error: Some(problem) }
         }
     });
-    Ok(accept.ok(LeasesView { leases: leases.collect(), reports: reports.collect() }).into_response())
+    let reports: Vec<ReportedView> = reports.collect();
+    loop {
+        let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept)).collect();
+        let answer = accept.ok(LeasesView { leases, reports: &reports }).into_response();
+        if jobs.is_empty() || api.fits(&answer) {
+            return Ok(answer);
+        }
+        // What was leased fits as it is kept; converted, it may be several times as long.
+        let alone = jobs.len() == 1 && reports.is_empty();
+        let back = jobs.split_off(jobs.len() / 2);
+        api.server.give_back(&back, TOO_LARGE, !alone).await;
+    }
+}
+
+impl<'a> LeaseView<'a> {
+    /// The lease of a running `job`.
+    fn new(job: &'a Job, accept: Accept) -> Option<Self> {
+        let run = job.life.running()?;
+        let view = JobView::new(job, accept.0, Bodies::Whole);
+        Some(Self { job: view, attempt: job.life.attempt, token: format!("{:032x}", run.token.0), expires_at: run.lease_until })
+    }
 }
 
 /// The routes of leases.

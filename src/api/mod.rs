@@ -1,9 +1,9 @@
 //! The HTTP API: resources over the [`Server`]'s verbs. Nothing is decided here.
 //!
 //! ```text
-//!   envelope (id, problems, log) ─▶ access (who may) ─▶ a resource ─▶ Server
-//!                                                        │    ▲
-//!                                     Body, Params read ─┘    └─ Reply, Problem write
+//!   envelope (id, problems, log) ─▶ host ─▶ access (who may) ─▶ a resource ─▶ Server
+//!                                                                │    ▲
+//!                                             Body, Params read ─┘    └─ Reply, Problem write
 //! ```
 //!
 //! Read [`body`] and [`reply`] (how values come in and go out), [`error`] (the one table of statuses),
@@ -12,12 +12,14 @@
 
 mod access;
 mod body;
+mod bound;
 mod config;
 mod doctor;
 mod envelope;
 mod error;
 mod events;
 mod health;
+mod host;
 mod job_types;
 mod jobs;
 mod leases;
@@ -41,7 +43,7 @@ use axum::{Router, extract::FromRef, http::StatusCode, middleware, response::Res
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::error::Problem;
+use self::{error::Problem, host::Hosts, jobs::view::Bodies};
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},
@@ -68,6 +70,8 @@ pub struct ApiOptions {
     pub dashboard: DashboardOptions,
     /// Whether each request is logged.
     pub log_traffic: bool,
+    /// Whether what came unencrypted to the proxy in front is answered.
+    pub allow_unencrypted_proxy: bool,
     /// What `/metrics` shows, if metrics are collected.
     pub metrics: Option<PrometheusHandle>,
 }
@@ -89,6 +93,17 @@ impl FromRef<Api> for Arc<ApiOptions> {
 type Answer = Result<Response, Problem>;
 
 impl Api {
+    /// Whether `answer` is not larger than one may be here.
+    fn fits(&self, answer: &Response) -> bool {
+        bound::fits(answer, self.server.options().answer_bytes)
+    }
+
+    /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own.
+    fn fitting(&self, answer: impl Fn(Bodies) -> Response) -> Response {
+        let fits = [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
+        fits.unwrap_or_else(|| answer(Bodies::Small))
+    }
+
     /// `job` with its bodies, wherever they are kept.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
         let elsewhere = |body: &Body| body.inline().is_none();
@@ -121,12 +136,16 @@ fn routes() -> OpenApiRouter<Api> {
 pub fn router(server: Server, options: ApiOptions) -> Router {
     let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
+    let most = server.options().answer_bytes;
+    let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let resources = resources.with_state(Api { server, options: Arc::clone(&options) });
-    wrapped(resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard)), options)
+    let routes = resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
+    let bound = middleware::map_response(move |answer: Response| async move { bound::bounded(answer, most) });
+    wrapped(routes.layer(bound), options, hosts)
 }
 
 /// Routes with all that is around them.
-fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
+fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
     routes
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "route_not_found", "there is no such route; /openapi.json lists those there are")
@@ -138,6 +157,7 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>) -> Router {
                 "this route does not take that method; Allow lists those it takes",
             )
         })
+        .layer(middleware::from_fn_with_state(Arc::new(hosts), host::only_here))
         .layer(middleware::from_fn_with_state(options, envelope::envelope))
 }
 

@@ -84,8 +84,10 @@ fn complete_operation(method: &str, operation: &mut Value) {
         common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `too_deep`, and words of single fields; `field` names it"));
     }
     if body {
-        common.push(("413", "`data_too_large`, `body_too_large`"));
+        common.push(("413", "`data_too_large`, `body_too_large`, `answer_too_large`"));
         common.push(("415", "`unsupported_media_type`"));
+    } else {
+        common.push(("413", "`answer_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time"));
     }
     if guarded {
         common.push(("401", "`unauthorized`"));

@@ -16,7 +16,7 @@ use super::{
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{IfMatch, Name, Params, page},
+    params::{IdempotencyKey, IfMatch, Name, Params, page},
 };
 use crate::{
     engine::{
@@ -204,13 +204,19 @@ async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name
 
 /// Drop every scheduled job of a queue. What runs goes on.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purge_queue", tag = "queues",
-    params(("queue" = String, Path, description = "The queue's name")),
-    responses((status = 202, description = "Under way", body = bulk::OperationView), (status = 404, description = "`queue_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn purge(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<QueueName>) -> Answer {
+    params(
+        ("queue" = String, Path, description = "The queue's name"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes"),
+    ),
+    responses(
+        (status = 202, description = "Under way, or the operation that the key started before", body = bulk::OperationView),
+        (status = 404, description = "`queue_not_found`"),
+        (status = 409, description = "`idempotency_key_reused`"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn purge(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<QueueName>, key: IdempotencyKey) -> Answer {
     api.server.queue(&name).await?;
     let filter = JobFilter { queue: Some(name), states: vec![StateFilter::Scheduled], ..JobFilter::default() };
-    bulk::start(&api, accept, BulkKind::Purge, filter).await
+    bulk::start(&api, accept, BulkKind::Purge, filter, key).await
 }
 
 /// The routes of queues.

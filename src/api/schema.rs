@@ -256,6 +256,8 @@ pub struct PushRequest {
     attributes: Attributes,
     /// What the reply is to be found by, if the job has it.
     correlation_key: Option<String>,
+    /// The job's headers, where a request has none beside it: to a service of AWS.
+    headers: Option<std::collections::BTreeMap<String, String>>,
     /// Where the result goes if it comes later than the answer.
     callback: PushCallback,
 }

@@ -65,7 +65,8 @@ struct TokenPage {
 
 /// Make a token. Its text is shown this once.
 ///
-/// Once there is a token, nobody is let in without one; so on an open server the first must have scope `admin`.
+/// Once there is a token, nobody is let in without one; so on an open server the first must have scope `admin`. An `Idempotency-Key` is not
+/// looked at, for a repeat could not be told the text: if the answer was lost, make another, and revoke the one of that name that nobody has.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
     responses(
         (status = 201, description = "The token", body = TokenView),

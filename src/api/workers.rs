@@ -30,11 +30,12 @@ struct WorkerPage {
 #[serde(deny_unknown_fields)]
 #[schema(as = Registration)]
 struct RegistrationBody {
-    /// How many jobs it runs at once.
+    /// How many jobs it runs at once: a lease call is given no more than are left of that. Absent: as many as it asks for. Said to this server
+    /// process alone: a worker says it when it starts, and again when the server has. The serverless home does not keep it.
     capacity: Option<u32>,
 }
 
-/// Workers that were heard of lately.
+/// Workers that were heard of in the last ten minutes, run something, or are drained.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
         ("limit" = Option<u32>, Query, description = "Most workers of the page, 1 to 1000 (default 100)"),
@@ -45,7 +46,7 @@ struct RegistrationBody {
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
-    let named = api.server.workers().into_iter().map(|worker| (worker.name.clone(), worker)).collect();
+    let named = api.server.workers().await?.into_iter().map(|worker| (worker.name.clone(), worker)).collect();
     let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
     let workers = workers.into_iter().map(|(_, worker)| worker).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
@@ -61,16 +62,19 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
         return Err(Problem::invalid("worker", format!("must have 1 to {MOST_WORKER} bytes")));
     }
     let ask: RegistrationBody = body.read_or_default()?;
-    Ok(accept.ok(api.server.register_worker(&name, ask.capacity)?).into_response())
+    Ok(accept.ok(api.server.register_worker(&name, ask.capacity).await?).into_response())
 }
 
-/// Give a worker no more jobs.
+/// Give a worker no more jobs, until it is undrained or deleted: also after a restart of either side.
 #[utoipa::path(post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
-    responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
-    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+    responses(
+        (status = 200, description = "The worker", body = Worker),
+        (status = 404, description = "`worker_not_found`"),
+        (status = 409, description = "`too_many_drains`"),
+    ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, true)?).into_response())
+    Ok(accept.ok(api.server.drain_worker(&name, true).await?).into_response())
 }
 
 /// Give a drained worker jobs again.
@@ -79,7 +83,7 @@ async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name):
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, false)?).into_response())
+    Ok(accept.ok(api.server.drain_worker(&name, false).await?).into_response())
 }
 
 /// Forget a worker that is gone. Its leases end in their time.
@@ -88,7 +92,7 @@ async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name
     responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn forget(State(api): State<Api>, _: May<Work>, Name(name): Name<String>) -> Result<StatusCode, Problem> {
-    api.server.forget_worker(&name)?;
+    api.server.forget_worker(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

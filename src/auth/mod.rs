@@ -59,6 +59,12 @@ pub trait Authenticate: Send + Sync {
     ///
     /// [`AuthError`].
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError>;
+
+    /// Whether anybody is let in, whatever they show, since only this machine reaches the server. Then what is meant for another host is
+    /// refused: a page that this machine's user looks at may have had its own name point here.
+    fn is_open(&self) -> bool {
+        false
+    }
 }
 
 /// Whether somebody without credentials is let in.
@@ -89,11 +95,6 @@ impl BuiltIn {
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
         self.tokens.set_tokens(tokens);
     }
-
-    /// Whether anybody is let in.
-    pub fn is_open(&self) -> bool {
-        self.anonymous == Anonymous::AdminWithoutTokens && self.jwt.is_none() && self.tokens.is_empty()
-    }
 }
 
 #[async_trait]
@@ -106,6 +107,10 @@ impl Authenticate for BuiltIn {
             Some(jwt) if credentials.is_jwt() => jwt.authenticate(credentials).await,
             _ => self.tokens.authenticate(credentials).await,
         }
+    }
+
+    fn is_open(&self) -> bool {
+        self.anonymous == Anonymous::AdminWithoutTokens && self.jwt.is_none() && self.tokens.is_empty()
     }
 }
 

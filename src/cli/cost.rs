@@ -284,7 +284,7 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// Prints what the functions metered in the log `file`.
+/// Prints what the functions metered in the log `file`, which must have some call.
 fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCode> {
     let log: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
@@ -294,6 +294,9 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     let mut metered = Metered::default();
     for line in log.split(b'\n') {
         metered.add(&String::from_utf8_lossy(&line.with_context(|| format!("{} cannot be read", file.display()))?));
+    }
+    if metered.calls == 0 {
+        anyhow::bail!("{} has no call that was metered: functions meter where their stack has a MetricsNamespace", file.display());
     }
     let pieces = metered.pieces(prices);
     let a_job = |amount: f64| if metered.jobs == 0 { 0.0 } else { amount / metered.jobs as f64 };
@@ -448,6 +451,7 @@ mod tests {
             r#"{"_aws":{},"kind":"write","tidegate_table_units_total":9}"#,
             r#"{"_aws":{},"kind":"fifo","tidegate_queue_requests_total":4}"#,
             r#"{"_aws":{},"queue":"q","tidegate_enqueued_total":2,"type":"t"}"#,
+            r#"{"_aws":{},"tidegate_calls_total":3}"#,
         ];
         std::fs::write(log.path(), lines.join("\n")).unwrap();
         let path = log.path().to_str().unwrap();
@@ -456,6 +460,9 @@ mod tests {
         assert_eq!((&read["jobs"], &read["metered"][0]["count"]), (&json!(2), &json!(9)));
         let server = FakeServer::answering(|_| (500, Value::Null)).await;
         assert_eq!(server.run(&["cost", "--metered", "/nowhere/at/all"]).await.0, ExitCode::Usage);
+        // A log of functions that do not meter says nothing, and nothing is not a bill of zero.
+        std::fs::write(log.path(), lines[0]).unwrap();
+        assert_eq!(server.run(&["cost", "--metered", path]).await.0, ExitCode::Refused);
     }
 
     #[test]

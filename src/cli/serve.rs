@@ -153,6 +153,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         push_slots: settings.push_slots,
         public_url: settings.public_url(address),
         shutdown: settings.shutdown_seconds.duration(),
+        ..Options::default()
     };
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
@@ -188,6 +189,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         max_data_bytes: settings.max_data_bytes as usize,
         dashboard: DashboardOptions { title: settings.dashboard_title.clone(), embed: settings.dashboard_page_url.clone() },
         log_traffic: settings.log_traffic,
+        allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
         metrics,
     };
     let router = api::router(server.clone(), options);

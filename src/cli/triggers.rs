@@ -43,7 +43,8 @@ pub enum Command {
 
 /// The options of `tidegate trigger test`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A file with events has one CloudEvent, a list of them, or one on each line.\n\
+#[command(after_help = "A file with events has one CloudEvent, a list of them, or one on each line; built with `--features aws`, also\n\
+    what Lambda calls the function `ingest` with.\n\
     Ends with 1 if the rule is not good, or something could not be made of an event.\n\n\
     Examples:\n  \
     tidegate trigger test rule.json events.json\n  \
@@ -234,7 +235,7 @@ pub async fn contents(path: &Path) -> anyhow::Result<Bytes> {
     Ok(read.map_err(|error| Misused(format!("{} cannot be read: {error}", path.display())))?.into())
 }
 
-/// The events of a file: a list, one, or one on each line.
+/// The events of a file: a list, one, or one on each line; or what a service of AWS calls a function with.
 pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
     let said = |fault: crate::queue::Fault| fault.to_string().trim().to_owned();
     let start = text.trim_ascii_start();
@@ -253,10 +254,22 @@ pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
                 [_, _, ..] if serde_json::from_slice::<&serde_json::value::RawValue>(lines[0]).is_ok() => {
                     lines.into_iter().map(|line| read::structured(&text.slice_ref(line)).map_err(said)).collect()
                 }
-                _ => vec![Err(said(fault))],
+                _ => Some(invoked(text)).filter(|events| events.iter().any(Result::is_ok)).unwrap_or_else(|| vec![Err(said(fault))]),
             }
         }
     }
+}
+
+/// The events of what Lambda calls a function with.
+#[cfg(feature = "aws")]
+fn invoked(payload: &Bytes) -> Vec<Result<Event, String>> {
+    crate::cloud::ingest::events(payload)
+}
+
+/// Its services are known to whoever was built for them.
+#[cfg(not(feature = "aws"))]
+fn invoked(_: &Bytes) -> Vec<Result<Event, String>> {
+    Vec::new()
 }
 
 #[cfg(test)]
@@ -309,6 +322,18 @@ mod tests {
         let (code, out) = server.run(&["trigger", "test", rule.path().to_str().unwrap(), events.path().to_str().unwrap()]).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
         assert!(out.contains("\"status\":\"failed\"") && out.contains("\"status\":\"succeeded\""), "{out}");
+    }
+
+    #[cfg(feature = "aws")]
+    #[tokio::test]
+    async fn what_a_function_is_called_with_is_the_events_that_it_makes_of_it() {
+        let server = FakeServer::answering(|_| (500, json!({}))).await;
+        let rule = file(r#"{"filter": {"type": "org.apache.kafka.Record"}, "enqueue": {"type": "ship"}}"#);
+        let payload = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/events/msk.json");
+        let (code, out) = server.run(&["trigger", "test", rule.path().to_str().unwrap(), payload, "--json"]).await;
+        let value: Value = serde_json::from_str(&out).unwrap();
+        let does: Vec<_> = value["events"].as_array().unwrap().iter().map(|one| one["does"].as_str().unwrap()).collect();
+        assert_eq!((code, does), (ExitCode::Ok, vec!["enqueue", "enqueue", "enqueue", "passed", "passed", "enqueue"]));
     }
 
     #[tokio::test]

@@ -10,8 +10,9 @@ use std::{
 
 use axum::{
     Router,
+    body::HttpBody as _,
     extract::Request,
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -26,6 +27,9 @@ use crate::{
     server::Server,
     time::Timestamp,
 };
+
+/// The most bytes of an answer. Lambda takes 6,291,556, in which what is no text stands in base64, and beside it the headers.
+pub const ANSWER_BYTES: usize = 4_700_000;
 
 /// How long a process goes by the tokens that it has read.
 const TOKENS: Duration = Duration::from_secs(5);
@@ -53,6 +57,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
         max_data_bytes,
         dashboard: DashboardOptions::default(),
         log_traffic: false,
+        // How one comes to the function is said where its URL is made.
+        allow_unencrypted_proxy: true,
         metrics: None,
     };
     let read_at = Arc::new(Mutex::new(server.now()));
@@ -71,11 +77,20 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
             let answer = next.run(request).await;
             // What fails here was logged and is found by the minute's round; the caller's job is in the store.
             let _ = server.flush().await;
-            answer
+            encoded(answer)
         };
         async move { metrics.around(call).await }
     });
     api::router(server, options).layer(layer)
+}
+
+/// A text stands in a function's answer as a JSON string, and its quotes take two bytes each: one that might grow over the bound goes as base64,
+/// which what has a content encoding does.
+fn encoded(mut answer: Response) -> Response {
+    if answer.body().size_hint().exact().is_some_and(|bytes| bytes > ANSWER_BYTES as u64 / 2) {
+        answer.headers_mut().entry(header::CONTENT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+    }
+    answer
 }
 
 /// Reads the tokens; whether they could be.

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use object_store::{ObjectStore, aws::AmazonS3Builder, memory::InMemory, prefix::PrefixStore};
+use object_store::{ObjectStore, memory::InMemory, prefix::PrefixStore};
 
-use super::{doctor::CloudCheckup, settings::CloudSettings};
+use super::{doctor::CloudCheckup, http::ANSWER_BYTES, settings::CloudSettings};
 use crate::{
     adapter::{
-        aws::{self, AwsTarget},
+        aws::{self, AwsTarget, SdkConfig},
         dynamodb::{DynamoStore, sdk::SdkTable},
         http::{Guard, HttpTarget},
         memory::MemoryStore,
+        s3,
         sqs::SqsWorkQueue,
         system::{SystemClock, SystemEntropy},
     },
@@ -59,14 +60,15 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
     let ports = Ports {
-        store: store(settings, clock.clone(), entropy.clone()).await,
+        store: store(settings, &config, clock.clone(), entropy.clone()),
         objects,
         work: Arc::new(queue),
         clock,
         entropy,
         policy: Arc::new(NoPolicy),
     };
-    let options = Options { public_url: settings.public_url.clone().unwrap_or_default(), ..Options::default() };
+    let public_url = settings.public_url.clone().unwrap_or_default();
+    let options = Options { public_url, answer_bytes: Some(ANSWER_BYTES), ..Options::default() };
     let target = AwsTarget::new(&config, Arc::new(http));
     let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
     // What this process has to itself needs no rights.
@@ -87,20 +89,17 @@ pub fn until(deadline: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64))
 }
 
-async fn store(settings: &CloudSettings, clock: Arc<SystemClock>, entropy: Arc<SystemEntropy>) -> SharedStore {
+fn store(settings: &CloudSettings, config: &SdkConfig, clock: Arc<SystemClock>, entropy: Arc<SystemEntropy>) -> SharedStore {
     if settings.table == MEMORY {
         return Arc::new(MemoryStore::new());
     }
-    // It bounds its own requests: how long a write may be under way is a promise of the store's.
-    let table = SdkTable::open(settings.table.as_str(), None).await;
-    Arc::new(DynamoStore::new(Arc::new(table), clock, entropy))
+    Arc::new(DynamoStore::new(Arc::new(SdkTable::open(config, settings.table.as_str())), clock, entropy))
 }
 
 fn objects(settings: &CloudSettings) -> Result<Arc<dyn ObjectStore>, CannotOpen> {
     if settings.bucket == MEMORY {
         return Ok(Arc::new(InMemory::new()));
     }
-    // Endpoint, region and credentials come from the environment, as for every other service; a local stack speaks plain HTTP.
-    let bucket = AmazonS3Builder::from_env().with_bucket_name(&settings.bucket).with_allow_http(true).build()?;
+    let bucket = s3::from_env(PATIENCE).with_bucket_name(&settings.bucket).build()?;
     Ok(Arc::new(PrefixStore::new(bucket, settings.prefix.as_str())))
 }

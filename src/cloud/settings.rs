@@ -98,7 +98,7 @@ impl CloudSettings {
         if self.public_url.is_some() { Ok(self) } else { Err(BadVariable { variable: "TIDEGATE_PUBLIC_URL", problem: "is not set" }) }
     }
 
-    /// The engine's rules.
+    /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/EVENTS.md` names.
     pub fn rules(&self) -> Rules {
         Rules {
             max_data_bytes: self.max_data_bytes,

@@ -130,7 +130,7 @@ pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
     dense: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
     lone: units(9.525, 5.0, 13.85, 6.0, 0.0, [1.0, 0.0, 2.0]),
-    bulk: units(6.22, 5.0, 3.25, 0.352, 0.0, [0.01, 0.0, 0.052]),
+    bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
 };
 
 /// At once, claimed, lone callback.
@@ -144,17 +144,17 @@ pub const CALLED_BACK: Case = Case {
 /// Delayed, plain.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    dense: units(2.007, 2.0, 4.861, 0.037, 0.0, [1.0, 0.0, 0.013]),
+    dense: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
     lone: units(2.075, 2.0, 7.575, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(2.007, 2.0, 2.001, 0.03, 0.0, [0.01, 0.0, 0.01]),
+    bulk: units(2.007, 2.0, 2.001, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    dense: units(3.115, 3.0, 4.846, 0.037, 0.0, [1.0, 0.0, 0.013]),
+    dense: units(3.115, 3.0, 4.846, 0.03, 0.0, [1.0, 0.0, 0.013]),
     lone: units(4.775, 3.0, 8.75, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(3.103, 3.0, 1.986, 0.03, 0.0, [0.01, 0.0, 0.01]),
+    bulk: units(3.103, 3.0, 1.986, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Limited.
@@ -168,15 +168,15 @@ pub const LIMITED: Case = Case {
 /// Limited, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    dense: units(8.69, 5.0, 100.85, 3.235, 3.453, [1.0, 1.377, 0.092]),
+    dense: units(8.815, 5.0, 96.157, 3.047, 3.485, [1.0, 1.353, 0.09]),
     lone: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
-    bulk: units(6.955, 5.0, 58.025, 2.047, 0.922, [0.01, 0.667, 0.04]),
+    bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
 };
 
 /// Limited, one retry, lone callbacks.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, lone callbacks",
-    dense: units(14.502, 7.032, 197.418, 3.973, 5.81, [3.0, 1.885, 0.2]),
+    dense: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
     lone: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
     bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
 };

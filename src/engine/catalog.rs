@@ -16,9 +16,10 @@ use crate::{
         plugin::{PluginItem, Role},
         schedule::ScheduleItem,
     },
+    time::Timestamp,
 };
 
-/// Every queue, type, plugin, schedule and trigger at one moment.
+/// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
@@ -31,6 +32,8 @@ pub struct Catalog {
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
     /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
+    /// The pull workers that get no more jobs, and since when.
+    pub drains: BTreeMap<String, Timestamp>,
     /// The triggers, as they are stored.
     pub triggers: BTreeMap<TriggerName, TriggerItem>,
     /// The same, ready to look at events.
@@ -148,7 +151,12 @@ impl Engine {
             schedule.version = item.version;
             schedules.insert(name, Arc::new(schedule));
         }
-        let mut catalog = Catalog { schedules, ..Catalog::of(version, queues, types, plugins) };
+        let mut drains = BTreeMap::new();
+        for item in self.ports.store.items(ItemKind::Drain).await? {
+            let since = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            drains.insert(item.name, since);
+        }
+        let mut catalog = Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
         let mut rules = Vec::new();
         for item in self.ports.store.items(ItemKind::Trigger).await? {
             let name: TriggerName = item.name.parse().map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;

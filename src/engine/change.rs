@@ -35,8 +35,15 @@ pub(super) fn callback_type() -> TypeConfig {
     }
 }
 
+/// The write of what changes nothing of a job but what it knows or keeps, as when its result is taken: an end that was is not
+/// told again.
+pub(super) fn note(was: Revision, job: &Job) -> Vec<Write> {
+    vec![Write::SetJob { job: job.clone(), was, all: false }]
+}
+
 impl Engine {
-    /// The writes that replace what stands at revision `was` by `job`. `all` says whether more than its life changed.
+    /// The writes that replace what stands at revision `was`, and had not ended, by `job`. `all` says whether more than its life
+    /// changed.
     pub(super) fn change(&self, was: Revision, job: &Job, all: bool, now: Timestamp) -> Vec<Write> {
         let write = if objects::is_removed(job) {
             Write::RemoveJob { id: job.id.clone(), was }

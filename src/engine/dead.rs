@@ -3,8 +3,9 @@
 //!
 //! There is at most one per trigger and event: a second failure takes the place of the first.
 
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeMap, fmt::Display, sync::atomic::Ordering};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,11 +17,12 @@ use super::{
 };
 use crate::{
     event::{Event, read, trigger::letter_id},
-    job::TriggerName,
+    job::{Encoding, Payload, TriggerName},
     port::{
         Write,
         job_store::{Purged, Record, RecordKind, RecordQuery},
     },
+    queue::Fault,
     time::Timestamp,
 };
 
@@ -47,6 +49,9 @@ pub struct DeadEvent {
     pub failed_at: Timestamp,
     /// The event, in the JSON format of CloudEvents.
     pub event: Box<RawValue>,
+    /// Its data as MessagePack, in base64, where JSON cannot say quite what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<String>,
 }
 
 /// What became of a dead letter that was replayed.
@@ -71,18 +76,30 @@ impl DeadEvent {
             reason.truncate(end);
         }
         let event_json = serde_json::value::to_raw_value(event).unwrap_or_default();
-        Self { id: letter_id(trigger, event), trigger: trigger.cloned(), reason, failed_at: now, event: event_json }
+        let packed = event.data.as_ref().filter(|data| data.encoding == Encoding::MessagePack);
+        let packed = packed.filter(|_| read_json(&event_json).as_ref() != Ok(event)).map(|data| BASE64_STANDARD.encode(&data.bytes));
+        Self { id: letter_id(trigger, event), trigger: trigger.cloned(), reason, failed_at: now, event: event_json, packed }
     }
 
-    /// The event itself.
+    /// The event itself, as it was.
     ///
     /// # Errors
     ///
     /// [`Error::Internal`] if what is stored is none.
     pub fn event(&self) -> Result<Event, Error> {
-        read::structured(&Bytes::from(self.event.get().to_owned()))
-            .map_err(|fault| Error::Internal(format!("dead letter {} holds no event: {fault}", self.id)))
+        let no_event = |why: &dyn Display| Error::Internal(format!("dead letter {} holds no event: {why}", self.id));
+        let Some(packed) = &self.packed else { return read_json(&self.event).map_err(|fault| no_event(&fault)) };
+        let bytes = BASE64_STANDARD.decode(packed).map_err(|error| no_event(&error))?.into();
+        let mut attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_str(self.event.get()).map_err(|error| no_event(&error))?;
+        attributes.retain(|name, _| name != "data" && name != "data_base64");
+        let attributes = serde_json::value::to_raw_value(&attributes).map_err(|error| no_event(&error))?;
+        let event = read_json(&attributes).map_err(|fault| no_event(&fault))?;
+        Ok(Event { data: Some(Payload { encoding: Encoding::MessagePack, bytes }), ..event })
     }
+}
+
+fn read_json(event: &RawValue) -> Result<Event, Fault> {
+    read::structured(&Bytes::from(event.get().to_owned()))
 }
 
 impl Engine {
@@ -147,7 +164,7 @@ impl Engine {
     }
 
     /// A page of letters, of one trigger if it is named, in no particular order; and where the next one starts. A page may
-    /// be short, even empty, and yet have a next.
+    /// be short, even empty, and yet have a next. One that cannot be read is left out, and logged.
     ///
     /// # Errors
     ///
@@ -162,30 +179,36 @@ impl Engine {
         let query = RecordQuery { kind: RecordKind::DeadEvent, prefix: String::new(), after, limit };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
-        let letters = page.iter().map(read_letter).collect::<Result<Vec<_>, _>>()?;
-        Ok((letters.into_iter().filter(|dead| trigger.is_none_or(|name| dead.trigger.as_ref() == Some(name))).collect(), next))
+        let letters = page
+            .iter()
+            .filter_map(|record| read_letter(record).inspect_err(|error| tracing::error!(%error, "a dead letter is left out")).ok());
+        Ok((letters.filter(|dead| trigger.is_none_or(|name| dead.trigger.as_ref() == Some(name))).collect(), next))
     }
 
     /// One letter.
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found`.
+    /// 404 `dead_event_not_found`; [`Error::Internal`] if it cannot be read.
     pub async fn dead_event(&self, id: &str) -> Result<DeadEvent, Error> {
+        read_letter(&self.dead_record(id).await?)
+    }
+
+    async fn dead_record(&self, id: &str) -> Result<Record, Error> {
         let query = RecordQuery { kind: RecordKind::DeadEvent, prefix: id.to_owned(), after: None, limit: 1 };
         let record = self.ports.store.records(&[query]).await?.pop().and_then(|mut page| page.pop());
         let missing = || Error::NotFound { code: "dead_event_not_found", what: format!("dead event {id}") };
-        record.filter(|record| record.name == id).as_ref().map(read_letter).ok_or_else(missing)?
+        record.filter(|record| record.name == id).ok_or_else(missing)
     }
 
-    /// Removes a letter.
+    /// Removes a letter, whether it can be read or not.
     ///
     /// # Errors
     ///
     /// 404 `dead_event_not_found`.
     pub async fn delete_dead_event(&self, id: &str) -> Result<(), Error> {
-        let dead = self.dead_event(id).await?;
-        self.remove_letter(dead.id).await
+        let record = self.dead_record(id).await?;
+        self.remove_letter(record.name).await
     }
 
     async fn remove_letter(&self, name: String) -> Result<(), Error> {

@@ -7,20 +7,27 @@
 //! A job is added only while its type is as it was resolved under: a type that has moved to another queue
 //! since, or is gone, makes the job be resolved anew.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
 use super::{
     Engine, Error,
     catalog::Catalog,
+    ids,
     plugins::Checked,
     request::{Enqueued, NewJob},
 };
 use crate::{
     job::{
-        Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName, extract::extract, life::Waiting, name::ROUTE_WORDS,
-        payload::MAX_DEPTH, retry::Retry, spec::UniqueWhile, trace,
+        Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName,
+        extract::{TEXT_BYTES, extract},
+        life::Waiting,
+        name::ROUTE_WORDS,
+        payload::MAX_DEPTH,
+        retry::Retry,
+        spec::UniqueWhile,
+        trace,
     },
     port::{
         Committed, Txn, Write,
@@ -28,7 +35,7 @@ use crate::{
     },
     queue::{
         check,
-        config::{Delivery, TypeItem},
+        config::{Delivery, TypeConfig, TypeItem},
         window,
     },
     time::{Seconds, Timestamp},
@@ -80,15 +87,17 @@ impl Entry {
         match step.checked_sub(self.with.require.len()) {
             Some(0) => Part::Type,
             Some(step) if step <= self.keys.len() => Part::Key(step - 1),
+            Some(step) if step == self.keys.len() + 1 => Part::Job,
             _ => Part::With,
         }
     }
 }
 
-/// A part of an entry's writes that may be refused, but for the job itself.
+/// A part of an entry's writes that may be refused.
 enum Part {
     Type,
     Key(usize),
+    Job,
     With,
 }
 
@@ -153,7 +162,7 @@ impl Engine {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
                 Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
                 Committed::Refused { step, standing } => match (entry.part(step), standing) {
-                    (Part::Key(key), Standing::Key(holder)) => match Box::pin(self.contend(&mut entry, key, holder)).await {
+                    (Part::Key(key), Standing::Key { job, since }) => match Box::pin(self.contend(&mut entry, key, job, since)).await {
                         Ok(None) => {
                             again.push(entry);
                             None
@@ -174,6 +183,11 @@ impl Engine {
                         }
                         Err(error) => Some(Err(error)),
                     },
+                    // What stood there is gone by now.
+                    (Part::Job, _) => {
+                        again.push(entry);
+                        None
+                    }
                     (Part::With, standing) => {
                         let version = if let Standing::Version(version) = standing { version } else { 0 };
                         Some(Err(Error::Stale { version }))
@@ -188,9 +202,9 @@ impl Engine {
         again
     }
 
-    /// What follows when key `step` of `entry` points at `holder`: the job is there already, the holder is the answer,
+    /// What follows when key `step` of `entry` points at `holder` since then: the job is there already, the holder is the answer,
     /// it is a clash, or (`None`) the key can be had and `entry` says so now.
-    async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId) -> Result<Option<Enqueued>, Error> {
+    async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId, since: Option<Timestamp>) -> Result<Option<Enqueued>, Error> {
         let (key, was) = &mut entry.keys[step];
         let mut found = self.ports.store.get(&[entry.job.id.clone(), holder.clone()]).await?;
         let standing = found.pop().flatten();
@@ -200,8 +214,13 @@ impl Engine {
         }
         let Some(standing) = standing else {
             // A key without its job: pruned, or its enqueue is under way and may still insert. Where that can be,
-            // the job is inserted under the id that the key fixed; the slow first one then finds it taken.
-            if !self.ports.store.flight().is_zero() {
+            // the job is inserted under the id that the key fixed; the slow first one then finds it taken. An id that
+            // somebody gave stands for his request alone: he waits, or is waited for.
+            if holder != entry.job.id && self.may_be_under_way(since) {
+                if entry.asked.id.is_some() || !ids::is_drawn(&holder) {
+                    let message = format!("job {holder} is being added under the same key");
+                    return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message });
+                }
                 entry.job.id = holder.clone();
             }
             *was = Expect::Is(holder);
@@ -233,6 +252,9 @@ impl Engine {
             }
         };
         if !holds {
+            if matches!(key, Key::Correlation(..)) {
+                entry.job.life.heard_before(&standing.life);
+            }
             *was = Expect::Is(holder);
             return Ok(None);
         }
@@ -241,6 +263,12 @@ impl Engine {
         }
         let message = format!("a live job of this type has this correlation key: {holder}");
         Err(Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) })
+    }
+
+    /// Whether who pointed a key at a job that is not there, at `since`, may still add it. Clocks differ by less than a flight.
+    fn may_be_under_way(&self, since: Option<Timestamp>) -> bool {
+        let flight = self.ports.store.flight();
+        !flight.is_zero() && since.is_none_or(|since| self.now() < since + 2 * flight)
     }
 
     /// The job that `new` asks for, with everything resolved and checked, and its keys.
@@ -294,8 +322,9 @@ impl Engine {
         let mut catalog = self.catalog().await?;
         let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
         let digest = entry.job.spec.request_digest;
-        let Job { spec, life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
-        // Its id stays, and its body, which may be an object by now.
+        let Job { spec, mut life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
+        // Its id stays, what it took over with its key, and its body, which may be an object by now.
+        life.heard = std::mem::take(&mut entry.job.life.heard);
         (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
         Ok(())
     }
@@ -317,7 +346,7 @@ impl Engine {
         if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
             return Err(Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") });
         }
-        match self.put_type(name, crate::queue::TypeConfig::default(), Some(0)).await {
+        match self.put_type(name, TypeConfig::default(), Some(0)).await {
             // Somebody else created it meanwhile: as good.
             Ok(_) | Err(Error::Stale { .. }) => {}
             Err(error) => return Err(error),
@@ -331,14 +360,9 @@ impl Engine {
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
         }
-        if new.run_at.is_some() && new.delay_seconds.is_some() {
-            return Err(Error::invalid("delay_seconds", "must not be given together with run_at"));
-        }
+        check::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
         if let Some(deadline) = new.deadline_seconds {
             check::check_deadline(deadline).map_err(fault)?;
-        }
-        if let Some(delay) = new.delay_seconds {
-            check::check_span("delay_seconds", delay, Seconds::default(), check::DECADE).map_err(fault)?;
         }
         if new.data.bytes.len() > self.rules.max_data_bytes {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
@@ -384,7 +408,7 @@ impl Engine {
             callback_url: new.callback_url.as_ref().or(config.callback_url.as_ref()).cloned(),
             headers,
             replay_of: new.replay_of.clone(),
-            retention: config.retention_seconds,
+            retention: self.retention(new, config),
             partition,
             request_digest: digest,
         };
@@ -394,6 +418,13 @@ impl Engine {
         }
         let id = new.id.clone().unwrap_or_else(|| self.ports.store.place(self.draw_id(now), &spec, run_at));
         Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
+    }
+
+    /// How long the job is kept when it has ended. One that waits for a reply knows a second delivery for one, and so is kept as
+    /// long as an early reply would be, even where others go at their end.
+    fn retention(&self, new: &NewJob, config: &TypeConfig) -> Seconds {
+        let waits = new.correlation_key.as_ref().map(|_| self.rules.events.reply_wait.as_millis() as u64);
+        config.retention_seconds.max(Seconds::from_millis(waits.unwrap_or(0)))
     }
 }
 
@@ -422,7 +453,7 @@ fn partition(limits: &crate::queue::Limits, attributes: &Attributes) -> String {
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
 fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
-    given.extend(extract(pointers, data).map_err(|malformed| Error::malformed("data", &malformed))?);
+    given.extend(extract(pointers, data, TEXT_BYTES).map_err(|malformed| Error::malformed("data", &malformed))?);
     Ok(given)
 }
 

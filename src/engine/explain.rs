@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     Engine, Error, View,
     request::{Explanation, HeldBy},
+    tick::Turns,
 };
 use crate::{
     job::{
@@ -119,13 +120,23 @@ impl Engine {
             queue: job.spec.queue.clone(),
             critical: job.spec.critical,
             types: if types.contains(&job.spec.job_type) { types } else { vec![job.spec.job_type.clone()] },
-            partition: limits.queue.partition_by.is_some().then(|| job.spec.partition.clone()),
+            partition: None,
             order,
             until: now,
             after: None,
             limit: SCAN_BOUND,
         };
-        let page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+        let by_turns = limits.queue.partition_by.is_some() && !job.spec.critical;
+        let queries = if by_turns {
+            // Partitions take turns, and whoever of another goes first may reserve what this one needs.
+            let turn = view.as_ref().and_then(|view| view.head.turn.as_deref());
+            let names = self.partitions_in_turn(&job.spec.queue, &query.types, turn).await?;
+            let limit = (SCAN_BOUND / names.len().max(1) as u32).max(1);
+            names.into_iter().map(|name| DueQuery { partition: Some(name), limit, ..query.clone() }).collect()
+        } else {
+            vec![query]
+        };
+        let mut lanes: Vec<_> = self.ports.store.due(&queries).await?.into_iter().map(|page| page.jobs.into_iter()).collect();
         let throttler = limits.queue.throttler.as_ref().filter(|_| !job.spec.critical).and(view);
         let mut before = Vec::new();
         // A round looks at those alone whom somebody takes.
@@ -137,7 +148,7 @@ impl Engine {
                     None => *taken.entry(other.spec.job_type.clone()).or_insert_with(|| asked(other)),
                 }
         };
-        for other in page.jobs.into_iter().filter(looked_at) {
+        for other in Turns::of(&mut lanes).filter(looked_at) {
             let candidate = Candidate::of(&other.spec);
             let Some(view) = &throttler else {
                 let verdict = admission.offer(candidate);

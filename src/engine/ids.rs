@@ -8,6 +8,11 @@ use crate::{job::JobId, port::Entropy, time::Timestamp};
 #[derive(Default)]
 pub(super) struct Ids(Ulid);
 
+/// Whether `id` looks like one that was drawn, with or without the place that a store gave it: nobody asked for it by name.
+pub(super) fn is_drawn(id: &JobId) -> bool {
+    id.as_str().split('.').next().is_some_and(|ulid| Ulid::from_string(ulid).is_ok())
+}
+
 impl Ids {
     /// The next id at `now`: greater than every one before it.
     pub(super) fn draw(&mut self, now: Timestamp, entropy: &dyn Entropy) -> JobId {

@@ -10,6 +10,8 @@
 //! its dead letter, follow from the trigger and the event's source and id, so that a repeat finds what the first one did. An
 //! event that could not be dealt with because the store did not answer is answered with that error, and is to be sent again.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::{
@@ -307,13 +309,19 @@ impl Engine {
     }
 }
 
-/// What becomes of a task that was refused: what repeating cannot help is a dead letter, which is written later.
+/// What becomes of a task that was refused: what passes is to be sent again, and what repeating cannot help is a dead letter, which is
+/// written later.
 fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
-    if matches!(error, Error::Unavailable { .. } | Error::Internal(_)) {
-        return Some(Err(error));
+    match error {
+        Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
+        Error::Stale { .. } | Error::Conflict { code: "contended" | "key_contended", .. } => {
+            Some(Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: error.to_string() }))
+        }
+        error => {
+            task.decision = Decision::Failed(error.to_string());
+            None
+        }
     }
-    task.decision = Decision::Failed(error.to_string());
-    None
 }
 
 /// The job that an event asks for.
@@ -349,5 +357,34 @@ fn new_job(wanted: Wanted, event: &Event) -> NewJob {
         headers,
         trace,
         ..NewJob::new(job_type, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::TriggerConfig, testkit::builders::name};
+
+    #[test]
+    fn what_passes_is_sent_again_and_what_stays_is_a_dead_letter() {
+        let config: TriggerConfig = serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
+        let trigger = Trigger::new(&name("t"), &config).unwrap();
+        let conflict = |code| Error::Conflict { code, message: "no".into(), holder: None };
+        let busy = || Error::Unavailable { retry_after: Duration::from_secs(1), message: "busy".into() };
+        for (error, passes) in [
+            (busy(), true),
+            (Error::Stale { version: 7 }, true),
+            (conflict("contended"), true),
+            (conflict("key_contended"), true),
+            (conflict("correlation_key_taken"), false),
+            (Error::invalid("attempts", "must be 1 to 65535"), false),
+            (Error::NotFound { code: "job_type_not_found", what: "job type work".into() }, false),
+        ] {
+            let mut task = Task { event: 0, trigger: &trigger, decision: Decision::Failed(String::new()), did: None };
+            let said = error.to_string();
+            let answer = refused(&mut task, error);
+            assert_eq!(matches!(answer, Some(Err(Error::Unavailable { .. }))), passes, "{said}");
+            assert_eq!(task.decision == Decision::Failed(said.clone()), !passes, "{said}");
+        }
     }
 }

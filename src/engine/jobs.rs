@@ -3,12 +3,14 @@
 //! Each is the same loop, [`Engine::alter`]: see the job, work out the new one, write it if the job is
 //! still the one that was seen, else look again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use futures_util::{StreamExt, stream};
 use object_store::{ObjectStoreExt, path::Path};
 
 use super::{
     Engine, Error,
+    change::note,
     enqueue::{extract_anew, fault},
     plain::Held,
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
@@ -22,6 +24,8 @@ use crate::{
 
 /// How often a change is worked out anew when the job changed meanwhile.
 const TRIES: usize = 16;
+/// How many bodies are read at once for one question.
+const READS: usize = 16;
 
 /// A job's change worked out: the new job, and whether more than its life changed. None: it stays as it is.
 pub(super) type Altered = Option<(Job, bool)>;
@@ -52,7 +56,8 @@ impl Engine {
         for _ in 0..TRIES {
             let now = self.now();
             let Some((after, all)) = make(&before, now)? else { return Ok((before.clone(), before)) };
-            let writes = self.change(before.life.revision, &after, all, now);
+            let was = before.life.revision;
+            let writes = if before.life.ended().is_some() { note(was, &after) } else { self.change(was, &after, all, now) };
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.remember(&after);
@@ -207,7 +212,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Internal`] if the body is gone.
+    /// [`Error::Internal`] if the body is gone, which it stays; [`Error::Unavailable`] if it cannot be read now.
     pub async fn data(&self, job: &Job) -> Result<Payload, Error> {
         match &job.data {
             Body::Inline(payload) => Ok(payload.clone()),
@@ -217,8 +222,13 @@ impl Engine {
             }
             Body::Object { encoding, key, .. } => {
                 let fetched = async { self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await };
-                let bytes =
-                    fetched.await.map_err(|error| Error::Internal(format!("the body of job {} cannot be read: {error}", job.id)))?;
+                let bytes = fetched.await.map_err(|error| {
+                    let message = format!("the body of job {} cannot be read: {error}", job.id);
+                    match error {
+                        object_store::Error::NotFound { .. } => Error::Internal(message),
+                        _ => Error::Unavailable { retry_after: Duration::from_secs(1), message },
+                    }
+                })?;
                 Ok(Payload { encoding: *encoding, bytes })
             }
         }
@@ -247,11 +257,12 @@ impl Engine {
                 Err(error) => return jobs.iter().map(|_| Err(error.clone().into())).collect(),
             }
         }
-        let mut loaded = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            loaded.push(self.load_objects(job).await);
+        let is_here = |job: &Job| job.data.inline().is_some() && job.life.result.as_ref().is_none_or(|result| result.object.is_none());
+        if jobs.iter().all(is_here) {
+            return jobs.into_iter().map(Ok).collect();
         }
-        loaded
+        let each: Vec<_> = jobs.into_iter().map(|job| self.load_objects(job)).collect();
+        stream::iter(each).buffered(READS).collect().await
     }
 
     async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {

@@ -37,7 +37,7 @@ pub mod verdicts;
 mod view;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -54,7 +54,7 @@ pub use error::Error;
 pub use hand_on::{HandedOn, LastRound, LookedAhead};
 pub use occur::Occurred;
 pub use sweep::Swept;
-pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Ticked};
+pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Space, Ticked};
 pub(crate) use trouble::Troubles;
 pub use view::View;
 
@@ -174,6 +174,8 @@ pub struct Engine {
     letters: AtomicU64,
     /// How many were dropped since somebody asked, for being too many.
     letters_over: AtomicU64,
+    /// How many kept replies came too late for the attempts that started since somebody asked.
+    replies_late: AtomicU64,
 }
 
 impl Engine {
@@ -192,6 +194,7 @@ impl Engine {
             agenda: Mutex::default(),
             letters: AtomicU64::new(u64::MAX / 2),
             letters_over: AtomicU64::default(),
+            replies_late: AtomicU64::default(),
         }
     }
 
@@ -225,10 +228,11 @@ impl Engine {
         self.push_target(config).is_some()
     }
 
-    /// How many jobs each worker runs, as far as this engine remembers.
-    pub fn running_by_worker(&self) -> BTreeMap<String, u64> {
+    /// How many jobs each worker runs, as far as this engine remembers; but for those whose attempts `over` says are over.
+    pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
+        let over: HashSet<(&JobId, u16)> = over.iter().map(|report| (&report.id, report.attempt)).collect();
         let mut by_worker = BTreeMap::new();
-        for job in self.running.lock().values() {
+        for job in self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
             if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
                 *by_worker.entry(worker.clone()).or_default() += 1;
             }

@@ -25,7 +25,7 @@ use crate::{
     },
     queue::{
         check,
-        plugin::{Compiled, Description, MAX_VERSIONS, PluginItem, PluginVersion, Role},
+        plugin::{Compiled, Description, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem, PluginVersion, Role},
     },
 };
 
@@ -139,12 +139,12 @@ impl Engine {
                 let version = Arc::new(PluginVersion { number, ..version.clone() });
                 if stage == Stage::Live || item.versions.is_empty() {
                     self.refuse_unfit(&catalog, name, &version).await?;
-                    item.live = number;
+                    item.make_live(number);
                 } else if stage == Stage::Shadow {
                     item.shadow = Some(number);
                 }
                 item.versions.push(version);
-                forget_oldest(&mut item);
+                keep_to_bounds(&mut item)?;
                 number
             };
             if let Some(item) = self.set_plugin(name, item).await? {
@@ -175,17 +175,16 @@ impl Engine {
         self.catalog().await?.plugins.get(name).cloned().ok_or_else(|| no_plugin(name))
     }
 
-    /// Makes version `to` live, or without a number the latest before the live one.
+    /// Makes version `to` live, or without a number the one that was live before.
     ///
     /// # Errors
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
     pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
         self.alter_plugin(name, |item| {
-            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "earlier than the live one"))?;
+            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "that was live before"))?;
             item.numbered(number).ok_or_else(|| no_version(name, number))?;
-            item.live = number;
-            item.shadow = item.shadow.filter(|shadow| *shadow != number);
+            item.make_live(number);
             Ok(())
         })
         .await
@@ -401,13 +400,16 @@ fn users<'a>(catalog: &'a Catalog, name: &'a PluginName) -> impl Iterator<Item =
     queues.chain(types)
 }
 
-/// Keeps to the bound on versions: the oldest that is neither live nor in the shadow goes.
-fn forget_oldest(item: &mut PluginItem) {
-    while item.versions.len() > MAX_VERSIONS {
-        let kept = |number| number == item.live || Some(number) == item.shadow;
-        let Some(oldest) = item.versions.iter().position(|version| !kept(version.number)) else { return };
-        item.versions.remove(oldest);
+/// Forgets versions until the item is within its bounds.
+fn keep_to_bounds(item: &mut PluginItem) -> Result<(), Error> {
+    while item.versions.len() > MAX_VERSIONS || super::configure::bytes(item)?.len() > MAX_ITEM_BYTES {
+        if !item.forget_oldest() {
+            let message =
+                format!("is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes");
+            return Err(Error::invalid("config-schema", message));
+        }
     }
+    Ok(())
 }
 
 fn word(role: Role) -> &'static str {

@@ -11,13 +11,14 @@
 //! whoever starts an attempt of a job with a correlation key looks for kept replies **after** the claim is committed. So one of
 //! the two sees the other, whatever their order, and a sweep does for whoever dies between its write and its look.
 //!
-//! A job's history remembers which reply brought each result, so a second delivery of one changes nothing, not even a
-//! later attempt or a later job under the same key.
+//! A job knows which replies it heard, those that came too late among them, and what it knows goes over to the next job under its
+//! key. So a second delivery of one changes nothing, not even a later attempt or a later job.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
 
 use super::{
     Catalog, Engine, Error, Ticked,
+    change::note,
     kept::{Stored, prefix_of, record_name},
     report::Settled,
     request::{Report, Verdict},
@@ -40,7 +41,7 @@ use crate::{
 const TRIES: usize = 8;
 /// Most kept replies; past it those with the least time left are dropped.
 const MOST_KEPT: u64 = 100_000;
-/// Most kept replies that one sweep looks at, and drops.
+/// Most kept replies that one look is at.
 const SWEEP: u32 = 500;
 /// Most kept replies of one key that are looked at together.
 const OF_ONE_KEY: u32 = 16;
@@ -84,6 +85,14 @@ pub struct Heard {
     pub next: Option<String>,
 }
 
+impl Heard {
+    /// Notes what was dropped then.
+    pub fn dropped(&mut self, Purged { expired, over, left }: Purged) {
+        self.unmatched += expired + over;
+        self.kept = left;
+    }
+}
+
 /// Where a reply finds its job.
 enum Place {
     Running,
@@ -93,11 +102,35 @@ enum Place {
     Known,
 }
 
+/// A change of one job that replies make.
+struct Change {
+    /// Those that make it: one, or several that come too late.
+    by: Vec<Open>,
+    before: Job,
+    after: Job,
+    /// What each of them is answered.
+    replied: Replied,
+}
+
+impl Change {
+    fn is_late(&self) -> bool {
+        matches!(self.replied, Replied::Late(_))
+    }
+}
+
 /// A reply under way.
 struct Open {
     index: usize,
     /// The record that it is kept as, if it is.
     record: Option<String>,
+}
+
+impl Open {
+    /// What removes the record that it is kept as.
+    fn forget(&self) -> Option<Write> {
+        let name = self.record.clone()?;
+        Some(Write::RemoveRecord { kind: RecordKind::Reply, name, until: None })
+    }
 }
 
 impl Engine {
@@ -180,57 +213,74 @@ impl Engine {
         let now = self.now();
         // Who waits for a retry is not to be handed on while a reply ends it.
         let _held = self.plain.hold(left.iter().map(|(_, id)| id));
-        let (mut txns, mut again): (Vec<Txn>, _) = (Vec::new(), Vec::new());
-        let mut changes: Vec<(Open, Job, Job, Replied)> = Vec::new();
+        let (mut changes, mut again): (Vec<Change>, _) = (Vec::new(), Vec::new());
+        let mut known: Vec<Txn> = Vec::new();
         for (one, id) in left {
             let reply = &replies[one.index];
             // Handed on without a claim: the store does not know that it runs.
             let plain = self.plain.revision(&id);
             let running = plain.and_then(|_| self.running.lock().get(&id).cloned());
             let Some(job) = running.as_ref().or_else(|| jobs.get(&id)) else { continue };
-            // One change of a job at a time: the next reply to it sees what this one made of it.
-            if changes.iter().any(|(_, before, ..)| before.id == id) {
-                again.push((one, id));
+            // One change of a job at a time: the next reply to it sees what this one made of it. All that come too late are one.
+            if let Some(change) = changes.iter_mut().find(|change| change.before.id == id) {
+                if change.is_late() && matches!(place(&change.after, reply), Place::Late) {
+                    change.after.life.heard_late(reply.id);
+                    change.by.push(one);
+                } else {
+                    again.push((one, id));
+                }
                 continue;
             }
-            let place = place(job, reply);
-            let late = matches!(place, Place::Late);
-            match place {
+            match place(job, reply) {
                 Place::NotYet => open.push(one),
-                Place::Late | Place::Known => {
-                    met.answers[one.index] = Ok(if late { Replied::Late(id) } else { Replied::Known(id) });
-                    if let Some(name) = one.record {
-                        txns.push(vec![Write::RemoveRecord { kind: RecordKind::Reply, name, until: None }]);
-                    }
+                Place::Known => {
+                    met.answers[one.index] = Ok(Replied::Known(id));
+                    known.extend(one.forget().map(|write| vec![write]));
+                }
+                // What was handed on without a claim is not written before its end.
+                Place::Late if plain.is_some() => {
+                    met.answers[one.index] = Ok(Replied::Late(id));
+                    known.extend(one.forget().map(|write| vec![write]));
+                }
+                Place::Late => {
+                    let mut after = job.clone();
+                    after.life.revision = Revision(job.life.revision.0 + 1);
+                    after.life.heard_late(reply.id);
+                    changes.push(Change { by: vec![one], before: job.clone(), after, replied: Replied::Late(id) });
                 }
                 Place::Running | Place::Waiting => match self.heard(job, reply, catalog, now).await {
                     Ok((mut after, replied)) => {
-                        let was = plain.unwrap_or(job.life.revision);
-                        after.life.revision = Revision(was.0 + 1);
-                        let mut writes = self.change(was, &after, false, now);
-                        if let Some(name) = &one.record {
-                            writes.push(Write::RemoveRecord { kind: RecordKind::Reply, name: name.clone(), until: None });
-                        }
-                        txns.insert(changes.len(), writes);
-                        changes.push((one, job.clone(), after, replied));
+                        after.life.revision = Revision(plain.unwrap_or(job.life.revision).0 + 1);
+                        changes.push(Change { by: vec![one], before: job.clone(), after, replied });
                     }
                     Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => return Err(error),
                     Err(error) => met.answers[one.index] = Err(error),
                 },
             }
         }
-        if txns.is_empty() {
+        if changes.is_empty() && known.is_empty() {
             return Ok(again);
         }
-        let outcomes = self.ports.store.commit(txns).await?;
-        for ((one, before, after, replied), outcome) in changes.into_iter().zip(outcomes) {
+        let written = changes.iter().map(|change| {
+            let was = Revision(change.after.life.revision.0 - 1);
+            let mut writes = if change.is_late() { note(was, &change.after) } else { self.change(was, &change.after, false, now) };
+            writes.extend(change.by.iter().filter_map(Open::forget));
+            writes
+        });
+        let outcomes = self.ports.store.commit(written.chain(known).collect()).await?;
+        for (Change { by, before, after, replied }, outcome) in changes.into_iter().zip(outcomes) {
+            let late = matches!(replied, Replied::Late(_));
             match outcome {
                 Committed::All => {
                     self.remember(&after);
                     Box::pin(self.forget_replaced(&before, &after)).await;
                     jobs.insert(after.id.clone(), after.clone());
-                    met.answers[one.index] = Ok(replied);
-                    met.changed.push((after, before.life.version));
+                    for one in by {
+                        met.answers[one.index] = Ok(replied.clone());
+                    }
+                    if !late {
+                        met.changed.push((after, before.life.version));
+                    }
                 }
                 Committed::Refused { standing, .. } => {
                     let id = after.id.clone();
@@ -242,10 +292,12 @@ impl Engine {
                         // It was removed at its end: whoever ended it was faster.
                         _ => drop(jobs.remove(&id)),
                     }
-                    if jobs.contains_key(&id) {
-                        again.push((one, id));
-                    } else {
-                        met.answers[one.index] = Ok(Replied::Late(id));
+                    for one in by {
+                        if jobs.contains_key(&id) {
+                            again.push((one, id.clone()));
+                        } else {
+                            met.answers[one.index] = Ok(Replied::Late(id.clone()));
+                        }
                     }
                 }
             }
@@ -315,7 +367,9 @@ impl Engine {
         }
         let heard = async {
             let records = self.ports.store.records(&queries).await?.into_iter().flatten().collect();
-            self.meet_records(records).await.map(|(met, _)| met.changed)
+            let (met, late) = self.meet_records(records).await?;
+            self.replies_late.fetch_add(late, Ordering::Relaxed);
+            Ok(met.changed)
         };
         heard.await.unwrap_or_else(|error: Error| {
             tracing::debug!(%error, "kept replies will be looked at later");
@@ -342,19 +396,43 @@ impl Engine {
         Ok((met, late))
     }
 
-    /// Looks at a page of the kept replies, from `after` on: for what died between a write and its look. Drops those whose
-    /// time is over.
+    /// Looks at a page of the kept replies, and drops those whose time is over: [`Engine::look_at_replies`], [`Engine::drop_replies`].
     ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep_replies(&self, after: Option<String>) -> Result<Heard, Error> {
+        let mut heard = self.look_at_replies(after).await?;
+        heard.dropped(self.drop_replies(4 * SWEEP).await?);
+        Ok(heard)
+    }
+
+    /// Looks at a page of the kept replies, from `after` on: for what died between a write and its look.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn look_at_replies(&self, after: Option<String>) -> Result<Heard, Error> {
         let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after, limit: SWEEP };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
         let (met, late) = self.meet_records(page).await?;
-        let Purged { expired, over, left } = self.ports.store.purge(RecordKind::Reply, self.now(), MOST_KEPT, 4 * SWEEP).await?;
-        Ok(Heard { met: met.changed.len() as u64, changed: met.changed, unmatched: late + expired + over, kept: left, next })
+        Ok(Heard {
+            met: met.changed.len() as u64,
+            changed: met.changed,
+            unmatched: late + self.replies_late.swap(0, Ordering::Relaxed),
+            kept: 0,
+            next,
+        })
+    }
+
+    /// Drops at most `most` (1 to 10000) of the kept replies: those whose time is over, and those that are too many.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn drop_replies(&self, most: u32) -> Result<Purged, Error> {
+        Ok(self.ports.store.purge(RecordKind::Reply, self.now(), MOST_KEPT, most).await?)
     }
 }
 

@@ -351,7 +351,8 @@ pub struct QueueStatus {
     pub oldest_due_at: Option<Timestamp>,
     /// How many of the candidates looked at last each rule held.
     pub held: BTreeMap<String, u64>,
-    /// How many workers would drain the backlog in a minute, within what the limits admit.
+    /// How many workers would drain what is due in a minute, within what the queue's and its types' concurrency admits; none if it is
+    /// paused. Of over 10,000 due jobs no more are counted: all that are scheduled then count as due.
     pub desired_workers: u64,
     /// How long after their due time attempts start, a moving mean since the server started.
     pub lateness_seconds: f64,
@@ -377,13 +378,13 @@ pub struct ConstraintUse {
     pub limit: u32,
 }
 
-/// A worker that was heard of lately.
+/// A worker that was heard of lately, runs something, or is drained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct Worker {
     /// How it names itself.
     pub name: String,
-    /// How many jobs it runs at once, if it said so.
+    /// How many jobs it runs at once, if it said so: it is leased no more.
     pub capacity: Option<u32>,
     /// How many it runs now.
     pub running: u64,

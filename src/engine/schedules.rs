@@ -1,7 +1,8 @@
 //! What owners say of schedules: made, changed, paused, run out of turn. What comes of it is [`super::occur`]'s.
 //!
 //! The one thing to know: the change is one write of one item. That a rule begins anew is said in the item itself, by the
-//! version at which it did, so that the state of the old rule, stored apart, counts for nothing from that write on.
+//! version at which it did, so that the state of the old rule, stored apart, counts for nothing from that write on. Jobs that
+//! were made ahead of their time are taken back after it, as if they had never been made.
 
 use std::sync::Arc;
 
@@ -14,21 +15,25 @@ use super::{
     request::{Enqueued, NewJob},
 };
 use crate::{
-    job::{Payload, ScheduleName, payload::MAX_DEPTH},
-    port::{Committed, Write, job_store::ItemKind},
+    job::{Job, JobId, Payload, ScheduleName, State, payload::MAX_DEPTH},
+    port::{Committed, Txn, Write, job_store::ItemKind},
     queue::{
         ScheduleConfig, check,
-        schedule::{MAX_SCHEDULES, SCHEDULE_DATA_BYTES, ScheduleItem, ScheduleState, run_id},
+        schedule::{FAR_AHEAD, MAX_SCHEDULES, SCHEDULE_DATA_BYTES, ScheduleItem, ScheduleState, occurrence_id, run_id},
     },
+    time::Timestamp,
 };
 
 /// How often a change is tried against others'.
 const TRIES: usize = 16;
+/// Jobs that are taken back together.
+const TOGETHER: usize = 100;
 
 impl Engine {
     /// Sets a schedule as a whole. The item, and whether it is new.
     ///
-    /// If when it occurs changes, or whether it is paused, it begins anew with what occurs from now on; else it goes on where it is.
+    /// If when it occurs changes, or whether it is paused, it begins anew with what occurs from now on; else it goes on where it is. What was
+    /// made ahead of its time and is not to be any more, or not so, is taken back.
     ///
     /// # Errors
     ///
@@ -72,13 +77,56 @@ impl Engine {
         let standing = catalog.schedules.get(name);
         let was = standing.map_or(0, |item| item.version);
         let version = if standing.is_some() { was + 1 } else { self.first_version(catalog, name).await? };
-        let goes_on = standing.filter(|item| item.config.recurrence() == config.recurrence());
-        let (rule, since) = goes_on.map_or((version, self.now()), |item| (item.rule, item.since));
+        let now = self.now();
+        let mut goes_on = standing.filter(|item| item.config.recurrence() == config.recurrence());
+        if goes_on.is_some_and(|item| item.config != *config || item.data != *data) && self.made_upto(name).await? > now {
+            // The jobs that it made ahead are to be others: it makes them anew.
+            goes_on = None;
+        }
+        let (rule, since) = goes_on.map_or((version, now), |item| (item.rule, item.since));
         let item = ScheduleItem { config: config.clone(), data: data.clone(), version, rule, since };
         let bytes = Some(bytes(&item)?);
         let write = Write::SetItem { kind: ItemKind::Schedule, name: name.to_string(), was, version, bytes };
-        let written = matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
-        Ok(written.then(|| Arc::new(item)))
+        if !matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)) {
+            return Ok(None);
+        }
+        if let Some(old) = standing.filter(|_| goes_on.is_none()) {
+            self.take_back(name, &old.config, self.made_upto(name).await?).await?;
+        }
+        Ok(Some(Arc::new(item)))
+    }
+
+    /// Up to when a schedule has made its jobs, under whichever rule.
+    async fn made_upto(&self, name: &ScheduleName) -> Result<Timestamp, Error> {
+        Ok(self.schedule_states().await?.remove(name).unwrap_or_default().1.upto)
+    }
+
+    /// Removes the jobs that a schedule made ahead, up to `upto`, and whose time has not come: each as it was made, waiting. They leave
+    /// nothing behind, so that whatever the schedule is to do from now on makes its own under the same ids.
+    async fn take_back(&self, name: &ScheduleName, config: &ScheduleConfig, upto: Timestamp) -> Result<(), Error> {
+        let now = self.now();
+        let upto = upto.min(now + FAR_AHEAD);
+        let Some(recurrence) = (ScheduleConfig { paused: false, ..config.clone() }).recurrence().filter(|_| upto > now) else {
+            return Ok(());
+        };
+        let ids: Vec<JobId> = recurrence.all_after(now).take_while(|at| *at <= upto).map(|at| occurrence_id(name, at)).collect();
+        for ids in ids.chunks(TOGETHER) {
+            let found = self.ports.store.get(ids).await?.into_iter().flatten();
+            let waits = |job: &Job| matches!(job.life.state, State::Scheduled { run_at, .. } if run_at > now) && job.life.attempt == 0;
+            let jobs: Vec<Job> = found.filter(waits).collect();
+            if jobs.is_empty() {
+                continue;
+            }
+            let remove = |job: &Job| vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }];
+            let txns: Vec<Txn> = jobs.iter().map(remove).collect();
+            for (job, committed) in jobs.iter().zip(self.ports.store.commit(txns).await?) {
+                // Of one that was changed meanwhile nothing is known: it stays.
+                if matches!(committed, Committed::All) {
+                    Box::pin(self.forget_objects(job)).await;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The version of a new schedule: past that of an older one of the name whose state was left behind.
@@ -107,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Pauses a schedule, or lets it go on from now.
+    /// Pauses a schedule, or lets it go on from now. While it is paused there are none of its jobs but those whose time had come.
     ///
     /// # Errors
     ///
@@ -117,6 +165,10 @@ impl Engine {
             let catalog = self.catalog().await?;
             let item = catalog.schedules.get(name).ok_or_else(|| missing(name))?;
             if item.config.paused == paused {
+                if paused {
+                    // Whoever paused it may have died before this.
+                    self.take_back(name, &item.config, self.made_upto(name).await?).await?;
+                }
                 return Ok(Arc::clone(item));
             }
             let config = ScheduleConfig { paused, ..item.config.clone() };
@@ -154,20 +206,22 @@ impl Engine {
         Ok(all.collect())
     }
 
-    /// Removes a schedule. The jobs that it made stay.
+    /// Removes a schedule. The jobs that it made stay, but for those whose time has not come.
     ///
     /// # Errors
     ///
     /// 404 `schedule_not_found`; 412.
     pub async fn delete_schedule(&self, name: &ScheduleName, if_match: Option<u64>) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let version = self.schedule(name).await?.0.version;
+            let (item, upto) = (self.schedule(name).await?.0, self.made_upto(name).await?);
+            let version = item.version;
             if if_match.is_some_and(|wanted| wanted != version) {
                 return Err(Error::Stale { version });
             }
             let kind = ItemKind::Schedule;
             let write = Write::SetItem { kind, name: name.to_string(), was: version, version: version + 1, bytes: None };
             if matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)) {
+                self.take_back(name, &item.config, upto).await?;
                 // What is left behind if this fails is known by its rule, which a new schedule of the name has not.
                 return self.put_item(ItemKind::ScheduleState, name.as_str(), None).await;
             }

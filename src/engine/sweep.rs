@@ -1,7 +1,7 @@
 //! `sweep`: what must happen to a job although nobody asks: it expires, its deadline comes, its lease
 //! ends with no grant to watch it, its result or itself is no longer kept.
 
-use super::{Engine, Error, tick};
+use super::{Engine, Error, change::note, tick};
 use crate::{
     job::{Event, Job, State, Version},
     port::{Committed, Txn, Write},
@@ -82,6 +82,7 @@ impl Engine {
         let txns: Vec<Txn> = changes
             .iter()
             .map(|(job, after)| match after {
+                Some(after) if job.life.ended().is_some() => note(job.life.revision, after),
                 Some(after) => self.change(job.life.revision, after, false, now),
                 None => vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }],
             })

@@ -18,7 +18,7 @@ use crate::{
     },
     port::{
         Committed, Txn,
-        policy::{Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
+        policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
     },
     queue::plugin::Role,
     time::Timestamp,
@@ -153,7 +153,13 @@ impl Engine {
         let call = Arc::new(call);
         let answer = self.ports.policy.retry(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
         let made = match answer.clone() {
-            Ok(answer) => self.follow(catalog, job, answer, now).await?,
+            Ok(answer) => {
+                let followed = self.follow(catalog, job, answer, now).await?;
+                if let Err(fault) = &followed {
+                    self.ports.policy.found(&plugin, &Call::Retry(Arc::clone(&call)), fault);
+                }
+                followed
+            }
             Err(fault) => Err(fault),
         };
         Ok(match made {

@@ -13,7 +13,7 @@ use crate::{
         retry::Retry,
         spec::{KeepResult, Unique},
     },
-    queue::{Fault, window::Window},
+    queue::{Fault, check, config::Delivery, window::Window},
     time::{Seconds, Timestamp},
 };
 
@@ -95,6 +95,33 @@ impl JobFields {
                 Some(Fault::new(name, error.to_string()))
             };
             values.into_iter().find_map(alone).unwrap_or_else(|| Fault::new("", whole.to_string()))
+        })
+    }
+
+    /// Checks that a job could have these, as far as its type, its queue and the server have no say in it.
+    ///
+    /// # Errors
+    ///
+    /// The first fault.
+    pub fn check(&self) -> Result<(), Fault> {
+        fn each<T>(value: Option<T>, check: impl FnOnce(T) -> Result<(), Fault>) -> Result<(), Fault> {
+            value.map_or(Ok(()), check)
+        }
+        check::check_start(self.run_at, self.delay_seconds)?;
+        check::check_keys(self.correlation_key.as_deref(), self.unique.as_ref())?;
+        each(self.attempts, |attempts| check::check_attempts(attempts, Delivery::AtLeastOnce))?;
+        each(self.timeout_seconds, check::check_timeout)?;
+        each(self.deadline_seconds, check::check_deadline)?;
+        each(self.windows.as_deref(), check::check_windows)?;
+        each(self.retry.as_ref(), check::check_retry)?;
+        each(self.attributes.as_ref(), check::check_attributes)?;
+        each(self.keep_result, check::check_keep_result)?;
+        each(self.callback_url.as_ref(), |url| check::check_url("callback_url", url))?;
+        each(self.headers.as_ref(), |headers| {
+            // One more says through how many triggers the job has come to be.
+            let most = check::MAX_HEADERS - 1;
+            check::check_headers(headers)?;
+            if headers.len() > most { Err(Fault::new("headers", format!("must have at most {most} entries"))) } else { Ok(()) }
         })
     }
 }

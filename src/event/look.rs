@@ -19,7 +19,7 @@ use crate::{
 pub struct Look<'a> {
     /// The event.
     pub event: &'a Event,
-    /// What its data holds where filters look.
+    /// What its data holds where filters look, texts as long as they are.
     pub found: Attributes,
     whole: OnceCell<Result<Rcvar, String>>,
 }
@@ -27,7 +27,7 @@ pub struct Look<'a> {
 impl<'a> Look<'a> {
     /// `event`, with what its data holds where `pointers` (each under itself) lead.
     pub fn new(event: &'a Event, pointers: &BTreeMap<String, String>) -> Self {
-        let found = event.data.as_ref().filter(|_| !pointers.is_empty()).and_then(|data| extract(pointers, data).ok());
+        let found = event.data.as_ref().filter(|_| !pointers.is_empty()).and_then(|data| extract(pointers, data, usize::MAX).ok());
         Self { event, found: found.unwrap_or_default(), whole: OnceCell::new() }
     }
 

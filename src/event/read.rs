@@ -15,7 +15,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 pub use super::value::payload_of;
-use super::value::{Draft, Event, Extension, shortened};
+use super::value::{Draft, Event, Extension, OCTETS, shortened};
 use crate::{
     job::{Encoding, Payload, payload::MAX_DEPTH},
     queue::Fault,
@@ -63,7 +63,7 @@ pub fn structured(json: &Bytes) -> Result<Event, Fault> {
             let bytes = BASE64_STANDARD.decode(text.as_bytes());
             let bytes = bytes.map_err(|error| Fault::new("data_base64", format!("must be base64: {error}")))?;
             // What says nothing of its media type, and is not written as JSON, is binary.
-            payload_of(draft.content_type().or(Some("application/octet-stream")), bytes.into())
+            payload_of(draft.content_type().or(Some(OCTETS)), bytes.into())
         };
         draft.data(&name, payload)?;
     }
@@ -94,7 +94,7 @@ pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
         Ok(()) => return ("application/json", json),
         Err(malformed) if malformed.is_too_deep() => return ("application/json", json),
         Err(_) if std::str::from_utf8(&bytes).is_ok() => "text/plain",
-        Err(_) => "application/octet-stream",
+        Err(_) => OCTETS,
     };
     (media, payload_of(Some(media), bytes))
 }

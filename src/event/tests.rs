@@ -70,6 +70,46 @@ fn binary_data_stays_binary() {
     assert_eq!(read::structured(&Bytes::from(text)).unwrap().data.unwrap(), Payload::json(r#"{"a":1}"#));
 }
 
+/// Whatever data has been read, and whatever its media type says: what is written is read again, and shows the same.
+#[test]
+fn every_event_is_read_again_from_what_is_written_of_it() {
+    let medias = ["", "application/json", "application/msgpack", "Application/X+MsgPack", "text/plain; charset=utf-8", "image/png"];
+    let value = proptest::prop_oneof![
+        proptest::strategy::Just(rmpv::Value::Binary(b"{\"a\": 1}".to_vec())),
+        proptest::strategy::Just(rmpv::Value::Binary(b"no JSON".to_vec())),
+        proptest::strategy::Just(rmpv::Value::Binary(vec![0xc4, 1, 7])),
+        proptest::strategy::Just(rmpv::Value::Binary(vec![0xff; 300])),
+        proptest::strategy::Just(rmpv::Value::Array(vec![rmpv::Value::Binary(vec![1]), rmpv::Value::Nil])),
+        proptest::strategy::Just(rmpv::Value::from("text")),
+        proptest::strategy::Just(rmpv::Value::Map(vec![("n".into(), 0.5.into())])),
+    ];
+    let bytes = |value: &rmpv::Value| {
+        let mut bytes = Vec::new();
+        rmpv::encode::write_value(&mut bytes, value).unwrap();
+        bytes
+    };
+    proptest::proptest!(|(value in value, structured: bool, media in 0..medias.len())| {
+        let (media, data) = (medias[media], bytes(&value));
+        let event = if structured {
+            let mut attributes = vec![("specversion", "1.0"), ("id", "1"), ("source", "s"), ("type", "t")];
+            attributes.extend((!media.is_empty()).then_some(("datacontenttype", media)));
+            let mut fields: Vec<_> = attributes.into_iter().map(|(name, text)| (name.into(), text.into())).collect();
+            fields.push(("data".into(), value));
+            read::structured_msgpack(&Bytes::from(bytes(&rmpv::Value::Map(fields))))
+        } else {
+            let headers = [("ce-specversion", &b"1.0"[..]), ("ce-id", b"1"), ("ce-source", b"s"), ("ce-type", b"t")];
+            read::binary(headers.into_iter(), Some(media).filter(|media| !media.is_empty()), data.into())
+        };
+        // Bytes that are no JSON are no event if they are said to be.
+        let Ok(event) = event else { return Ok(()) };
+        let written = Bytes::from(serde_json::to_vec(&event).unwrap());
+        let again = read::structured(&written).unwrap();
+        let shown = |event: &Event| serde_json::from_slice::<Value>(&event.data.as_ref().unwrap().to_json().unwrap()).unwrap();
+        proptest::prop_assert_eq!(shown(&again), shown(&event));
+        proptest::prop_assert_eq!(Event { data: None, ..again }, Event { data: None, ..event });
+    });
+}
+
 #[test]
 fn what_is_no_event_is_refused_with_the_attribute_that_is_to_blame() {
     let with = |name: &str, value: Value| {
@@ -216,6 +256,21 @@ fn no_bytes_are_too_strange() {
         let _ = read::batch_msgpack(&noise);
         let _ = read::binary([("ce-id", &noise[..])].into_iter(), None, noise.clone());
     });
+}
+
+#[test]
+fn filters_see_the_whole_of_a_text_however_long_it_is() {
+    let url = format!("https://x/{}", "y".repeat(5000));
+    let event = carrying(json!({"url": url}));
+    for (filter, passes) in [
+        (json!({"data": {"/url": {"prefix": "https://x"}}}), true),
+        (json!({"data": {"/url": {"exists": false}}}), false),
+        (json!({"not": {"data": {"/url": {"prefix": "https://x"}}}}), false),
+        (json!({"data": {"/url": {"gt": "https://x/z"}}}), false),
+    ] {
+        let rule = trigger(json!({"filter": filter, "enqueue": {"type": "x"}})).unwrap();
+        assert_eq!(!Triggers::new(vec![rule]).decide(&event).is_empty(), passes, "{filter}");
+    }
 }
 
 #[test]
@@ -419,6 +474,32 @@ fn a_bad_rule_is_refused_with_the_field_that_is_to_blame() {
         (json!({"enqueue": {"type": "x", "data": {"a": [{"$expr": "nope()"}]}}}), "invalid_expression", "enqueue.data.a[0]"),
         (json!({"enqueue": {"type": "x", "data": {"$expr": "id", "more": 1}}}), "invalid_expression", "enqueue.data"),
         (json!({"enqueue": {"type": "x", "data": {"$expr": 7}}}), "invalid_expression", "enqueue.data"),
+        // What could be read, and would be refused of every event.
+        (json!({"enqueue": {"type": "x", "attempts": 0}}), "invalid_attempts", "enqueue.attempts"),
+        (
+            json!({"enqueue": {"type": "x", "run_at": "2030-01-01T00:00:00Z", "delay_seconds": 1}}),
+            "invalid_trigger",
+            "enqueue.delay_seconds",
+        ),
+        (json!({"enqueue": {"type": "x", "delay_seconds": 400_000_000}}), "invalid_trigger", "enqueue.delay_seconds"),
+        (json!({"enqueue": {"type": "x", "timeout_seconds": 0}}), "invalid_trigger", "enqueue.timeout_seconds"),
+        (json!({"enqueue": {"type": "x", "deadline_seconds": 0}}), "invalid_trigger", "enqueue.deadline_seconds"),
+        (json!({"enqueue": {"type": "x", "correlation_key": ""}}), "invalid_trigger", "enqueue.correlation_key"),
+        (json!({"enqueue": {"type": "x", "unique": {"key": "", "while": "live"}}}), "invalid_trigger", "enqueue.unique.key"),
+        (json!({"enqueue": {"type": "x", "attributes": {"a": "x".repeat(257)}}}), "invalid_trigger", "enqueue.attributes.a"),
+        (json!({"enqueue": {"type": "x", "keep_result": {"seconds": 400_000_000}}}), "invalid_trigger", "enqueue.keep_result.seconds"),
+        (json!({"enqueue": {"type": "x", "headers": {"Host": "x"}}}), "invalid_trigger", "enqueue.headers.Host"),
+        (
+            json!({"enqueue": {"type": "x", "headers": (0..32).map(|n| (format!("x-{n}"), json!("v"))).collect::<Map<_, _>>()}}),
+            "invalid_trigger",
+            "enqueue.headers",
+        ),
+        (json!({"enqueue": {"type": "x", "callback_url": "ftp://x"}}), "invalid_trigger", "enqueue.callback_url"),
+        (
+            json!({"enqueue": {"type": "x", "retry": {"strategy": "exponential", "config": {"base_seconds": -1}}}}),
+            "invalid_trigger",
+            "enqueue.retry.config.base_seconds",
+        ),
         (json!({"complete": {"correlation_key": {"$expr": "id"}}}), "invalid_trigger", "complete.type"),
         (json!({"complete": {"type": "x"}}), "invalid_trigger", "complete.correlation_key"),
         (json!({"complete": {"type": "x", "correlation_key": {"$expr": "id"}, "status": "done"}}), "invalid_trigger", "complete.status"),
@@ -443,6 +524,26 @@ fn a_bad_rule_is_refused_with_the_field_that_is_to_blame() {
         let error = serde_json::from_value::<TriggerConfig>(config).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
+}
+
+/// What an expression yields is checked as what stands there is: whoever tries a rule hears what the server would say.
+#[test]
+fn a_job_that_would_be_refused_is_not_decided_on() {
+    let event = carrying(json!({"none": 0, "at": "2030-01-01T00:00:00Z", "key": ""}));
+    for (enqueue, why) in [
+        (json!({"attempts": {"$expr": "data.none"}}), "attempts: must be 1 to 65535"),
+        (json!({"run_at": {"$expr": "data.at"}, "delay_seconds": 1}), "delay_seconds: must not be given together with run_at"),
+        (json!({"correlation_key": {"$expr": "data.key"}}), "correlation_key: must be 1 to 256 bytes"),
+        (json!({"attributes": {"a": {"$expr": "data.at"}, "": 1}}), "attributes: must have names of 1 to 64 bytes"),
+    ] {
+        let mut config = json!({"enqueue": {"type": "x"}});
+        config["enqueue"].as_object_mut().unwrap().extend(enqueue.as_object().unwrap().clone());
+        let decided = trigger(config).unwrap().decide(&Look::new(&event, &BTreeMap::new()));
+        assert_eq!(decided, Some(Decision::Failed(why.into())));
+    }
+    let fine = json!({"enqueue": {"type": "x", "run_at": {"$expr": "data.nothing"}, "delay_seconds": 1, "correlation_key": null}});
+    let decided = trigger(fine).unwrap().decide(&Look::new(&event, &BTreeMap::new()));
+    assert!(matches!(decided, Some(Decision::Enqueue(_))), "what yields nothing is left out: {decided:?}");
 }
 
 fn replied(complete: &Value, event: &Event) -> Result<Reply, String> {

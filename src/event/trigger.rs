@@ -151,8 +151,13 @@ impl Trigger {
                 return Err(Fault { code: "unknown_field", field: format!("{part}.{field}"), message: format!("is no field here{more}") });
             }
             let compiled = template.compile().map_err(|fault| Fault { code: "invalid_expression", ..fault.within(field).within(part) })?;
-            check_literal(field, &compiled, enqueues).map_err(|fault| fault.within(part))?;
+            if !enqueues || field == "type" {
+                check_literal(field, &compiled).map_err(|fault| fault.within(part))?;
+            }
             fields.insert(field.clone(), compiled);
+        }
+        if enqueues {
+            check_literals(&fields).map_err(|fault| fault.within(part))?;
         }
         let required: &[&str] = if enqueues { &["type"] } else { &["type", "correlation_key"] };
         match required.iter().find(|name| !fields.contains_key(**name)) {
@@ -194,11 +199,13 @@ impl Trigger {
                 (_, value) => drop(values.insert(name.clone(), value)),
             }
         }
+        let fields = JobFields::read(values)?;
+        fields.check()?;
         Ok(Box::new(Wanted {
             id: self.job_id(look.event),
             job_type: job_type.ok_or_else(|| Fault::new("type", "is required"))?,
             data: data.unwrap_or_else(|| look.data()),
-            fields: JobFields::read(values)?,
+            fields,
         }))
     }
 
@@ -313,14 +320,20 @@ fn type_of(value: &Value) -> Result<TypeName, Fault> {
     text.parse().map_err(|error: crate::job::name::BadName| Fault::new("type", error.to_string()))
 }
 
+/// Checks what the fields of a job are whatever the event, together, as `POST /v1/jobs` would.
+fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), Fault> {
+    let literal = |(field, template): (&String, &Compiled)| match template {
+        Compiled::Literal(value) if fields::NAMES.contains(&field.as_str()) && !value.is_null() => Some((field.clone(), value.clone())),
+        _ => None,
+    };
+    JobFields::read(fields.iter().filter_map(literal).collect())?.check()
+}
+
 /// Checks what a field is whatever the event.
-fn check_literal(field: &str, template: &Compiled, enqueues: bool) -> Result<(), Fault> {
+fn check_literal(field: &str, template: &Compiled) -> Result<(), Fault> {
     let Compiled::Literal(value) = template else { return Ok(()) };
     match field {
         "type" => type_of(value).map(drop),
-        _ if enqueues && field != "data" && !value.is_null() => {
-            JobFields::read(Map::from_iter([(field.to_owned(), value.clone())])).map(drop)
-        }
         "correlation_key" if !value.is_number() && value.as_str().is_none_or(|text| !(1..=256).contains(&text.len())) => {
             Err(Fault::new(field, "must be a text of 1 to 256 bytes, or a number"))
         }

@@ -99,7 +99,8 @@ impl Event {
     }
 }
 
-/// In the JSON format of CloudEvents; [`super::read::structured`] reads the same event from it.
+/// In the JSON format of CloudEvents; [`super::read::structured`] reads an event from it that is the same to whoever sees it in
+/// JSON: data in MessagePack comes back as JSON, unless its media type says what it is.
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -107,15 +108,11 @@ impl Serialize for Event {
             map.serialize_entry(name, &value)?;
         }
         if let Some(data) = &self.data {
-            match (binary_of(data), data.encoding) {
-                (Some(binary), _) => map.serialize_entry("data_base64", &BASE64_STANDARD.encode(binary))?,
-                (None, Encoding::MessagePack) if self.data_content_type.as_deref().is_some_and(is_msgpack) => {
-                    map.serialize_entry("data_base64", &BASE64_STANDARD.encode(&data.bytes))?;
-                }
-                _ => {
-                    let json = data.to_json().map_err(S::Error::custom)?;
-                    map.serialize_entry("data", serde_json::from_slice::<&RawValue>(&json).map_err(S::Error::custom)?)?;
-                }
+            if let Some(bytes) = bytes_of(data, self.data_content_type.as_deref()) {
+                map.serialize_entry("data_base64", &BASE64_STANDARD.encode(bytes))?;
+            } else {
+                let json = data.to_json().map_err(S::Error::custom)?;
+                map.serialize_entry("data", serde_json::from_slice::<&RawValue>(&json).map_err(S::Error::custom)?)?;
             }
         }
         map.end()
@@ -236,6 +233,9 @@ pub(super) fn malformed_data(field: &str, malformed: &crate::job::payload::Malfo
     if malformed.is_too_deep() { Fault { code: "too_deep", ..fault } } else { fault }
 }
 
+/// The media type of bytes of which nobody says what they are.
+pub const OCTETS: &str = "application/octet-stream";
+
 /// Bytes of this media type as a payload: JSON and MessagePack as they are, UTF-8 text as a JSON text, anything else as
 /// binary. None says JSON, as CloudEvents does. Whether JSON and MessagePack are well formed is still to be checked.
 pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
@@ -254,8 +254,8 @@ pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
 }
 
 fn is_msgpack(media: &str) -> bool {
-    let media = media.split(';').next().unwrap_or_default().trim();
-    matches!(media, "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") || media.ends_with("+msgpack")
+    let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    matches!(media.as_str(), "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") || media.ends_with("+msgpack")
 }
 
 /// Bytes as a value of MessagePack, which alone can say binary.
@@ -266,6 +266,16 @@ fn binary(bytes: &[u8]) -> Payload {
     packed.extend_from_slice(&len.to_be_bytes());
     packed.extend_from_slice(bytes);
     Payload { encoding: Encoding::MessagePack, bytes: packed.into() }
+}
+
+/// What [`payload_of`] makes `data` of again, if that is more than what JSON can say of it.
+fn bytes_of<'a>(data: &'a Payload, content_type: Option<&str>) -> Option<&'a [u8]> {
+    let content_type = content_type.unwrap_or(OCTETS);
+    let back = |bytes: &'a [u8]| payload_of(Some(content_type), Bytes::copy_from_slice(bytes));
+    match data.encoding {
+        Encoding::MessagePack if is_msgpack(content_type) => Some(&data.bytes),
+        _ => binary_of(data).filter(|bytes| binary_of(&back(bytes)) == Some(bytes)),
+    }
 }
 
 /// The bytes that a payload is, if it is binary and nothing else.

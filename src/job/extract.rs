@@ -30,18 +30,19 @@ pub fn is_pointer(text: &str) -> bool {
 
 /// The attributes that `pointers` (name to JSON pointer) find in `data`, which is well formed.
 ///
-/// A boolean becomes `"true"` or `"false"`; a text over 256 bytes, null, a list, a map, binary and
+/// A boolean becomes `"true"` or `"false"`; a text over `text_bytes` (of a job: [`TEXT_BYTES`]), null, a list, a map, binary and
 /// what is not there are no attribute. A pointer that is none finds nothing. Whoever adds them to given
 /// ones lets these win, and then checks the whole (`check_attributes`), where a text over 256 bytes is refused.
 ///
 /// # Errors
 ///
 /// [`Malformed`] if `data` cannot be read, which a payload that was checked can.
-pub fn extract(pointers: &BTreeMap<String, String>, data: &Payload) -> Result<Attributes, Malformed> {
+pub fn extract(pointers: &BTreeMap<String, String>, data: &Payload, text_bytes: usize) -> Result<Attributes, Malformed> {
     if pointers.is_empty() {
         return Ok(Attributes::new());
     }
-    let mut walk = Walk { paths: pointers.values().map(|pointer| tokens(pointer)).collect(), found: vec![None; pointers.len()] };
+    let paths = pointers.values().map(|pointer| tokens(pointer)).collect();
+    let mut walk = Walk { paths, found: vec![None; pointers.len()], text_bytes };
     let every = (0..pointers.len()).filter(|index| walk.paths[*index].is_some()).collect();
     match data.encoding {
         Encoding::Json => {
@@ -76,6 +77,7 @@ fn index_of(token: &str) -> Option<usize> {
 struct Walk<'a> {
     paths: Vec<Option<Vec<Cow<'a, str>>>>,
     found: Vec<Option<Value>>,
+    text_bytes: usize,
 }
 
 impl Walk<'_> {
@@ -103,7 +105,7 @@ impl Walk<'_> {
     }
 
     fn text(&mut self, here: &[usize], depth: usize, text: &str) {
-        if text.len() <= TEXT_BYTES {
+        if text.len() <= self.text_bytes {
             self.found(here, depth, &Value::Text(text.to_owned()));
         }
     }

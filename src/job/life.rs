@@ -214,6 +214,8 @@ pub struct Entry {
 
 /// How many entries of history a job keeps: the first, and the latest of the rest.
 pub const HISTORY: usize = 100;
+/// How many replies a job knows besides those in its history.
+pub const HEARD: usize = 16;
 /// Most bytes of what went wrong in all of them but the latest: the older lose their details first, and then their messages. A job is one
 /// record, which some stores bound, and are paid for by the kilobyte at each change.
 pub const HISTORY_BYTES: usize = 64 << 10;
@@ -240,6 +242,10 @@ pub struct Life {
     /// What its throttler said when it gave it another time, while it waits for that.
     #[serde(default)]
     pub moved: Option<String>,
+    /// The replies that it knows besides those in its history: those that came too late for it, and what the job knew that had
+    /// its correlation key before. The latest, at most [`HEARD`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<ReplyId>,
 }
 
 /// Where a result is: the same shapes as [`Body`], serialisable.
@@ -441,6 +447,7 @@ impl Life {
             error: None,
             history: Vec::new(),
             moved: None,
+            heard: Vec::new(),
         }
     }
 
@@ -662,9 +669,26 @@ impl Life {
         }
     }
 
-    /// Whether `reply` was heard before.
+    /// Notes that `reply` came too late. Nothing else of it changes, and so it may happen to a job that has ended.
+    pub fn heard_late(&mut self, reply: ReplyId) {
+        self.heard.push(reply);
+        self.forget_oldest();
+    }
+
+    /// Takes over what the job knows that had its correlation key before: a second delivery of its answer says nothing of this one.
+    pub fn heard_before(&mut self, before: &Self) {
+        let answers = before.history.iter().filter_map(|entry| entry.reply);
+        self.heard.extend(before.heard.iter().copied().chain(answers));
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
+        self.heard.drain(..self.heard.len().saturating_sub(HEARD));
+    }
+
+    /// Whether `reply` was heard before, by this job or by one that had its correlation key before.
     pub fn has_heard(&self, reply: ReplyId) -> bool {
-        self.history.iter().any(|entry| entry.reply == Some(reply))
+        self.heard.contains(&reply) || self.history.iter().any(|entry| entry.reply == Some(reply))
     }
 
     /// When something must be done with a job that is `spec` even if nobody asks: it expires, its

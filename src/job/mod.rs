@@ -16,7 +16,9 @@ pub mod translate;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
+
+use serde::Serialize;
 
 pub use life::{Event, Life, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
@@ -48,4 +50,41 @@ impl Job {
         let life = self.life.apply(&self.spec, event, now)?;
         Ok(Self { id: self.id.clone(), spec: Arc::clone(&self.spec), data: self.data.clone(), life })
     }
+
+    /// How many bytes it has at most where it is shown whole in the encoding of its data, or as a rule in JSON. Data that is all small numbers
+    /// or flags may be several times as long there.
+    pub fn bytes(&self) -> usize {
+        let beside = written(&*self.spec) + written(&self.life);
+        // Instants are shown as texts, which are longer than their numbers.
+        FIELDS + beside + beside / 2 + shown(&self.data) + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
+    }
+}
+
+/// The names of a job's fields, and those that are always there.
+const FIELDS: usize = 1024;
+
+/// How many bytes `body` may have where it is shown: what is binary becomes base64 in JSON.
+fn shown(body: &Body) -> usize {
+    match body {
+        Body::Inline(Payload { encoding: Encoding::Json, .. }) | Body::Object { encoding: Encoding::Json, .. } => body.len(),
+        _ => body.len() + body.len() / 2,
+    }
+}
+
+/// How many bytes `value` has as JSON.
+fn written(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // What is stored as JSON can be written as JSON.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }

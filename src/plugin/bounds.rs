@@ -66,11 +66,34 @@ mod tests {
     #[test]
     fn the_contract_names_these_bounds() {
         let contract = include_str!("../../plugins/wit/plugin.wit").replace("\n///", "");
-        for bound in
-            ["250 ms", "500 million", "64 MiB of memory", "512 KiB of stack", "100,000 host calls", "4 MiB of output", "16 MiB of data"]
-        {
+        let contract = contract.split_whitespace().filter(|word| *word != "///").collect::<Vec<_>>().join(" ");
+        for bound in [
+            "250 ms",
+            "500 million",
+            "64 MiB of memory",
+            "512 KiB of stack",
+            "100,000 elements",
+            "100,000 host calls",
+            "4 MiB of output",
+            "16 MiB of data",
+            "component has at most 32 MiB",
+            "100 lines and 16 KiB",
+            "4 KiB of a line",
+            "64 keys of 128 bytes, and 16 KiB in all",
+            "at most 1000, however many",
+            "100,000 in all",
+            "first 50",
+            "at most 50",
+            "At most 16, of 1 to 64 bytes",
+            "an object of at most 64 KiB",
+            "At most 200 bytes",
+            "At most 2000 bytes",
+        ] {
             assert!(contract.contains(bound), "{bound}");
         }
+        assert_eq!((COMPONENT_BYTES, TABLE, LOG_LINES, LOG_BYTES, LOG_LINE_BYTES), (32 << 20, 100_000, 100, 16 << 10, 4 << 10));
+        assert_eq!((STATE_KEYS, STATE_KEY_BYTES, STATE_BYTES, PAGE, PAGED), (64, 128, 16 << 10, 1000, 100_000));
+        assert_eq!((PROBLEMS, EARLIER, GROUPS, SCHEMA_BYTES, MESSAGE_BYTES), (50, 50, 16, 64 << 10, 2000));
         assert_eq!(DATA_BYTES, 16 << 20);
         assert_eq!((TIME.as_millis(), FUEL, MEMORY, STACK, HOST_CALLS, OUTPUT), (250, 500_000_000, 64 << 20, 512 << 10, 100_000, 4 << 20));
     }

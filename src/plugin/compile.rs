@@ -136,6 +136,26 @@ impl PluginHost {
         Ok(self.aside(move |inner| inner.artifact(wasm, code.into())).await?)
     }
 
+    /// Makes sure that the plugin answers when it is asked to check a configuration. What it says of the empty one, which is asked
+    /// about, makes no difference.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if it gave no answer, with each role's reason.
+    pub async fn answers(&self, artifact: &Artifact) -> Result<(), Refused> {
+        let roles = [("throttle", Role::Throttler, &artifact.throttler), ("retry", Role::Retry, &artifact.retry)];
+        let roles: Vec<_> = roles.into_iter().filter(|(.., says)| says.is_some()).map(|(word, role, _)| (word, role)).collect();
+        let (code, sha256) = (artifact.code.clone(), artifact.compiled.sha256.clone());
+        self.aside(move |inner| {
+            let loaded = inner.machine.load(&code, &sha256).map_err(|fault| Refused::because(fault.message))?;
+            let asked = roles.into_iter().map(|(word, role)| (word, inner.check(&loaded, role, "{}").answer));
+            let failed = asked.filter_map(|(word, answer)| Some(format!("`{word}.check-config` of `{{}}`: {}", answer.err()?.message)));
+            let messages: Vec<String> = failed.collect();
+            if messages.is_empty() { Ok(()) } else { Err(Refused { messages }) }
+        })
+        .await
+    }
+
     async fn aside<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T, Refused> + Send + 'static) -> Result<T, Refused> {
         let inner = Arc::clone(&self.inner);
         host::run(self.run, move || Ok(work(&inner))).await.unwrap_or_else(|fault| Err(Refused::because(fault.message)))

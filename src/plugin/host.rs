@@ -16,14 +16,13 @@ use super::{
     journal::{Called, Journal, Seen, Usage},
     lower,
     machine::{Loaded, Machine},
-    record::Call,
     shelf::Shelf,
 };
 use crate::{
     job::PluginName,
     port::{
         Clock,
-        policy::{Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Call, Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::plugin::Role,
 };
@@ -214,8 +213,8 @@ impl Inner {
         })
     }
 
-    fn check(&self, plugin: &Plugin, loaded: &Loaded, role: Role, config: &str) -> Outcome<Vec<Problem>> {
-        let guest = Guest::new(Some(Arc::clone(&plugin.version)), Subject::Itself(role));
+    pub(super) fn check(&self, loaded: &Loaded, role: Role, config: &str) -> Outcome<Vec<Problem>> {
+        let guest = Guest::new(None, Subject::Itself(role));
         let said = match (role, &loaded.throttler, &loaded.retry) {
             (Role::Throttler, Some(throttler), _) => {
                 self.call(guest, |store| throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_check_config(store, config))
@@ -252,8 +251,12 @@ impl Policy for PluginHost {
     }
 
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
-        let (asked, config) = (plugin.clone(), config.to_owned());
-        self.ask(plugin, Ask { role, purpose: Purpose::Live, call: None }, move |inner, loaded| inner.check(&asked, loaded, role, &config))
-            .await
+        let config = config.to_owned();
+        let ask = Ask { role, purpose: Purpose::Check, call: None };
+        self.ask(plugin, ask, move |inner, loaded| inner.check(loaded, role, &config)).await
+    }
+
+    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
+        self.inner.journal.found(plugin, call, fault, self.inner.clock.now());
     }
 }

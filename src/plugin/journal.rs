@@ -13,10 +13,10 @@ use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 
-use super::{contract::throttler::tidegate::plugin::log, record::Call};
+use super::contract::throttler::tidegate::plugin::log;
 use crate::{
     job::PluginName,
-    port::policy::{Fault, Plugin, Purpose},
+    port::policy::{Call, Fault, Plugin, Purpose},
     queue::plugin::Role,
     time::Timestamp,
 };
@@ -94,10 +94,9 @@ pub struct Failed {
     /// What went wrong.
     #[serde(serialize_with = "fault")]
     pub fault: Fault,
-    /// The call as JSON, for whoever wants to make it again: without data that is too much to be kept, and saying so. None for the check of a
-    /// configuration.
+    /// The call as JSON, for whoever wants to make it again: without data that is too much to be kept, and saying so.
     #[serde(skip)]
-    pub call: Option<Arc<str>>,
+    pub call: Arc<str>,
 }
 
 fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error> {
@@ -156,6 +155,17 @@ pub struct Calls {
     pub failed: VecDeque<Failed>,
 }
 
+impl Calls {
+    fn fail(&mut self, failed: Failed) {
+        *self.faults.entry(failed.fault.kind.as_str()).or_default() += 1;
+        self.failing = true;
+        if self.failed.len() == FAULTS {
+            self.failed.pop_front();
+        }
+        self.failed.push_back(failed);
+    }
+}
+
 /// One call, as the host saw it.
 pub(super) struct Called<'a> {
     pub plugin: &'a Plugin,
@@ -166,6 +176,7 @@ pub(super) struct Called<'a> {
     pub log: Vec<(log::Level, String)>,
     pub log_dropped: u32,
     pub fault: Option<&'a Fault>,
+    /// None for the check of a configuration.
     pub call: Option<Call>,
 }
 
@@ -186,31 +197,45 @@ impl Journal {
         self.0.lock().remove(plugin);
     }
 
+    /// A live call had no answer that can be followed, though the host saw nothing wrong with it; or it could not be made.
+    pub(super) fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault, at: Timestamp) {
+        count_fault(&plugin.name, Purpose::Live, fault);
+        let role = match call {
+            Call::Throttle(_) => Role::Throttler,
+            Call::Retry(_) => Role::Retry,
+        };
+        let failed = Failed { at, version: plugin.version.number, role, fault: fault.clone(), call: call.kept().into() };
+        self.0.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
+    }
+
     pub(super) fn add(&self, called: Called<'_>) {
         let Called { plugin, role, purpose, at, usage, log, log_dropped, fault, call } = called;
-        measure(&plugin.name, role, purpose, usage, fault);
+        measure(&plugin.name, role, purpose, usage);
+        if let Some(fault) = fault {
+            count_fault(&plugin.name, purpose, fault);
+        }
         if purpose == Purpose::Explain {
             // Whoever asks why a job waits is told; nothing happened to the queue.
             return;
         }
-        let call = call.filter(|_| fault.is_some()).map(|call| call.kept().into());
         let version = plugin.version.number;
+        let failed = |(fault, call): (&Fault, &Call)| Failed { at, version, role, fault: fault.clone(), call: call.kept().into() };
+        let failed = fault.zip(call.as_ref()).map(failed);
         let mut journal = self.0.lock();
         let seen = journal.entry(plugin.name.clone()).or_default();
-        let calls = if purpose == Purpose::Shadow { &mut seen.shadow } else { &mut seen.live };
-        if purpose == Purpose::Shadow && calls.version != version {
-            *calls = Calls::default();
-        }
-        calls.version = version;
-        calls.calls += 1;
-        calls.last = Some(usage);
-        calls.failing = fault.is_some();
-        if let Some(fault) = fault {
-            *calls.faults.entry(fault.kind.as_str()).or_default() += 1;
-            if calls.failed.len() == FAULTS {
-                calls.failed.pop_front();
+        // Whoever gives a configuration is told what came of its check, which says nothing of how the queues' calls go.
+        if call.is_some() {
+            let calls = if purpose == Purpose::Shadow { &mut seen.shadow } else { &mut seen.live };
+            if purpose == Purpose::Shadow && calls.version != version {
+                *calls = Calls::default();
             }
-            calls.failed.push_back(Failed { at, version, role, fault: fault.clone(), call });
+            calls.version = version;
+            calls.calls += 1;
+            calls.last = Some(usage);
+            calls.failing = false;
+            if let Some(failed) = failed {
+                calls.fail(failed);
+            }
         }
         let mut line = |level, text| {
             seen.logged += 1;
@@ -229,7 +254,7 @@ impl Journal {
     }
 }
 
-fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage, fault: Option<&Fault>) {
+fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage) {
     let (plugin, purpose) = (|| plugin.as_str().to_owned(), purpose.as_str());
     let role = match role {
         Role::Throttler => "throttler",
@@ -240,7 +265,9 @@ fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage, faul
     if let Some(fuel) = usage.fuel {
         counter!("tidegate_plugin_fuel_total", "plugin" => plugin(), "role" => role, "purpose" => purpose).increment(fuel);
     }
-    if let Some(fault) = fault {
-        counter!("tidegate_plugin_faults_total", "plugin" => plugin(), "kind" => fault.kind.as_str(), "purpose" => purpose).increment(1);
-    }
+}
+
+fn count_fault(plugin: &PluginName, purpose: Purpose, fault: &Fault) {
+    let (plugin, kind, purpose) = (plugin.as_str().to_owned(), fault.kind.as_str(), purpose.as_str());
+    counter!("tidegate_plugin_faults_total", "plugin" => plugin, "kind" => kind, "purpose" => purpose).increment(1);
 }

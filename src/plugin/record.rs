@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::lower;
+pub use crate::port::policy::Call;
 use crate::{
     job::{
         Attributes, Body, Job, JobId, Life, Outcome, Payload, QueueName, Spec, Token, TypeName, Version,
@@ -35,15 +36,6 @@ use crate::{
 /// Most bytes of data in a call that is kept.
 const KEPT_DATA_BYTES: usize = 64 << 10;
 
-/// A call of a plugin.
-#[derive(Clone, Debug)]
-pub enum Call {
-    /// Of a throttler.
-    Throttle(Arc<ThrottleCall>),
-    /// Of a retry strategy.
-    Retry(Arc<RetryCall>),
-}
-
 /// The text is no call.
 #[derive(Debug, thiserror::Error)]
 #[error("not a call of a plugin: {0}")]
@@ -56,7 +48,7 @@ impl Call {
     }
 
     /// The call as JSON that is kept for long: with at most 64 KiB of data, and saying what is left out.
-    pub(super) fn kept(&self) -> String {
+    pub(crate) fn kept(&self) -> String {
         let mut written = self.written();
         written.leave_out_data();
         written.to_json()

@@ -221,6 +221,8 @@ pub enum ItemKind {
     ScheduleState,
     /// A rule for events, as JSON.
     Trigger,
+    /// A pull worker that is to get no more jobs: since when, as JSON.
+    Drain,
 }
 
 impl ItemKind {
@@ -236,12 +238,13 @@ impl ItemKind {
             Self::Schedule => "schedule",
             Self::ScheduleState => "schedule_state",
             Self::Trigger => "trigger",
+            Self::Drain => "drain",
         }
     }
 
     /// Whether it is configuration that engines keep a copy of, so that a change of it shows in [`JobStore::items_version`].
     pub fn is_decided_under(self) -> bool {
-        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger)
+        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger | Self::Drain)
     }
 }
 
@@ -298,8 +301,13 @@ pub enum Standing {
     Nothing,
     /// This job.
     Job(Box<Job>),
-    /// A key that points at this job.
-    Key(JobId),
+    /// A key.
+    Key {
+        /// The job that it points at.
+        job: JobId,
+        /// Since when, where transactions are not atomic: whoever pointed it there may still be about to add the job. None is not known.
+        since: Option<Timestamp>,
+    },
     /// A head or item of this version.
     Version(u64),
 }
@@ -433,6 +441,16 @@ pub trait JobStore: Send + Sync {
     /// Due jobs: one page per question. Several callers may be given the same job; `commit` lets one of them win.
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
 
+    /// How many jobs of each of `types` of `queue` are due at `until`, critical ones too; counted until they are `most` (1 to 10000) in
+    /// all. A type without any may be missing.
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError>;
+
     /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in their order from after `after` on.
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError>;
 
@@ -461,7 +479,7 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue, a type, a plugin, a schedule or a trigger does.
+    /// A number that changes whenever a queue, a type, a plugin, a schedule, a trigger or a drain does.
     async fn items_version(&self) -> Result<u64, StoreError>;
 
     /// Records by name: one page per question, in their order. One that was dropped meanwhile may be missing, one just

@@ -156,6 +156,15 @@ pub struct RetryCall {
     pub not_before: Option<Timestamp>,
 }
 
+/// A call of a plugin.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Of a throttler.
+    Throttle(Arc<ThrottleCall>),
+    /// Of a retry strategy.
+    Retry(Arc<RetryCall>),
+}
+
 /// What a retry strategy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryAnswer {
@@ -307,6 +316,8 @@ pub enum Purpose {
     Shadow,
     /// Its answer is shown to whoever asks why a job waits.
     Explain,
+    /// Its answer says whether somebody may give a queue or type this configuration.
+    Check,
 }
 
 impl Purpose {
@@ -316,6 +327,7 @@ impl Purpose {
             Self::Live => "live",
             Self::Shadow => "shadow",
             Self::Explain => "explain",
+            Self::Check => "check",
         }
     }
 }
@@ -331,6 +343,10 @@ pub trait Policy: Send + Sync {
 
     /// What `plugin` finds wrong with a configuration (JSON text) for `role`; empty if nothing.
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault>;
+
+    /// Takes note of a fault that a live call had for its asker alone, who found that the answer cannot be followed, or could not
+    /// ask: it counts and is shown like every other.
+    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault);
 }
 
 /// Runs no plugins: every call is a fault.
@@ -356,4 +372,6 @@ impl Policy for NoPolicy {
     async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
         Self::fault()
     }
+
+    fn found(&self, _: &Plugin, _: &Call, _: &Fault) {}
 }

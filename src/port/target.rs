@@ -20,6 +20,8 @@ pub struct Request {
     pub body: Bytes,
     /// How long the whole exchange may take.
     pub timeout: Duration,
+    /// How much of the answer's body is wanted. Of a longer one, one byte more is read, which tells.
+    pub most_bytes: usize,
 }
 
 /// A message to a service.
@@ -48,7 +50,7 @@ pub struct Response {
     pub status: u16,
     /// `content-type`, `retry-after` and `tidegate-retryable`, where present; names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, at most the target's bound.
+    /// The body, at most one byte more than was wanted.
     pub body: Bytes,
 }
 

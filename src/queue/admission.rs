@@ -18,10 +18,11 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
 };
 
 use super::{
-    config::{Limits, MAX_RUNNING},
+    config::{BUCKET_BYTES, Constraint, Limits, MAX_BUCKET_BYTES, MAX_RUNNING},
     head::{Bucket, Rule},
     matcher::Subject,
     usage::{Usage, counting},
@@ -31,6 +32,9 @@ use crate::{
     job::{Spec, TypeName},
     time::Timestamp,
 };
+
+/// When a candidate is looked at again that waits for room among the buckets.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A due job that asks for admission.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +83,7 @@ pub struct Hold {
 
 /// The limits that an earlier candidate did not fit and that no later one may pass.
 #[derive(Clone, Debug, Default)]
-struct Reserved {
+pub struct Reserved {
     queue: bool,
     types: HashSet<TypeName>,
     values: HashMap<usize, HashSet<String>>,
@@ -123,19 +127,26 @@ pub struct Admission<'a> {
     usage: Usage,
     /// Of the rates, by constraint and value; those that are not here are full.
     buckets: HashMap<usize, HashMap<String, Bucket>>,
+    /// What they take of [`MAX_BUCKET_BYTES`].
+    bucket_bytes: usize,
     reserved: Reserved,
+    /// The rates, by constraint and value, whose tokens were gone when a candidate asked for one.
+    spent: HashMap<usize, HashSet<String>>,
 }
 
 impl<'a> Admission<'a> {
     /// A round at `now`, with `usage` granted and `buckets` not full.
     pub fn new(limits: &'a Limits, usage: Usage, buckets: BTreeMap<(String, String), Bucket>, now: Timestamp) -> Self {
         let mut by_constraint: HashMap<usize, HashMap<String, Bucket>> = HashMap::new();
+        let mut bucket_bytes = 0;
         for ((name, value), bucket) in buckets {
-            if let Some(index) = limits.queue.constraints.iter().position(|constraint| constraint.name == name) {
+            let Some(index) = limits.queue.constraints.iter().position(|constraint| constraint.name == name) else { continue };
+            if limits.queue.constraints[index].rate.is_some_and(|rate| rate.at(Some(bucket), now).tokens < rate.capacity()) {
+                bucket_bytes += name.len() + value.len() + BUCKET_BYTES;
                 by_constraint.entry(index).or_default().insert(value, bucket);
             }
         }
-        Self { limits, now, usage, buckets: by_constraint, reserved: Reserved::default() }
+        Self { limits, now, usage, buckets: by_constraint, bucket_bytes, reserved: Reserved::default(), spent: HashMap::new() }
     }
 
     /// The verdict on the next candidate; a `Run` takes what it needs.
@@ -148,7 +159,9 @@ impl<'a> Admission<'a> {
         for (index, value) in &counted {
             if let Some(rate) = self.limits.queue.constraints[*index].rate {
                 let bucket = rate.at(self.bucket(*index, value), self.now).taken();
-                self.buckets.entry(*index).or_default().insert(value.to_string(), bucket);
+                if self.buckets.entry(*index).or_default().insert(value.to_string(), bucket).is_none() {
+                    self.bucket_bytes += self.bytes_of(*index, value);
+                }
             }
         }
         self.usage.take(self.limits, candidate.subject, candidate.weight, counted);
@@ -193,7 +206,11 @@ impl<'a> Admission<'a> {
             }
             return Err(Verdict::Hold(hold));
         }
-        if let Some(hold) = self.spent(&counted) {
+        if let Some((hold, index, value)) = self.spent(&counted) {
+            self.spent.entry(index).or_default().insert(value);
+            return Err(Verdict::Hold(hold));
+        }
+        if let Some(hold) = self.over_bytes(&counted) {
             return Err(Verdict::Hold(hold));
         }
         Ok(Some(counted))
@@ -230,9 +247,9 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The hold of a candidate that lacks a token: until the last of its rates has one. Needs no reservation, since
-    /// whoever comes later in this round needs the same token.
-    fn spent(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
+    /// The hold of a candidate that lacks a token, until the last of its rates has one, and the rate that lacks it. Needs no
+    /// reservation, since whoever comes later in this round needs the same token.
+    fn spent(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
         let rates = counted.iter().filter_map(|(index, value)| Some((index, value, self.limits.queue.constraints[*index].rate?)));
         let mut spent = rates.filter_map(|(index, value, rate)| {
             let bucket = rate.at(self.bucket(*index, value), self.now);
@@ -241,7 +258,23 @@ impl<'a> Admission<'a> {
         let (index, value, rate, first_at) = spent.next()?;
         let earliest_at = spent.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
         let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
-        Some(Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at })
+        Some((Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at }, index, value.to_string()))
+    }
+
+    /// The hold of a candidate whose tokens would be counted under a new value, while as many values as are kept have spent theirs.
+    fn over_bytes(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
+        let is_new = |(index, value): &&(usize, Cow<'_, str>)| {
+            self.limits.queue.constraints[*index].rate.is_some() && self.bucket(*index, value).is_none()
+        };
+        let bytes: usize = counted.iter().filter(is_new).map(|(index, value)| self.bytes_of(*index, value)).sum();
+        let (index, value) = counted.iter().find(is_new).filter(|_| self.bucket_bytes + bytes > MAX_BUCKET_BYTES)?;
+        let reason = "the rate counts as many values as it can; a new one is counted when one of them has all its tokens back".into();
+        Some(Hold { rule: self.constraint(*index, value), reason, reserved: false, earliest_at: Some(self.now + LOOK_AGAIN) })
+    }
+
+    /// What a bucket takes of [`MAX_BUCKET_BYTES`].
+    fn bytes_of(&self, index: usize, value: &str) -> usize {
+        self.limits.queue.constraints[index].name.len() + value.len() + BUCKET_BYTES
     }
 
     fn bucket(&self, index: usize, value: &str) -> Option<Bucket> {
@@ -283,7 +316,46 @@ impl<'a> Admission<'a> {
     /// Whether no further candidate (or none that is not critical) can be admitted in this round.
     pub fn closed(&self, critical: bool) -> bool {
         let over = self.limits.queue.concurrency.is_some_and(|most| most == 0 || self.usage.weight() > most.into());
-        self.limits.paused || (!critical && (over || self.reserved.queue || self.usage.live() >= MAX_RUNNING))
+        let full =
+            || over || self.reserved.queue || self.usage.live() >= MAX_RUNNING || self.stops(|constraint| constraint.matcher.is_empty());
+        self.limits.paused || (!critical && full())
+    }
+
+    /// Whether no further candidate of this type that is not critical can be admitted in this round: one was held by what counts
+    /// them all.
+    pub fn closed_to(&self, job_type: &TypeName) -> bool {
+        self.reserved.types.contains(job_type) || self.stops(|constraint| constraint.matcher.is_every(job_type))
+    }
+
+    /// The same of the candidates whose attribute `name` has this value.
+    pub fn closed_to_value(&self, name: &str, value: &str) -> bool {
+        let whose = |constraint: &Constraint| constraint.per.as_deref() == Some(name) && constraint.matcher.is_empty();
+        self.stopped().any(|(index, values)| values.contains(value) && whose(&self.limits.queue.constraints[index]))
+    }
+
+    /// Whether one of the constraints that count some jobs together, and all that `which` asks for, held a candidate.
+    fn stops(&self, which: impl Fn(&Constraint) -> bool) -> bool {
+        let constraint = |index: usize| &self.limits.queue.constraints[index];
+        self.stopped().any(|(index, _)| constraint(index).per.is_none() && which(constraint(index)))
+    }
+
+    /// The constraints that held a candidate, each with the values for which they did.
+    fn stopped(&self) -> impl Iterator<Item = (usize, &HashSet<String>)> {
+        self.reserved.values.iter().chain(&self.spent).map(|(index, values)| (*index, values))
+    }
+
+    /// What candidates of this round and of those before it have reserved.
+    pub fn reserved(&self) -> &Reserved {
+        &self.reserved
+    }
+
+    /// Keeps what candidates have reserved that come before those which are offered from here on.
+    pub fn recall(&mut self, before: &Reserved) {
+        self.reserved.queue |= before.queue;
+        self.reserved.types.extend(before.types.iter().cloned());
+        for (index, values) in &before.values {
+            self.reserved.values.entry(*index).or_default().extend(values.iter().cloned());
+        }
     }
 
     /// What is used now, and the buckets that are not full.

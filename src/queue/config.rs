@@ -22,6 +22,11 @@ use crate::{
 pub const SCAN_BOUND: u32 = 1000;
 /// Most live grants of a queue; critical jobs are exempt.
 pub const MAX_RUNNING: u64 = 10_000;
+/// Most bytes of a queue's token buckets that are not full, each taken as its constraint's name, its value and
+/// [`BUCKET_BYTES`]: they are part of the head, which is one item of a table, and that takes 400 KB.
+pub const MAX_BUCKET_BYTES: usize = 200_000;
+/// What a bucket takes beside its names, at most.
+pub const BUCKET_BYTES: usize = 32;
 /// Most constraints of a queue.
 pub const MAX_CONSTRAINTS: usize = 32;
 
@@ -38,7 +43,8 @@ pub struct QueueConfig {
     pub order_step_seconds: Seconds,
     /// With `order: priority`, this long a wait counts as one step of priority (0.001 to 31536000).
     pub ageing_seconds: Option<Seconds>,
-    /// The attribute whose values take turns: a name of 1 to 64 bytes.
+    /// The attribute whose values take turns: a name of 1 to 64 bytes. A job's turn is that of its value at the enqueue; a change here holds
+    /// for jobs that come, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
     /// Limits on what matches a condition: at most 32, at most one of a name.
     pub constraints: Vec<Constraint>,
@@ -90,7 +96,8 @@ pub struct Constraint {
     /// Most weight that runs at once. This or `rate` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Most attempts that start in a stretch of time.
+    /// Most attempts that start in a stretch of time. With `per`, a queue counts as many values at once as 200,000 bytes hold with 32 and the
+    /// constraint's name each; a new one then waits until another has all its tokens back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -145,7 +152,8 @@ pub struct TypeConfig {
     pub windows: Vec<Window>,
     /// How long a result can be read (default 86400 s; 0 to 315360000).
     pub keep_result: KeepResult,
-    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end).
+    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end). One with a correlation key is kept
+    /// for `reply_wait_seconds` at least, so that a second delivery of its reply is known for one.
     pub retention_seconds: Seconds,
     /// What frees a job's slot (default `at_lease_end`).
     pub release: Release,
@@ -300,7 +308,8 @@ impl TryFrom<TargetFields> for TargetConfig {
 }
 
 /// A service of AWS that jobs are handed to. What it is given is the JSON that a URL would be posted, with the callback's URL
-/// and token in it; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message attributes beside it.
+/// and token in it, and the job's `headers`; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message
+/// attributes beside it, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
 pub struct AwsTarget {

@@ -149,6 +149,18 @@ impl Matcher {
             && self.not.as_ref().is_none_or(|m| !m.matches(subject))
     }
 
+    /// Whether it matches every job, since it says nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it matches every job of this type: it looks at nothing else.
+    pub fn is_every(&self, job_type: &TypeName) -> bool {
+        let Self { job_type: condition, priority, attribute, all, any, not } = self;
+        let of_type = condition.as_ref().is_none_or(|condition| condition.holds(Some(Seen::Text(job_type.as_str()))));
+        of_type && priority.is_none() && attribute.is_empty() && all.is_empty() && any.is_empty() && not.is_none()
+    }
+
     /// The names of all attributes that it looks at, added to `names`.
     pub fn declare<'a>(&'a self, names: &mut std::collections::BTreeSet<&'a str>) {
         names.extend(self.attribute.keys().map(String::as_str));

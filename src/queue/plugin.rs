@@ -8,6 +8,9 @@ use crate::{job::PluginName, time::Timestamp};
 
 /// Most versions of a plugin that are kept; the oldest that is neither live nor in the shadow goes first.
 pub const MAX_VERSIONS: usize = 50;
+/// Most bytes of what is known of them together, their configurations' schemas above all: one record holds it, of which
+/// no store must take more than 400 KB.
+pub const MAX_ITEM_BYTES: usize = 350 << 10;
 
 /// A queue's throttler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,6 +141,10 @@ pub struct PluginItem {
     pub live: u32,
     /// The number of the version that is asked too, to see where it differs.
     pub shadow: Option<u32>,
+    /// The numbers of those that decided before, the latest last. Going back to one forgets those after it, so that nobody who goes
+    /// back comes to what was given up.
+    #[serde(default)]
+    pub was_live: Vec<u32>,
     /// The versions, oldest first.
     pub versions: Vec<Arc<PluginVersion>>,
 }
@@ -148,8 +155,29 @@ impl PluginItem {
         self.versions.iter().find(|version| version.number == number)
     }
 
-    /// The number of the latest version before the live one.
+    /// The number of the version that was live before this one.
     pub fn previous(&self) -> Option<u32> {
-        self.versions.iter().rev().map(|version| version.number).find(|number| *number < self.live)
+        self.was_live.last().copied()
+    }
+
+    /// Has version `number` decide.
+    pub fn make_live(&mut self, number: u32) {
+        match self.was_live.iter().position(|was| *was == number) {
+            Some(index) => self.was_live.truncate(index),
+            None if self.live != 0 && self.live != number => self.was_live.push(self.live),
+            None => {}
+        }
+        self.live = number;
+        self.shadow = self.shadow.filter(|shadow| *shadow != number);
+    }
+
+    /// Forgets the oldest version that nobody needs; one that a rollback leads to only if there is no other. Whether there was one.
+    pub fn forget_oldest(&mut self) -> bool {
+        let kept = [Some(self.live), self.shadow, self.previous()];
+        let unneeded = |kept: &[Option<u32>]| self.versions.iter().position(|version| !kept.contains(&Some(version.number)));
+        let Some(oldest) = unneeded(&kept).or_else(|| unneeded(&kept[..2])) else { return false };
+        let forgotten = self.versions.remove(oldest).number;
+        self.was_live.retain(|was| *was != forgotten);
+        true
     }
 }

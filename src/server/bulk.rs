@@ -2,9 +2,11 @@
 //!
 //! An operation is an item in the store, written as it goes, so that it survives a restart: it goes on
 //! from the page it was at, and doing a job twice is harmless (an ended job refuses; a replay carries
-//! the operation's key).
+//! the operation's key). One that was asked for under an `Idempotency-Key` has its id from the key, so
+//! that a repeat finds it.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::Server;
 use crate::{
@@ -13,7 +15,10 @@ use crate::{
         request::{BulkKind, JobFilter, Operation, ReplayWith},
     },
     job::{Attributes, Job, QueueName, TypeName},
-    port::job_store::{ItemKind, ListQuery, StateFilter},
+    port::{
+        Committed, Write,
+        job_store::{ItemKind, ListQuery, StateFilter},
+    },
     time::Timestamp,
 };
 
@@ -34,34 +39,77 @@ struct Stored {
     /// Jobs created later, by a replay among others, are not taken.
     to: Timestamp,
     cursor: Option<String>,
+    /// What a repeat under the same key must ask for, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    asked: String,
+}
+
+impl Stored {
+    /// Whether `job` is meant. The server's own jobs tell others of ends: they are meant by nobody who does not name them.
+    fn means(&self, job: &Job) -> bool {
+        let own = |name: &str| name.starts_with("tidegate.");
+        let named =
+            self.job_type.as_ref().is_some_and(|name| own(name.as_str())) || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
+        named || !own(job.spec.job_type.as_str())
+    }
 }
 
 impl Server {
-    /// Starts a bulk operation and answers at once.
+    /// Starts a bulk operation and answers at once. A repeat under the same `idempotency_key` answers with the operation that the
+    /// first started, for as long as that is kept.
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Unavailable`] while the server stops.
-    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter) -> Result<Operation, Error> {
+    /// The store's; [`Error::Unavailable`] while the server stops; 409 `idempotency_key_reused`.
+    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter, idempotency_key: Option<&str>) -> Result<Operation, Error> {
         self.ready().await?;
         let now = self.now();
-        let id = format!("{:032x}", self.inner.engine.ports().entropy.bits());
+        let id = idempotency_key.map_or_else(|| format!("{:032x}", self.inner.engine.ports().entropy.bits()), |key| digest(&key));
+        let states: Vec<String> = filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
+        let asked = digest(&(kind, &filter.job_type, &filter.queue, &states, &filter.attributes, filter.from, filter.to));
         let operation =
             Operation { id, kind, state: "running".into(), matched: 0, done: 0, refused: 0, created_at: now, ended_at: None, error: None };
         let end = now + std::time::Duration::from_millis(1);
         let stored = Stored {
-            operation: operation.clone(),
+            operation,
             job_type: filter.job_type,
             queue: filter.queue,
-            states: filter.states.iter().map(|state| state_word(*state).to_owned()).collect(),
+            states,
             attributes: filter.attributes,
             from: filter.from,
             to: filter.to.unwrap_or(end).min(end),
             cursor: None,
+            asked,
         };
-        self.save(&stored).await?;
-        self.spawn_bulk(stored);
-        Ok(operation)
+        let stored = self.add(stored).await?;
+        // A repeat of one whose first answer was lost on its way from the store: nobody has begun it.
+        if stored.operation.ended_at.is_none() {
+            self.spawn_bulk(stored.clone());
+        }
+        Ok(stored.operation)
+    }
+
+    /// Stores a new operation. The one that stands, if the same was asked for before.
+    async fn add(&self, stored: Stored) -> Result<Stored, Error> {
+        let (kind, name) = (ItemKind::Operation, stored.operation.id.clone());
+        let write = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(bytes(&stored)?) };
+        if let Some(Committed::All) = self.inner.engine.ports().store.commit(vec![vec![write]]).await?.pop() {
+            return Ok(stored);
+        }
+        let there = self.stored(&stored.operation.id).await?;
+        match there {
+            Some(there) if there.asked == stored.asked => Ok(there),
+            Some(_) => {
+                let message = "another operation was asked for with this idempotency key".to_owned();
+                Err(Error::Conflict { code: "idempotency_key_reused", message, holder: None })
+            }
+            None => Err(Error::Conflict { code: "contended", message: "an operation of this id was just forgotten".into(), holder: None }),
+        }
+    }
+
+    async fn stored(&self, id: &str) -> Result<Option<Stored>, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        Ok(items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice(&item.bytes).ok()))
     }
 
     /// An operation.
@@ -70,19 +118,21 @@ impl Server {
     ///
     /// 404 `operation_not_found`.
     pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
-        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let found = items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        let found = self.stored(id).await?;
         found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound { code: "operation_not_found", what: format!("operation {id}") })
     }
 
     async fn save(&self, stored: &Stored) -> Result<(), Error> {
-        let bytes = serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))?;
-        self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes)).await
+        self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes(stored)?)).await
     }
 
+    /// Has an operation done, unless it is under way here.
     fn spawn_bulk(&self, mut stored: Stored) {
         if let Some(away) = &self.inner.away {
             away.notes.operation(&stored.operation.id);
+            return;
+        }
+        if !self.inner.operations.lock().insert(stored.operation.id.clone()) {
             return;
         }
         let server = self.clone();
@@ -93,9 +143,11 @@ impl Server {
                 // What is left goes on at the next start.
                 _ = stopping.changed() => return,
             };
+            let id = stored.operation.id.clone();
             if let Err(error) = server.end_bulk(stored, done).await {
                 tracing::warn!(%error, "the end of an operation was not recorded");
             }
+            server.inner.operations.lock().remove(&id);
         });
     }
 
@@ -114,9 +166,7 @@ impl Server {
     ///
     /// The store's; a repeat goes on.
     pub async fn operate(&self, id: &str, until: Timestamp) -> Result<bool, Error> {
-        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let found = items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
-        let Some(mut stored) = found.filter(|stored| stored.operation.ended_at.is_none()) else { return Ok(true) };
+        let Some(mut stored) = self.stored(id).await?.filter(|stored| stored.operation.ended_at.is_none()) else { return Ok(true) };
         match self.run_bulk(&mut stored, until).await {
             Ok(false) => {
                 self.spawn_bulk(stored);
@@ -153,7 +203,8 @@ impl Server {
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(list).await?;
-            for job in page.jobs {
+            let meant: Vec<Job> = page.jobs.into_iter().filter(|job| stored.means(job)).collect();
+            for job in meant {
                 let taken = self.persist(|| self.take_one(stored, &job)).await;
                 stored.operation.matched += 1;
                 match taken {
@@ -216,6 +267,16 @@ impl Server {
         }
         Ok(())
     }
+}
+
+fn bytes(stored: &Stored) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// 32 hexadecimal digits that are the same for the same value.
+fn digest(value: &impl Serialize) -> String {
+    let hash = Sha256::digest(serde_json::to_vec(value).unwrap_or_default());
+    format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
 }
 
 /// Goes on with the operations that a stop interrupted.

@@ -10,7 +10,7 @@
 //! The one thing to know: for `at_most_once` only a connection that was never established is tried
 //! again; anything else may have run, and ends `unknown`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -21,11 +21,14 @@ use super::Inner;
 use crate::{
     engine::{
         CALLBACK_TYPE, Catalog, Error, PushTarget,
+        ingest::HOPS_HEADER,
         request::{Heartbeat, Report, Verdict},
     },
     job::{
         Attributes, Body, Encoding, Job, Payload, TypeName, Value,
         life::{Failure, Reason},
+        spec::KeepResult,
+        trace,
     },
     port::target::{Message, Request, Response, TargetError},
     queue::{
@@ -40,6 +43,8 @@ use crate::{
 const WAITS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// What a worker answers to say that another attempt makes no sense.
 const NOT_RETRYABLE: u16 = 489;
+/// The headers that a message has beside its body too, where whoever passes it on does so unasked: how far round it is, and its trace.
+const BESIDE: [&str; 3] = [HOPS_HEADER, trace::PARENT, trace::STATE];
 /// Most bytes of an answer that go into an error message.
 const MESSAGE_BYTES: usize = 1024;
 
@@ -88,6 +93,7 @@ async fn exchange(
         PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
         PushTarget::Aws(_) => Complete::OnDelivery,
     };
+    let most = (job.spec.keep_result != KeepResult::None).then(|| inner.engine.rules().max_data_bytes);
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -103,7 +109,7 @@ async fn exchange(
             },
         };
         let (message, after, status) = match answer {
-            Ok(response) => match judge(&response, once, told, complete, inner.engine.now()) {
+            Ok(response) => match judge(&response, once, told, complete, most, inner.engine.now()) {
                 Judged::Done(outcome) => return outcome,
                 Judged::NotDelivered { message, after, status } => (message, after, status),
             },
@@ -147,15 +153,23 @@ enum Judged {
     },
 }
 
-/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send.
-fn judge(response: &Response, once: bool, told: bool, complete: Complete, now: Timestamp) -> Judged {
+/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
+/// at most `most` bytes, if it is kept.
+fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: Option<usize>, now: Timestamp) -> Judged {
     let status = response.status;
     let done = |outcome| Judged::Done(outcome);
     match status {
         202 if !told => done(Outcome::Later),
         // Whatever it answers, it has taken the job; what became of it is said later.
         200..=299 if complete == Complete::OnResult => done(Outcome::Later),
-        200..=299 => done(Outcome::Report(Verdict::Succeeded { result: result(response).map(Body::Inline) })),
+        200..=299 => done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
+            // The work is done: another attempt would do it again, and answer as much.
+            Some((most, long)) if long.bytes.len() > most => {
+                let message = format!("it answered with more than the {most} bytes that a result may have");
+                fail(Reason::Failed, message, false, Duration::ZERO)
+            }
+            result => Outcome::Report(Verdict::Succeeded { result: result.map(|(_, result)| Body::Inline(result)) }),
+        }),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
             Judged::NotDelivered { message: message(response), after, status: Some(status) }
@@ -261,13 +275,16 @@ fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -
     let mut attributes =
         vec![("id", job.id.to_string()), ("type", job.spec.job_type.to_string()), ("attempt", job.life.attempt.to_string())];
     attributes.extend(job.spec.correlation_key.clone().map(|key| ("correlation_key", key)));
+    let beside = BESIDE.into_iter().filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
+    // A service refuses an attribute without a value.
+    attributes.extend(beside.filter(|(_, value)| !value.is_empty()));
     Ok(Message {
         to: target.service.clone(),
         group: job.id.to_string(),
         key: format!("{}.{}", job.id, job.life.attempt),
         kind: job.spec.job_type.to_string(),
         attributes,
-        body: json_body(job, data, &url, &token)?,
+        body: json_body(job, data, &url, &token, Some(&job.spec.headers))?,
         timeout,
     })
 }
@@ -283,7 +300,7 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
         let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
         let (callback, token) = callback(inner, job)?;
         match target.encoding {
-            PushEncoding::Json => (url, json_body(job, data, &callback, &token)?, "application/json"),
+            PushEncoding::Json => (url, json_body(job, data, &callback, &token, None)?, "application/json"),
             PushEncoding::Msgpack => (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack"),
         }
     };
@@ -293,7 +310,7 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
     let message = format!("{}.{}", job.id, job.life.attempt);
     headers.extend(signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?);
     let basic_auth = target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
-    Ok(Request { url, headers, basic_auth, body, timeout })
+    Ok(Request { url, headers, basic_auth, body, timeout, most_bytes: inner.engine.rules().max_data_bytes })
 }
 
 /// A completion callback is signed with the secrets of the type whose job it tells of.
@@ -317,6 +334,9 @@ struct PushBody<'a> {
     attributes: &'a Attributes,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_key: Option<&'a str>,
+    /// Where there are none beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a BTreeMap<String, String>>,
     callback: Callback<'a>,
 }
 
@@ -326,7 +346,7 @@ struct Callback<'a> {
     token: &'a str,
 }
 
-fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes, String> {
+fn json_body(job: &Job, data: &Payload, url: &str, token: &str, headers: Option<&BTreeMap<String, String>>) -> Result<Bytes, String> {
     let json = data.to_json().map_err(|malformed| malformed.to_string())?;
     let data: &RawValue = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     let body = PushBody {
@@ -337,6 +357,7 @@ fn json_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes,
         data,
         attributes: &job.spec.attributes,
         correlation_key: job.spec.correlation_key.as_deref(),
+        headers: headers.filter(|headers| !headers.is_empty()),
         callback: Callback { url, token },
     };
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())

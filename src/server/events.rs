@@ -24,6 +24,11 @@ impl Server {
         answers
     }
 
+    /// Counts what was sent as events and is none.
+    pub fn refused_events(&self, count: u64) {
+        metrics::refused(count);
+    }
+
     /// Keeps what came as an event and cannot be one, each with the reason, among the dead letters.
     ///
     /// # Errors

@@ -161,6 +161,9 @@ impl Server {
             CompileError::Refused(refused) => CannotPush::Refused(refused.messages),
             CompileError::Failed(error) => unavailable(format!("the compiler could not be run: {error}")).into(),
         })?;
+        if stage != Stage::Kept {
+            hosted.host.answers(&artifact).await.map_err(|refused| CannotPush::Refused(refused.messages))?;
+        }
         let Artifact { wasm, throttler, retry, compiled, code, .. } = artifact;
         let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
         Ok(self.push_plugin(name, NewVersion { wasm, throttler, retry, code }, stage).await?)

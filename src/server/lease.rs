@@ -77,6 +77,17 @@ impl Server {
         Ok(leased)
     }
 
+    /// Ends the attempts of leased jobs that cannot be handed to their worker after all, and says why. Only some may be tried again.
+    pub async fn give_back(&self, jobs: &[Job], why: &str, retryable: bool) {
+        let reports = jobs.iter().map(|job| deliver::failed(job, Failure::new(Reason::NotDelivered, why), retryable, Duration::ZERO));
+        for answer in Box::pin(self.report(reports.collect())).await {
+            // Its lease ends the attempt.
+            if let Err(error) = answer {
+                tracing::warn!(%error, "a leased job was not given back");
+            }
+        }
+    }
+
     /// The queues that can serve the request, with the types to take from each.
     async fn lanes(&self, request: &LeaseRequest) -> Result<BTreeMap<QueueName, Option<Vec<TypeName>>>, Error> {
         let catalog = self.inner.engine.catalog().await?;

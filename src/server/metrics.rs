@@ -130,6 +130,11 @@ pub(super) fn ingested(answers: &[Result<Ingested, Error>]) {
     }
 }
 
+/// What came as events over HTTP and was refused before any trigger saw it.
+pub(super) fn refused(count: u64) {
+    counter!("tidegate_events_total", "outcome" => "refused").increment(count);
+}
+
 /// What came as an event and cannot be one was kept as a dead letter.
 pub(super) fn unread(count: u64) {
     counter!("tidegate_events_unread_total").increment(count);

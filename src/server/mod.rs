@@ -14,6 +14,7 @@
 mod away;
 mod bulk;
 mod deliver;
+mod demand;
 mod doctor;
 mod events;
 mod handler;
@@ -33,7 +34,7 @@ mod waiters;
 mod workers;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -65,11 +66,14 @@ pub struct Options {
     pub public_url: String,
     /// How long a stop waits for answers that are under way.
     pub shutdown: Duration,
+    /// The most bytes that an answer to a client may have, where the home has a bound: a server that is [`away`](Builder::away) leases
+    /// no more than fits.
+    pub answer_bytes: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10) }
+        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10), answer_bytes: None }
     }
 }
 
@@ -87,6 +91,8 @@ struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    /// The bulk operations under way.
+    operations: Mutex<HashSet<String>>,
     /// None: nobody looks at traces, and nothing is done for them.
     traces: Option<traces::Traces>,
     shadow: shadow::Shadow,
@@ -193,6 +199,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            operations: Mutex::default(),
             traces: self.traces,
             shadow,
             hosted: self.hosted,

@@ -13,7 +13,7 @@ use crate::{
         verdicts::{RetryFault, Verdicts},
     },
     job::{PluginName, QueueName},
-    port::policy::{Fault, Plugin},
+    port::policy::{Call, Fault, Plugin},
     queue::plugin::PluginItem,
 };
 
@@ -25,9 +25,9 @@ impl Inner {
                 self.shadow.ask(&plugin, Live::Round(call, answer));
             }
         }
-        for Asked { plugin, answer, .. } in faults {
+        for Asked { plugin, call, answer } in faults {
             if let Err(fault) = answer {
-                failed(&plugin, queue, &fault);
+                self.failed(&plugin, queue, &fault, &Call::Throttle(call));
             }
         }
     }
@@ -39,7 +39,7 @@ impl Inner {
         }
         for RetryFault { plugin, call, fault } in &verdicts.faults {
             if let Some(plugin) = plugin {
-                failed(plugin, &call.queue, fault);
+                self.failed(plugin, &call.queue, fault, &Call::Retry(Arc::clone(call)));
             } else {
                 tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy");
             }
@@ -47,12 +47,14 @@ impl Inner {
     }
 }
 
-/// Each fault is kept with its call by whoever runs plugins; here it is told to the log.
-fn failed(plugin: &Plugin, queue: &QueueName, fault: &Fault) {
-    tracing::warn!(plugin = %plugin.name, version = plugin.version.number, %queue, kind = fault.kind.as_str(), %fault, "a plugin failed");
-}
-
 impl Inner {
+    /// Each fault is kept with its call by whoever runs plugins; here it is told to the log, with the call where that process does not stay to be
+    /// asked for it.
+    fn failed(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
+        let (version, kind, call) = (plugin.version.number, fault.kind.as_str(), self.away.is_some().then(|| call.kept()));
+        tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, call, "a plugin failed");
+    }
+
     /// Plugins changed: every queue is looked at under them.
     fn plugins_changed(self: &Arc<Self>) {
         self.wake_known();
@@ -89,7 +91,7 @@ impl Server {
         self.inner.engine.plugin(name).await
     }
 
-    /// Makes version `to` live, or without a number the latest before the live one.
+    /// Makes version `to` live, or without a number the one that was live before.
     ///
     /// # Errors
     ///

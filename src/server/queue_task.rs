@@ -18,6 +18,7 @@ use super::{
     Home, Inner, Stage, deliver, handler,
     lease::{Handed, not_delivered},
     metrics,
+    workers::is_drained,
 };
 use crate::{
     engine::{
@@ -170,6 +171,7 @@ pub(super) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         leases: VecDeque::new(),
         demands: Vec::new(),
         next_at: None,
+        scanning: false,
         left: Vec::new(),
         unsettled: Vec::new(),
         running: HashMap::new(),
@@ -193,6 +195,8 @@ struct Task {
     demands: Vec<Weak<Demand>>,
     /// When the next round is due.
     next_at: Option<Timestamp>,
+    /// Whether the next round only goes on with the scan of the last.
+    scanning: bool,
     /// Hints that no commit has taken yet.
     left: Vec<(JobId, Version)>,
     /// Reports of this process's own attempts that the store has not taken yet.
@@ -273,7 +277,7 @@ impl Task {
             Message::Lease(call) => call.reports.is_empty(),
             message => matches!(message, Message::Demand(_)),
         };
-        let news = inbox.is_empty() || !inbox.iter().all(asks);
+        let (came, news) = (!inbox.is_empty(), inbox.is_empty() || !inbox.iter().all(asks));
         for message in inbox {
             match message {
                 Message::Wake => {}
@@ -307,9 +311,10 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog) };
+        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, &reports) };
         self.listen(&asks, &catalog);
-        let round = Round { reports, released: self.left.clone(), asks };
+        let came = came || !self.scanning;
+        let round = Round { reports, released: self.left.clone(), asks, news: came, ..Round::default() };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
@@ -318,6 +323,8 @@ impl Task {
         let ended_at = inner.engine.now();
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
+        // A scan that finds nobody leaves half of the processor to others.
+        let pause = if came || !ticked.claimed.is_empty() { Duration::ZERO } else { ended_at.since(now) };
         if ticked.pending {
             inner.pending.notify_one();
         }
@@ -338,7 +345,8 @@ impl Task {
                 self.ring();
             }
         }
-        if again { Some(now) } else { next_at }
+        self.scanning = again;
+        if again { Some(ended_at + pause) } else { next_at }
     }
 
     /// Listens to new jobs from here on if somebody takes jobs, and else not.
@@ -357,8 +365,8 @@ impl Task {
         self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
     }
 
-    /// Everybody who takes jobs now, and where each ask's jobs go.
-    fn asks(&self, inner: &Inner, catalog: &Catalog) -> (Vec<Ask>, Vec<Place>) {
+    /// Everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
+    fn asks(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (Vec<Ask>, Vec<Place>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
@@ -378,16 +386,26 @@ impl Task {
             asks.push(Ask { types: push, room, worker: None, lease: None, hand: Hand::Claim });
             places.push(Place::Lane(Lane::Push));
         }
+        let mut running = None;
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
-            if call.reply.is_closed() || inner.workers.is_draining(call.worker.as_deref()) {
+            if call.reply.is_closed() || is_drained(catalog, call.worker.as_deref()) {
                 continue;
             }
+            let capacity = call.worker.as_deref().and_then(|name| Some((name, inner.workers.capacity(name)?)));
+            let room = capacity.map_or(call.max, |(name, most)| {
+                let running = running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
+                let runs: &mut u64 = running.entry(name.to_owned()).or_default();
+                let room = call.max.min(u64::from(most).saturating_sub(*runs) as u32);
+                // Another call of the same worker gets what this one leaves.
+                *runs += u64::from(room);
+                room
+            });
             let types: Vec<TypeName> = match &call.types {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
                 None => pull.clone(),
             };
-            asks.push(Ask { types, room: call.max, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
+            asks.push(Ask { types, room, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
             places.push(Place::Lease(index));
         }
         (asks, places)

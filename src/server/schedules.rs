@@ -84,12 +84,18 @@ impl Server {
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
         let done = self.inner.engine.put_schedule(name, config, data, if_match).await?;
+        self.rescheduled().await?;
+        Ok(done)
+    }
+
+    /// Has schedules occur as they are now.
+    async fn rescheduled(&self) -> Result<(), Error> {
         self.inner.rescheduled.notify_one();
         if self.inner.away.is_some() {
-            // Its first occurrence may come before the minute's next round.
+            // The next occurrence may come before the minute's next round.
             self.inner.occurred(&self.inner.engine.occur(super::NEAR).await?);
         }
-        Ok(done)
+        Ok(())
     }
 
     /// A schedule, and how far it has come.
@@ -117,11 +123,10 @@ impl Server {
     /// 404 `schedule_not_found`.
     pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<(), Error> {
         self.inner.engine.pause_schedule(name, paused).await?;
-        self.inner.rescheduled.notify_one();
-        Ok(())
+        self.rescheduled().await
     }
 
-    /// Removes a schedule. The jobs that it made stay.
+    /// Removes a schedule. The jobs that it made stay, but for those whose time has not come.
     ///
     /// # Errors
     ///

@@ -2,6 +2,8 @@
 //!
 //! The one thing to know: a shadow is asked here, after the live version's answer was written, and by a task of its own. A slow one
 //! holds nobody up; what it has no time for is counted as missed, and so is what comes while one that failed is left alone.
+//! A throttler starts from the state that the live one had, so that each difference is of one decision; where the two have no state in common, from
+//! its own.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -101,7 +103,7 @@ pub struct Comparison {
     pub failed: u64,
     /// Calls that were not compared: there was no time, or the shadow had failed and was left alone.
     pub missed: u64,
-    /// The latest differences, oldest first.
+    /// The latest differences, oldest first; of a job that is decided about again and again the latest.
     #[schema(value_type = Vec<Difference>)]
     pub differences: VecDeque<Difference>,
 }
@@ -199,6 +201,7 @@ impl Shadow {
                     comparison.compared += 1;
                     let Some((live_said, shadow)) = differs else { continue };
                     comparison.different += 1;
+                    comparison.differences.retain(|known| known.job != job);
                     if comparison.differences.len() >= KEPT {
                         comparison.differences.pop_front();
                     }
@@ -210,8 +213,9 @@ impl Shadow {
     }
 }
 
-/// The states of throttlers in the shadow: one for each queue, which starts from the live version's.
-type States = HashMap<(PluginName, QueueName), (u32, Arc<PolicyState>)>;
+/// The states of throttlers in the shadow that are of another shape than the live ones', by queue. Each is for one version of the plugin's
+/// item, which every change of the two and of the configurations raises: after it the shadow starts anew.
+type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 
 /// Asks the shadows, one call after the other.
 pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
@@ -221,8 +225,9 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
             let Some(inner) = home.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
             let Ok(catalog) = inner.engine.catalog().await else { continue };
-            let item = catalog.plugins.get(&asked.name);
-            let Some(version) = item.and_then(|item| item.numbered(item.shadow?)) else { continue };
+            states.retain(|(name, _), (of, _)| catalog.plugins.get(name).is_some_and(|item| item.version == *of));
+            let Some(item) = catalog.plugins.get(&asked.name) else { continue };
+            let Some(version) = item.shadow.and_then(|number| item.numbered(number)) else { continue };
             let shadow = Plugin { name: asked.name.clone(), version: Arc::clone(version) };
             let now = inner.engine.now();
             let compared = if version.description(live.role()).is_none() {
@@ -231,7 +236,7 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
             } else if troubles.leave_alone(&shadow, live.config(), now) {
                 None
             } else {
-                let compared = compare(&inner, &mut states, &asked, &shadow, &live).await;
+                let compared = compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
                 match &compared {
                     Ok(_) => troubles.answered(&shadow, live.config()),
                     Err(_) => troubles.failed(&shadow, live.config(), now, inner.engine.now()),
@@ -243,21 +248,26 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
     });
 }
 
-/// Asks `shadow` what `asked`, the live version, was asked.
-async fn compare(inner: &Inner, states: &mut States, asked: &Plugin, shadow: &Plugin, live: &Live) -> Result<Vec<Compared>, Fault> {
+/// Asks `shadow` what `asked`, the live version, was asked. The states are those of this version of the plugin's item.
+async fn compare(
+    inner: &Inner,
+    (states, item_version): (&mut States, u64),
+    asked: &Plugin,
+    shadow: &Plugin,
+    live: &Live,
+) -> Result<Vec<Compared>, Fault> {
     let policy = &inner.engine.ports().policy;
     match live {
         Live::Round(call, answer) => {
             let shape = |plugin: &Plugin| plugin.version.throttler.as_ref().map(|says| says.state_version);
-            let (key, number) = ((shadow.name.clone(), call.queue.clone()), shadow.version.number);
-            let state = match states.get(&key) {
-                Some((of, state)) if *of == number => Arc::clone(state),
-                _ if shape(asked) == shape(shadow) => Arc::clone(&call.state),
-                _ => Arc::default(),
-            };
+            let (key, alike) = ((shadow.name.clone(), call.queue.clone()), shape(asked) == shape(shadow));
+            let own = || states.get(&key).map(|(_, state)| Arc::clone(state)).unwrap_or_default();
+            let state = if alike { Arc::clone(&call.state) } else { own() };
             let call = Arc::new(ThrottleCall { state: Arc::clone(&state), ..(**call).clone() });
             let said = policy.throttle(shadow, Arc::clone(&call), Purpose::Shadow).await.and_then(|said| said.sound(&call))?;
-            states.insert(key, (number, said.state.map_or(state, Arc::new)));
+            if let Some(state) = said.state.filter(|_| !alike) {
+                states.insert(key, (item_version, Arc::new(state)));
+            }
             let both = answer.decisions.iter().zip(&said.decisions);
             let differs = both.map(|(live, shadow)| (live.action != shadow.action).then(|| (live.into(), shadow.into())));
             Ok(call.candidates.iter().map(|job| job.id.clone()).zip(differs).collect())

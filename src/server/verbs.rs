@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Server, bulk::state_word, lease::unknown, metrics, queue_task::Message};
+use super::{Server, bulk::state_word, demand, lease::unknown, metrics, queue_task::Message};
 use crate::{
     engine::{
         Error, fault,
-        request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report, Worker},
+        request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report},
     },
     job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
     port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
@@ -17,8 +17,11 @@ use crate::{
         check::check_lease,
         config::{QueueItem, TypeItem},
     },
+    time::Timestamp,
 };
 
+/// Due jobs are counted so far. Where there are more, every scheduled one is taken to be due.
+const COUNTED: u32 = 1000;
 /// How often a wait for a result looks at the job, in case it ended where this process is not told.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -252,56 +255,6 @@ impl Server {
         engine.explain(id, job_type, asked).await
     }
 
-    /// Says how many jobs a pull worker runs at once.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a bad name or capacity.
-    pub fn register_worker(&self, name: &str, capacity: Option<u32>) -> Result<Worker, Error> {
-        if name.is_empty() || name.len() > 128 {
-            return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
-        }
-        if capacity == Some(0) {
-            return Err(Error::invalid("capacity", "must be at least 1"));
-        }
-        self.inner.workers.register(name, capacity, self.now());
-        self.worker(name)
-    }
-
-    /// The pull workers that were heard of lately.
-    pub fn workers(&self) -> Vec<Worker> {
-        self.inner.workers.list(&self.inner.engine.running_by_worker())
-    }
-
-    fn worker(&self, name: &str) -> Result<Worker, Error> {
-        let missing = || Error::NotFound { code: "worker_not_found", what: format!("worker {name}") };
-        self.workers().into_iter().find(|worker| worker.name == name).ok_or_else(missing)
-    }
-
-    /// Gives a worker no more jobs, or jobs again.
-    ///
-    /// # Errors
-    ///
-    /// 404 `worker_not_found`.
-    pub fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
-        self.inner.workers.drain(name, draining);
-        let worker = self.worker(name)?;
-        self.inner.wake_known();
-        Ok(worker)
-    }
-
-    /// Takes a worker off the list; its leases go on.
-    ///
-    /// # Errors
-    ///
-    /// 404 `worker_not_found`.
-    pub fn forget_worker(&self, name: &str) -> Result<(), Error> {
-        self.worker(name)?;
-        self.inner.workers.forget(name);
-        self.inner.wake_known();
-        Ok(())
-    }
-
     /// Sets a queue's configuration as a whole; whether it is new.
     ///
     /// # Errors
@@ -341,30 +294,30 @@ impl Server {
     /// 404.
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
-        let item = engine.queue(name).await?;
+        engine.queue(name).await?;
         let catalog = engine.catalog().await?;
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut types: Vec<TypeName> = catalog.types_of(name).map(|(name, _)| name.clone()).collect();
+        let mut waiting = BTreeMap::new();
         for one in engine.ports().store.depth().await?.into_iter().filter(|one| one.queue == *name) {
             *depth.entry(state_word(one.state)).or_default() += one.jobs;
-            if one.state == StateFilter::Scheduled && one.jobs > 0 && !types.contains(&one.job_type) {
-                types.push(one.job_type);
+            if one.state == StateFilter::Scheduled && one.jobs > 0 {
+                if !types.contains(&one.job_type) {
+                    types.push(one.job_type.clone());
+                }
+                waiting.insert(one.job_type, one.jobs);
             }
         }
         let now = engine.now();
-        let order = Order::Time { step_millis: 0 };
-        let query = DueQuery { queue: name.clone(), critical: false, types, partition: None, order, until: now, after: None, limit: 1 };
-        let oldest = engine.ports().store.due(&[query]).await?.pop().and_then(|page| page.jobs.first().and_then(|job| job.life.run_at()));
+        let due = engine.ports().store.count_due(name, &types, now, COUNTED).await?;
+        let oldest = if due.is_empty() { None } else { self.oldest_due(name, &types, now).await? };
         let shown = match &self.inner.away {
             Some(_) => super::away::shown(engine, name).await?,
             None => self.inner.queue(name).shown.lock().clone(),
         };
-        let waiting = depth.get("scheduled").copied().unwrap_or(0);
-        let running = depth.get("running").copied().unwrap_or(0);
-        let backlog = if oldest.is_some() { waiting } else { 0 };
-        let drain = DRAIN_TARGET.as_secs_f64();
-        let wanted = (backlog as f64 * shown.mean_run_seconds / drain).ceil() as u64 + running.min(u64::from(backlog > 0));
-        let desired_workers = item.config.concurrency.map_or(wanted, |most| wanted.min(most.into()));
+        let whole = due.values().sum::<u64>() < COUNTED.into();
+        let backlog = if whole { due } else { waiting };
+        let desired_workers = demand::desired_workers(&catalog, name, &backlog, shown.mean_run_seconds);
         Ok(QueueStatus {
             depth,
             running_weight: shown.running_weight,
@@ -374,6 +327,15 @@ impl Server {
             lateness_seconds: shown.mean_lateness_seconds,
             constraints: engine.constraints_in_use(name).await?,
         })
+    }
+
+    /// When the job is due that waits the longest.
+    async fn oldest_due(&self, name: &QueueName, types: &[TypeName], now: Timestamp) -> Result<Option<Timestamp>, Error> {
+        let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
+        let query = DueQuery { queue: name.clone(), critical: false, types, partition: None, order, until: now, after: None, limit: 1 };
+        let queries = [DueQuery { critical: true, ..query.clone() }, query];
+        let pages = self.inner.engine.ports().store.due(&queries).await?;
+        Ok(pages.iter().filter_map(|page| page.jobs.first()?.life.run_at()).min())
     }
 
     /// Removes a queue's configuration.
@@ -496,6 +458,3 @@ impl Server {
         Ok(there)
     }
 }
-
-/// The time in which the desired workers would drain the backlog.
-const DRAIN_TARGET: Duration = Duration::from_mins(1);

@@ -17,7 +17,7 @@ use crate::{
     plugin::journal::Usage,
     port::{
         Policy,
-        policy::{Action, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Action, Call, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::plugin::{Role, Throttler},
     time::Timestamp,
@@ -72,6 +72,13 @@ pub struct Calls {
     /// How long a call took on this machine, in microseconds; not part of what is the same every time.
     #[serde(skip)]
     pub took_micros: Option<Spread>,
+}
+
+impl Calls {
+    fn fail(&mut self, fault: &Fault) {
+        *self.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1;
+        self.first_fault.get_or_insert_with(|| fault.message.clone());
+    }
 }
 
 /// What is kept of calls while they are made.
@@ -177,8 +184,7 @@ impl Watched {
         let tally = tally(&mut seen);
         tally.calls.calls += 1;
         if let Err(fault) = answer {
-            *tally.calls.faults.entry(fault.kind.as_str().to_owned()).or_default() += 1;
-            tally.calls.first_fault.get_or_insert_with(|| fault.message.clone());
+            tally.calls.fail(fault);
         }
         if let Some(Usage { fuel, took, memory_bytes, .. }) = usage {
             tally.fuel.extend(fuel);
@@ -232,6 +238,16 @@ impl Policy for Watched {
 
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
         self.policy.check(plugin, role, config).await
+    }
+
+    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
+        let mut seen = self.seen.lock();
+        let tally = match call {
+            Call::Throttle(_) => &mut seen.throttler,
+            Call::Retry(_) => &mut seen.retry,
+        };
+        tally.calls.fail(fault);
+        self.policy.found(plugin, call, fault);
     }
 }
 

@@ -188,6 +188,16 @@ impl JobStore for SimulationStore {
         Ok(pages)
     }
 
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.memory.count_due(queue, types, until, most).await
+    }
+
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
         if *queue != self.queue {
             return self.memory.partitions(queue, types, after, limit).await;

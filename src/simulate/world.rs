@@ -144,6 +144,8 @@ struct World<'a> {
     left: Vec<(JobId, Version)>,
     /// When the next round is to be, if one is.
     tick_at: Option<Timestamp>,
+    /// Whether something happened since the last round.
+    news: bool,
     ticked_at: Option<Timestamp>,
     rounds: u64,
 }
@@ -192,6 +194,7 @@ pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &m
         reports: Vec::new(),
         left: Vec::new(),
         tick_at: None,
+        news: false,
         ticked_at: None,
         rounds: 0,
     };
@@ -263,7 +266,7 @@ impl World<'_> {
                 happened |= self.sweep(end).await?;
             }
             if happened {
-                self.tick_at = Some(now);
+                (self.tick_at, self.news) = (Some(now), true);
             }
             let free_at = self.ticked_at.map_or(now, |at| at + self.scenario.tick_seconds.duration());
             self.tick_at = self.tick_at.map(|at| at.max(free_at));
@@ -335,7 +338,13 @@ impl World<'_> {
         let room = free.min(ROOM);
         // A simulated worker gives its signs of life in time.
         let ask = Ask { types: self.types.clone(), room, worker: None, lease: Some(DECADE), hand: Hand::Claim };
-        let round = Round { reports: std::mem::take(&mut self.reports), released: std::mem::take(&mut self.left), asks: vec![ask] };
+        let round = Round {
+            reports: std::mem::take(&mut self.reports),
+            released: std::mem::take(&mut self.left),
+            asks: vec![ask],
+            news: std::mem::take(&mut self.news),
+            ..Round::default()
+        };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
         self.rounds += 1;
         self.ticked_at = Some(now);

@@ -3,7 +3,7 @@
 //! Give it a seed and probabilities for a simulation, or [`FaultyStore::crash_after`] a number of
 //! writes to try every prefix of a scenario. Everything it does follows from its seed and the calls.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -232,6 +232,17 @@ impl JobStore for FaultyStore {
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         self.reads()?;
         self.inner.due(queries).await
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.reads()?;
+        self.inner.count_due(queue, types, until, most).await
     }
 
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {

@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// When every call must be over, in milliseconds since the epoch: in the year 2100, since nobody here ends a call.
 const DEADLINE: &str = "4102444800000";
 
+/// The most bytes that Lambda takes of an answer.
+const MOST_ANSWER: usize = 6_291_556;
+
 /// What a function answers: a value, or the error that it reported.
 pub type Answered = Result<Value, Value>;
 
@@ -152,7 +155,11 @@ fn answer(shared: &Shared, id: &str, answer: Answered) -> StatusCode {
     StatusCode::ACCEPTED
 }
 
-async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, body: bytes::Bytes) -> StatusCode {
+async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, request: extract::Request) -> StatusCode {
+    let Ok(body) = axum::body::to_bytes(request.into_body(), MOST_ANSWER).await else {
+        answer(&shared, &id, Err(json!({"errorType": "Function.ResponseSizeTooLarge"})));
+        return StatusCode::PAYLOAD_TOO_LARGE;
+    };
     answer(&shared, &id, Ok(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 

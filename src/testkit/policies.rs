@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::{
     job::Job,
     port::{
         Policy,
-        policy::{Action, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{
+            Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall,
+        },
     },
     queue::plugin::Role,
 };
@@ -23,6 +26,7 @@ pub struct FnPolicy {
     throttle: Arc<Throttle>,
     retry: Arc<Retry>,
     check: Arc<Check>,
+    faults: Arc<Mutex<Vec<Fault>>>,
 }
 
 impl Default for FnPolicy {
@@ -31,6 +35,7 @@ impl Default for FnPolicy {
             throttle: Arc::new(|_, _| Err(no_role())),
             retry: Arc::new(|_, _| Err(no_role())),
             check: Arc::new(|_, _, _| Ok(Vec::new())),
+            faults: Arc::default(),
         }
     }
 }
@@ -59,6 +64,11 @@ impl FnPolicy {
         self.check = Arc::new(check);
         self
     }
+
+    /// The faults that its askers found, and that it was told of.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.faults.lock().clone()
+    }
 }
 
 #[async_trait]
@@ -73,6 +83,10 @@ impl Policy for FnPolicy {
 
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
         (self.check)(plugin, role, config)
+    }
+
+    fn found(&self, _: &Plugin, _: &Call, fault: &Fault) {
+        self.faults.lock().push(fault.clone());
     }
 }
 

@@ -95,6 +95,7 @@ const LAYERS: &[Layer] = &[
             "api",
             "adapter",
             "auth",
+            "cloud",
             "cost",
             "dashboard",
             "server",

@@ -1,7 +1,8 @@
 //! The documents say what is so: their links lead somewhere, and what can be taken from the code is.
 
-use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Command};
+use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Command, thread};
 
+use serde_json::{Value, json};
 use tidegate::settings;
 
 fn root() -> &'static Path {
@@ -126,14 +127,66 @@ fn the_session_about_schedules_runs_as_printed() {
     assert!(!out.contains("\"code\":"), "{out}\n{err}");
 }
 
+/// The session with a request whose answer comes back another way, as printed, and with the server killed after any other of its lines.
+#[test]
+fn the_session_with_a_request_and_its_answer_runs_whenever_the_server_is_killed() {
+    let printed = session("README.md", "\n## A request out, its answer back another way\n");
+    let (crash, last) = (printed.lines().find(|line| line.starts_with("crash ")).unwrap(), "\nkill $shop");
+    let checked = printed.replace(last, &format!("\ntidegate jobs list --type order --json{last}"));
+    let quiet = checked.replace(&format!("{crash}\n"), "");
+    let begun = quiet.find("\nup\n").unwrap() + "\nup\n".len();
+    let ends: Vec<usize> = quiet[begun..].match_indices('\n').map(|(at, _)| begun + at + 1).collect();
+    let end = quiet.find("\ntidegate jobs list").unwrap();
+    let killed = ends.into_iter().filter(|at| *at <= end + 1).map(|at| format!("{}crash\n{}", &quiet[..at], &quiet[at..]));
+    let sessions: Vec<String> = [checked.clone()].into_iter().chain(killed).collect();
+    assert_eq!(sessions.len(), 7, "as printed, and after each of six lines");
+    let ports: [[u16; 2]; 7] = free_ports();
+    thread::scope(|scope| {
+        for (session, ports) in sessions.iter().zip(ports) {
+            scope.spawn(move || every_order_is_completed_once(session, ports));
+        }
+    });
+}
+
+/// Runs a session about three orders, which ends with all that is known of their jobs.
+fn every_order_is_completed_once(session: &str, ports: [u16; 2]) {
+    let (out, err) = run(session, ports);
+    assert!(out.contains("confirmed: completed o-1\n") && out.contains("confirmed: heard before by o-3\n"), "{session}\n{out}\n{err}");
+    let jobs: Value = serde_json::from_str(out.lines().find(|line| line.starts_with("{\"jobs\"")).unwrap()).unwrap();
+    let jobs = jobs["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 3, "{session}\n{out}");
+    for job in jobs {
+        let (state, result) = (json!("succeeded"), json!({"number": job["correlation_key"], "price": 12.5}));
+        assert_eq!((&job["state"], &job["result"]), (&state, &result), "{session}\n{job:#}");
+        let succeeded = job["history"].as_array().unwrap().iter().filter(|entry| entry["outcome"] == "succeeded").count();
+        assert_eq!(succeeded, 1, "{session}\n{job:#}");
+    }
+}
+
 /// Runs the first session of shell that follows `heading` in a document: what it says, and its errors, of which there must be none.
 fn run_session(document: &str, heading: &str) -> (String, String) {
+    let [ports] = free_ports();
+    run(&session(document, heading), ports)
+}
+
+/// The first session of shell that follows `heading` in a document.
+fn session(document: &str, heading: &str) -> String {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let (_, session) = text.split_once(heading).unwrap();
-    let session = session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0;
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    session.split_once("```sh\n").unwrap().1.split_once("```").unwrap().0.to_owned()
+}
+
+/// Ports on which nobody listens, no two of them the same.
+fn free_ports<const N: usize>() -> [[u16; 2]; N] {
+    let listeners = [[(); 2]; N].map(|pair| pair.map(|()| TcpListener::bind("127.0.0.1:0").unwrap()));
+    listeners.map(|pair| pair.map(|listener| listener.local_addr().unwrap().port()))
+}
+
+/// Runs a session as printed, but for its ports, the server's and another's, and for where the program is.
+fn run(session: &str, [port, other]: [u16; 2]) -> (String, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    let session = session.replace("$PWD/target/release", program.to_str().unwrap()).replace(":8080", &format!(":{port}"));
+    let session = session.replace("9000", &other.to_string()).replace(":8080", &format!(":{port}"));
+    let session = session.replace("$PWD/target/release", program.to_str().unwrap());
     assert!(session.contains(program.to_str().unwrap()) && session.contains(&port.to_string()), "{session}");
 
     let dir = tempfile::tempdir().unwrap();

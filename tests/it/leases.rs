@@ -15,10 +15,10 @@ use tidegate::{
     },
     engine::{
         OBJECT_BYTES, Ports,
-        request::{LeaseRequest, NewJob},
+        request::{LeaseRequest, NewJob, Report, Verdict},
     },
     job::{Body, Job, JobId, Payload, life::Reason},
-    port::policy::NoPolicy,
+    port::{job_store::SharedStore, policy::NoPolicy},
     queue::{QueueConfig, TypeConfig},
     testkit::{FakeClock, builders::name},
     time::Seconds,
@@ -28,26 +28,32 @@ struct Place {
     server: Server,
     clock: Arc<FakeClock>,
     objects: Arc<InMemory>,
+    store: SharedStore,
 }
 
 /// A server with types `a` and `b`, in queues of these names. Time stands still unless it is moved.
 async fn place() -> Place {
     let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(InMemory::new()));
-    let ports = Ports {
-        store: Arc::new(MemoryStore::new()),
-        objects: Arc::clone(&objects) as _,
-        work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::clone(&clock) as _,
-        entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(NoPolicy),
-    };
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap())).start().await.unwrap();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let server = start(&store, &clock, &objects).await;
     for letter in ["a", "b"] {
         server.put_queue(&name(letter), QueueConfig::default(), None).await.unwrap();
         let config = TypeConfig { queue: name(letter), lease_seconds: Seconds::new(3600), ..TypeConfig::default() };
         server.put_type(&name(letter), config, None).await.unwrap();
     }
-    Place { server, clock, objects }
+    Place { server, clock, objects, store }
+}
+
+async fn start(store: &SharedStore, clock: &Arc<FakeClock>, objects: &Arc<InMemory>) -> Server {
+    let ports = Ports {
+        store: Arc::clone(store),
+        objects: Arc::clone(objects) as _,
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::clone(clock) as _,
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(NoPolicy),
+    };
+    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap())).start().await.unwrap()
 }
 
 fn ask(types: &[&str], max: u32) -> LeaseRequest {
@@ -207,4 +213,86 @@ async fn a_job_leased_to_somebody_who_has_gone_is_tried_again_before_its_lease_i
         assert!(job.life.run_at().is_some(), "it is tried again");
         server.stop().await;
     }
+}
+
+/// What `worker` gets at once, if it reports these and asks for as many as it can have.
+async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
+    let report = |job: &Job| {
+        let token = job.life.running().map(|run| run.token);
+        Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict: Verdict::Succeeded { result: None } }
+    };
+    let reports = done.iter().map(report).collect();
+    let ask = LeaseRequest { worker: Some(worker.into()), wait: Duration::ZERO, reports, ..ask(&["a"], 100) };
+    server.lease(ask).await.unwrap().jobs
+}
+
+#[tokio::test]
+async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
+    let Place { server, .. } = place().await;
+    server.register_worker("w", Some(3)).await.unwrap();
+    for _ in 0..10 {
+        enqueue(&server, "a").await;
+    }
+    let first = leased_by(&server, "w", &[]).await;
+    assert_eq!(first.len(), 3);
+    assert!(leased_by(&server, "w", &[]).await.is_empty(), "it runs as many as it can");
+    assert_eq!(leased_by(&server, "w", &first[..2]).await.len(), 2, "in the place of those that it reports");
+    assert_eq!(leased_by(&server, "other", &[]).await.len(), 5, "who said nothing has as many as it asks for");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
+    let Place { server, clock, objects, store } = place().await;
+    for worker in ["drained", "silent"] {
+        server.register_worker(worker, None).await.unwrap();
+    }
+    assert!(server.drain_worker("drained", true).await.unwrap().draining);
+    enqueue(&server, "a").await;
+    assert!(leased_by(&server, "drained", &[]).await.is_empty());
+    server.stop().await;
+    let server = start(&store, &clock, &objects).await;
+    assert!(leased_by(&server, "drained", &[]).await.is_empty());
+    server.register_worker("silent", None).await.unwrap();
+    let listed = async || server.workers().await.unwrap().into_iter().map(|worker| (worker.name, worker.draining)).collect::<Vec<_>>();
+    assert_eq!(listed().await, [("drained".to_owned(), true), ("silent".to_owned(), false)]);
+    clock.advance(Duration::from_mins(11));
+    assert_eq!(listed().await, [("drained".to_owned(), true)]);
+    assert!(!server.drain_worker("drained", false).await.unwrap().draining);
+    assert_eq!(leased_by(&server, "drained", &[]).await.len(), 1);
+    server.drain_worker("drained", true).await.unwrap();
+    server.forget_worker("drained").await.unwrap();
+    enqueue(&server, "a").await;
+    assert_eq!(leased_by(&server, "drained", &[]).await.len(), 1, "who is forgotten is no longer drained");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn as_many_workers_are_desired_as_drain_what_is_due_in_a_minute_within_the_limits() {
+    let Place { server, clock, .. } = place().await;
+    enqueue(&server, "a").await;
+    let run = leased_by(&server, "w", &[]).await;
+    clock.advance(Duration::from_secs(30));
+    leased_by(&server, "w", &run).await;
+    let status = async || server.queue_status(&name("a")).await.unwrap();
+    let later = || NewJob { delay_seconds: Some(Seconds::new(86_400)), ..NewJob::new(name("a"), Payload::null()) };
+    assert!(server.enqueue_many((0..1000).map(|_| later()).collect()).await.iter().all(Result::is_ok));
+    assert_eq!((status().await.desired_workers, status().await.oldest_due_at), (0, None), "nothing is due");
+    let since = server.now();
+    server.enqueue(NewJob { critical: true, ..NewJob::new(name("a"), Payload::null()) }).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!((status().await.desired_workers, status().await.oldest_due_at), (1, Some(since)), "critical jobs wait, too");
+    for _ in 0..9 {
+        enqueue(&server, "a").await;
+    }
+    assert_eq!(status().await.desired_workers, 5, "ten of half a minute");
+    let config = server.job_type(&name("a")).await.unwrap().config;
+    server.put_type(&name("a"), TypeConfig { weight: 2, ..config.clone() }, None).await.unwrap();
+    server.put_queue(&name("a"), QueueConfig { concurrency: Some(7), ..QueueConfig::default() }, None).await.unwrap();
+    assert_eq!(status().await.desired_workers, 3, "of weight two, three fit");
+    server.put_type(&name("a"), TypeConfig { concurrency: Some(2), ..config }, None).await.unwrap();
+    assert_eq!(status().await.desired_workers, 2);
+    server.pause_queue(&name("a"), true).await.unwrap();
+    assert_eq!(status().await.desired_workers, 0);
+    server.stop().await;
 }

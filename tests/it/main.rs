@@ -9,6 +9,7 @@ mod away;
 mod aws;
 mod backup;
 mod bench;
+mod bulk;
 mod cases;
 mod conformance;
 mod demo;

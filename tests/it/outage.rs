@@ -41,7 +41,7 @@ use tidegate::{
     },
 };
 
-/// Objects in memory, of which none can be put while they are away.
+/// Objects in memory, of which none can be put or read while they are away.
 #[derive(Debug, Default)]
 pub struct Objects {
     inner: InMemory,
@@ -59,6 +59,14 @@ impl Objects {
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
     }
+
+    fn be_there(&self) -> Result<()> {
+        if self.away.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(object_store::Error::Generic { store: "test", source: "away".into() });
+        }
+        Ok(())
+    }
 }
 
 impl Display for Objects {
@@ -70,10 +78,7 @@ impl Display for Objects {
 #[async_trait]
 impl ObjectStore for Objects {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        if self.away.load(Ordering::SeqCst) {
-            self.refused.fetch_add(1, Ordering::SeqCst);
-            return Err(object_store::Error::Generic { store: "test", source: "away".into() });
-        }
+        self.be_there()?;
         self.inner.put_opts(location, payload, opts).await
     }
 
@@ -82,6 +87,7 @@ impl ObjectStore for Objects {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.be_there()?;
         self.inner.get_opts(location, options).await
     }
 
@@ -206,7 +212,7 @@ async fn cancel_all(server: &Server) -> Operation {
         from: None,
         to: None,
     };
-    server.bulk(BulkKind::Cancel, filter).await.unwrap()
+    server.bulk(BulkKind::Cancel, filter, None).await.unwrap()
 }
 
 async fn cancelled(server: &Server) -> u64 {

@@ -11,6 +11,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::memory::InMemory;
+use parking_lot::Mutex;
 use tidegate::{
     Server,
     adapter::{
@@ -26,7 +27,7 @@ use tidegate::{
     job::{Outcome, Payload, retry::Retry},
     port::{
         Clock as _, Policy,
-        policy::{Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::{
         QueueConfig, TypeConfig,
@@ -105,6 +106,8 @@ impl Policy for Loopy {
     async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
         Ok(Vec::new())
     }
+
+    fn found(&self, _: &Plugin, _: &Call, _: &Fault) {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,5 +257,75 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     assert_eq!(seen.differences[0].live, Said { action: "run", until: None, reason: None });
     assert_eq!(seen.differences[0].shadow, Said { action: "hold", until: None, reason: Some("every fifth".into()) });
     server.shadow_plugin(&guard, None).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job_once() {
+    // Both let so many jobs run as the state says: the live one none, the new one two. It charges what it lets run.
+    let policy = FnPolicy::default().throttling(|plugin, call| {
+        let mut left: u64 = call.state.get("left").map_or(2, |text| text.parse().unwrap());
+        let answer = each(call, |_| match left {
+            _ if plugin.version.number == 1 => hold("none"),
+            0 => hold("no more"),
+            _ => {
+                left -= 1;
+                run()
+            }
+        });
+        Ok(ThrottleAnswer { state: Some([("left".to_owned(), left.to_string())].into()), ..answer })
+    });
+    let server = server(policy).await;
+    let guard = name("guard");
+    server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
+    server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
+    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
+    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let compared =
+        async |most: u64| until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared >= most)).await;
+    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+    let mut seen = compared(1).await;
+    // Each of these has a round look, which offers the held jobs again.
+    for _ in 0..4 {
+        server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        seen = compared(seen.compared + 1).await;
+    }
+    assert!(seen.different > 2, "it never lets more than two run at once, and did so anew each time: {seen:?}");
+    assert_eq!(seen.differences.iter().filter(|difference| difference.job == job.id).count(), 1, "{seen:?}");
+    server.stop().await;
+}
+
+/// What the shadow of another shape remembers, round by round.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
+    let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    let policy = FnPolicy::default().throttling(move |plugin, call| {
+        let answer = each(call, |_| run());
+        if plugin.version.number == 1 {
+            return Ok(answer);
+        }
+        let known = call.state.get("rounds").cloned();
+        let rounds = known.as_ref().map_or(0, |text| text.parse::<u64>().unwrap()) + 1;
+        hears.lock().push(known);
+        Ok(ThrottleAnswer { state: Some([("rounds".to_owned(), rounds.to_string())].into()), ..answer })
+    });
+    let server = server(policy).await;
+    let guard = name("guard");
+    server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
+    server.push_plugin(&guard, version("v2", 2), Stage::Shadow).await.unwrap();
+    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
+    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    let next = async || {
+        let count = heard.lock().len();
+        server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        until(async || heard.lock().get(count).cloned()).await
+    };
+    assert_eq!((next().await, next().await), (None, Some("1".into())));
+    server.shadow_plugin(&guard, None).await.unwrap();
+    server.shadow_plugin(&guard, Some(2)).await.unwrap();
+    assert_eq!((next().await, next().await), (None, Some("1".into())), "it was off, and starts anew");
     server.stop().await;
 }

@@ -2,6 +2,7 @@
 //! how long they take to start, `cargo xtask ci --full` checks everything.
 
 mod ci;
+mod endpoint;
 mod package;
 mod start;
 

@@ -1,5 +1,8 @@
 //! `start`: how long each packaged function takes from the start of its process until it asks for its first event, which is what a
 //! cold call waits for besides Lambda itself. The median of several, of the package for this machine's processor.
+//!
+//! The one thing to know: it starts with the settings of a deployment, so that every client is made and what it reads at its start is read: from
+//! an endpoint here, which answers at once. On AWS each of those requests takes some milliseconds more.
 
 use std::{
     fs,
@@ -10,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::package::{self, FUNCTIONS};
+use crate::{
+    endpoint::Endpoint,
+    package::{self, FUNCTIONS},
+};
 
 /// Starts of each, of which the first reads the file from disk and is not counted.
 const STARTS: usize = 21;
@@ -25,20 +31,24 @@ const MOST: Duration = Duration::from_millis(60);
 pub fn run() -> Result<(), String> {
     let root = package::root()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
+    let aws = Endpoint::start()?;
     let mut slow = Vec::new();
-    println!("{:<12} {:>10} {:>10} {:>10}", "function", "median ms", "least ms", "most ms");
+    println!("{:<12} {:>10} {:>10} {:>10}  asks", "function", "median ms", "least ms", "most ms");
     for function in FUNCTIONS {
         let folder = root.join("target/start").join(function);
         unpack(&root.join("target/functions").join(arch).join(format!("{function}.zip")), &folder)?;
         let mut took = Vec::with_capacity(STARTS);
         for _ in 0..STARTS {
-            took.push(start(&folder.join("bootstrap"))?);
+            aws.asked();
+            took.push(start(&folder.join("bootstrap"), &aws)?);
         }
         took.remove(0);
         took.sort_unstable();
         let millis = |span: &Duration| span.as_secs_f64() * 1000.0;
         let median = took[took.len() / 2];
-        println!("{function:<12} {:>10.1} {:>10.1} {:>10.1}", millis(&median), millis(&took[0]), millis(&took[took.len() - 1]));
+        let asks: Vec<String> = aws.asked().iter().map(|action| action.rsplit('.').next().unwrap_or(action).to_owned()).collect();
+        let (least, most) = (millis(&took[0]), millis(&took[took.len() - 1]));
+        println!("{function:<12} {:>10.1} {least:>10.1} {most:>10.1}  {}", millis(&median), asks.join(", "));
         if median > MOST {
             slow.push(function);
         }
@@ -68,11 +78,11 @@ impl Drop for Running {
 
 /// From the start of the process until it asks for its first event.
 #[allow(clippy::disallowed_methods, reason = "it is measured")]
-fn start(program: &Path) -> Result<Duration, String> {
+fn start(program: &Path, aws: &Endpoint) -> Result<Duration, String> {
     let runtime = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
     let address = runtime.local_addr().map_err(|error| error.to_string())?;
     let began = Instant::now();
-    let spawned = command(program, address).spawn();
+    let spawned = command(program, address, aws.address()).spawn();
     let _running = Running(spawned.map_err(|error| format!("{}: {error}", program.display()))?);
     let (stream, _) = runtime.accept().map_err(|error| error.to_string())?;
     let mut asked = String::new();
@@ -81,8 +91,8 @@ fn start(program: &Path) -> Result<Duration, String> {
     if asked.contains("/invocation/next") { Ok(took) } else { Err(format!("{} could not start: it asked {asked:?}", program.display())) }
 }
 
-fn command(program: &Path, runtime: SocketAddr) -> Command {
-    let queue = |name: &str| format!("http://{runtime}/000000000000/{name}");
+fn command(program: &Path, runtime: SocketAddr, aws: SocketAddr) -> Command {
+    let queue = |name: &str| format!("http://{aws}/000000000000/{name}");
     let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).envs([
         ("AWS_LAMBDA_RUNTIME_API", runtime.to_string()),
@@ -94,9 +104,9 @@ fn command(program: &Path, runtime: SocketAddr) -> Command {
         ("AWS_REGION", "us-east-1".into()),
         ("AWS_ACCESS_KEY_ID", "test".into()),
         ("AWS_SECRET_ACCESS_KEY", "test".into()),
-        // What it reads at its start costs a request on AWS, and nothing here.
-        ("TIDEGATE_TABLE", "memory:".into()),
-        ("TIDEGATE_BUCKET", "memory:".into()),
+        ("AWS_ENDPOINT_URL", format!("http://{aws}")),
+        ("TIDEGATE_TABLE", "tidegate".into()),
+        ("TIDEGATE_BUCKET", "tidegate".into()),
         ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
         ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
         ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tidegate::{
     adapter::sqs::Message,
@@ -21,8 +22,111 @@ async fn start() -> Function {
 /// The status and the body of an answer.
 async fn call(function: &Function, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> (u64, Value) {
     let answer = function.call(request(method, path, token, body.as_ref())).await.unwrap();
-    let body = answer["body"].as_str().map(|text| serde_json::from_str(text).unwrap_or(Value::Null));
-    (answer["statusCode"].as_u64().unwrap(), body.unwrap_or_default())
+    read(&answer)
+}
+
+fn read(answer: &Value) -> (u64, Value) {
+    let text = answer["body"].as_str().unwrap_or_default();
+    let bytes = if answer["isBase64Encoded"] == true { BASE64_STANDARD.decode(text).unwrap() } else { text.into() };
+    (answer["statusCode"].as_u64().unwrap(), serde_json::from_slice(&bytes).unwrap_or_default())
+}
+
+/// Enqueues a job of the type `pull` whose data is a list of so many nulls in MessagePack: a byte each, and five in JSON.
+async fn enqueue_nulls(function: &Function, count: u32) -> Value {
+    let mut body = b"\x82\xa4type\xa4pull\xa4data\xdd".to_vec();
+    body.extend(count.to_be_bytes());
+    body.resize(body.len() + count as usize, 0xc0);
+    let mut event = request("POST", "/v1/jobs", Some(TOKEN), None);
+    event["headers"]["content-type"] = json!("application/msgpack");
+    (event["body"], event["isBase64Encoded"]) = (json!(BASE64_STANDARD.encode(body)), json!(true));
+    let (status, job) = read(&function.call(event).await.unwrap());
+    assert_eq!(status, 201, "{job}");
+    job["id"].clone()
+}
+
+/// A server with one pull type, `pull`, of which the worker asks for all that there is.
+async fn start_pull() -> Function {
+    let function = start().await;
+    assert_eq!(call(&function, "PUT", "/v1/job-types/pull", Some(TOKEN), Some(json!({}))).await.0, 201);
+    function
+}
+
+async fn lease_all(function: &Function) -> Vec<Value> {
+    let (status, answer) = call(function, "POST", "/v1/leases", Some(TOKEN), Some(json!({"max": 1000}))).await;
+    assert_eq!(status, 200, "{answer}");
+    answer["leases"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn jobs_are_leased_while_they_fit_into_an_answer_and_the_others_wait() {
+    let function = start_pull().await;
+    // Every third byte is a quote or two, which a function's answer writes as two bytes.
+    let data: Vec<&str> = vec![""; 400_000];
+    for _ in 0..8 {
+        let job = json!({"type": "pull", "data": data, "headers": {"x-note": "n".repeat(500)}});
+        assert_eq!(call(&function, "POST", "/v1/jobs", Some(TOKEN), Some(job)).await.0, 201);
+    }
+    let mut leased = BTreeSet::new();
+    for _ in 0..3 {
+        let leases = lease_all(&function).await;
+        assert!(leases.len() <= 3, "{} have 1.2 MB each", leases.len());
+        for lease in leases {
+            assert_eq!((lease["attempt"].as_u64(), lease["job"]["data"].as_array().unwrap().len()), (Some(1), data.len()));
+            leased.insert(lease["job"]["id"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(leased.len(), 8, "each once, and three to a call");
+}
+
+#[tokio::test]
+async fn the_largest_data_and_the_largest_result_are_read_one_by_one() {
+    let function = start_pull().await;
+    let largest = json!("x".repeat((4 << 20) - 2));
+    let (status, job) = call(&function, "POST", "/v1/jobs", Some(TOKEN), Some(json!({"type": "pull", "data": largest}))).await;
+    assert_eq!(status, 201);
+    let path = format!("/v1/jobs/pull/{}", job["id"].as_str().unwrap());
+    let leases = lease_all(&function).await;
+    assert_eq!(leases[0]["job"]["data"], largest);
+    let report = json!({"status": "succeeded", "attempt": 1, "result": largest});
+    assert_eq!(call(&function, "POST", &path, Some(TOKEN), Some(report)).await.0, 200);
+    let (status, shown) = call(&function, "GET", &path, Some(TOKEN), None).await;
+    assert_eq!((status, &shown["result"], &shown["result_bytes"]), (200, &Value::Null, &json!(4 << 20)));
+    assert_eq!(shown["data"], largest);
+    assert_eq!(call(&function, "GET", &format!("{path}/result"), Some(TOKEN), None).await, (200, largest));
+}
+
+#[tokio::test]
+async fn what_was_done_is_answered_though_it_cannot_be_shown_whole() {
+    let function = start_pull().await;
+    // Five bytes in the answer for each byte that comes.
+    let id = enqueue_nulls(&function, 1_000_000).await;
+    assert!(id.is_string());
+    let data = "x".repeat(960_000);
+    let jobs: Vec<Value> = (0..5).map(|_| json!({"type": "pull", "data": data})).collect();
+    let (status, answer) = call(&function, "POST", "/v1/jobs/batch", Some(TOKEN), Some(json!({"jobs": jobs}))).await;
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((status, results.len()), (200, 5));
+    assert!(results.iter().all(|result| result["status"] == 201 && result["job"]["data_bytes"] == 960_002), "{answer}");
+}
+
+#[tokio::test]
+async fn what_grows_over_the_bound_in_the_workers_encoding_is_given_back_and_ends_if_it_can_never_fit() {
+    let function = start_pull().await;
+    for _ in 0..4 {
+        enqueue_nulls(&function, 700_000).await;
+    }
+    assert_eq!(lease_all(&function).await.len(), 1, "3.5 MB in JSON");
+    let (_, page) = call(&function, "GET", "/v1/jobs?state=scheduled", Some(TOKEN), None).await;
+    let back = page["jobs"].as_array().unwrap();
+    assert_eq!(back.len(), 3, "{page}");
+    assert!(back.iter().all(|job| job["attempt"] == 1 && job["error"]["reason"] == "not_delivered"), "{page}");
+
+    let function = start_pull().await;
+    let id = enqueue_nulls(&function, 1_000_000).await;
+    assert!(lease_all(&function).await.is_empty());
+    let (_, job) = call(&function, "GET", &format!("/v1/jobs/{}", id.as_str().unwrap()), Some(TOKEN), None).await;
+    assert_eq!((&job["state"], &job["attempt"], &job["data_bytes"]), (&json!("failed"), &json!(1), &json!(1_000_005)), "{job}");
+    assert!(job["error"]["message"].as_str().unwrap().contains("larger"), "{job}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ export const retry = retryStrategy({
 
   onFailure(config, call, failed) {
     if (failed.last.status === 404 || failed.last.status === 410) return giveUp('what it was for is gone');
-    return after(config.base_seconds * 2 ** (failed.job.attempt - 1));
+    // A day at most.
+    return after(Math.min(config.base_seconds * 2 ** (failed.job.attempt - 1), 86400));
   },
 });

@@ -11,4 +11,5 @@ class Retry(RetryStrategy):
     def on_failure(self, config, call, failed):
         if failed.last.status in (404, 410):
             return give_up("what it was for is gone")
-        return after(call, config["base_seconds"] * 2 ** (failed.job.attempt - 1))
+        # A day at most.
+        return after(call, min(config["base_seconds"] * 2 ** (failed.job.attempt - 1), 86400))

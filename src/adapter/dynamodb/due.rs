@@ -116,6 +116,29 @@ impl DynamoStore {
         Ok(pages)
     }
 
+    pub(super) async fn count_due_jobs(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        let mut counts = BTreeMap::new();
+        let mut left = most;
+        for critical in [true, false] {
+            let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
+            let query = DueQuery { queue: queue.clone(), critical, types, partition: None, order, until, after: None, limit: left };
+            for job in self.due_pages(&[query]).await?.into_iter().flat_map(|page| page.jobs) {
+                *counts.entry(job.spec.job_type.clone()).or_default() += 1;
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(counts)
+    }
+
     async fn due_page(&self, query: &DueQuery, late: &[Bucket], open: &[Bucket]) -> Result<DuePage, StoreError> {
         if query.types.is_empty() {
             return Ok(DuePage::default());

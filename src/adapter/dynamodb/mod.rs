@@ -229,6 +229,16 @@ impl JobStore for DynamoStore {
         self.due_pages(queries).await
     }
 
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.count_due_jobs(queue, types, until, most).await
+    }
+
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
         self.waiting_partitions(queue, types, after, limit as usize).await
     }

@@ -13,6 +13,7 @@
 //! | `v`, `h` | head, item | version, and the record (a body's part: 1) |
 //! | `g` | batch | the grants |
 //! | `f` | open bucket | everything before it is settled |
+//! | `j`, `f` | key | the job it leads to, since when |
 //! | `f`, `h` | record | when it is dropped, its content; a large one has `l` and `v` instead: the digest and number of its parts |
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -40,6 +41,7 @@ pub(super) const TARGET: Name = 'j';
 pub(super) const PLACE: Name = 'k';
 pub(super) const KEYS: Name = 'q';
 pub(super) const FLOOR: Name = 'f';
+pub(super) const SINCE: Name = 'f';
 pub(super) const LIST: Name = 'l';
 pub(super) const PART: Name = 'd';
 pub(super) const MARK: Name = 'm';

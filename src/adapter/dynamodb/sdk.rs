@@ -9,13 +9,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::{
     Client,
-    config::{BehaviorVersion, retry::RetryConfig, timeout::TimeoutConfig},
+    config::{self, retry::RetryConfig, timeout::TimeoutConfig},
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
     primitives::Blob,
     types::{
-        AttributeDefinition, AttributeValue, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BillingMode, ConsumedCapacity,
-        Delete, DeleteRequest, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest, ReturnConsumedCapacity, ScalarAttributeType,
-        TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
+        AttributeDefinition, AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BillingMode,
+        CancellationReason, ConsumedCapacity, Delete, DeleteRequest, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest,
+        ReturnConsumedCapacity, ScalarAttributeType, TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
     },
 };
 use bytes::Bytes;
@@ -58,18 +58,16 @@ pub struct SdkTable {
 }
 
 impl SdkTable {
-    /// The table `name` in the account and region that the environment says; at `endpoint`, if that is given.
-    pub async fn open(name: impl Into<String>, endpoint: Option<String>) -> Self {
+    /// The table `name` in the account and region of `config`. It bounds its own requests: how long a write may be under way is a promise
+    /// of the store's.
+    pub fn open(config: &aws_config::SdkConfig, name: impl Into<String>) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(Duration::from_secs(1))
             .operation_attempt_timeout(ATTEMPT)
             .operation_timeout(REQUEST)
             .build();
-        let mut config = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).retry_config(RetryConfig::standard());
-        if let Some(endpoint) = endpoint {
-            config = config.endpoint_url(endpoint);
-        }
-        Self::new(Client::new(&config.load().await), name)
+        let config = config::Builder::from(config).timeout_config(timeouts).retry_config(RetryConfig::standard());
+        Self::new(Client::from_conf(config.build()), name)
     }
 
     /// The table `name` that `client` reaches.
@@ -134,14 +132,6 @@ impl SdkTable {
         if responses.len() != changes.len() {
             return Err(StoreError::Unavailable("the table did not answer every statement".into()));
         }
-        let outcome = |error: &aws_sdk_dynamodb::types::BatchStatementError| match error.code() {
-            Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
-            Some(Code::ProvisionedThroughputExceeded | Code::RequestLimitExceeded | Code::ThrottlingError | Code::TransactionConflict) => {
-                Ok(None)
-            }
-            Some(Code::InternalServerError) => Err(StoreError::Unavailable("the table failed at a statement".into())),
-            code => Err(StoreError::Corrupt(format!("a statement was refused: {code:?} {}", error.message().unwrap_or_default()))),
-        };
         responses.iter().map(|response| response.error().map_or(Ok(Some(true)), outcome)).collect()
     }
 
@@ -187,6 +177,7 @@ impl SdkTable {
             if left.is_empty() {
                 return Ok(());
             }
+            refused("throttled");
         }
         Err(StoreError::Unavailable("the table took only a part of the writes".into()))
     }
@@ -235,6 +226,7 @@ impl SdkTable {
             left = answer.unprocessed_keys.unwrap_or_default().remove(&self.name).map(|keys| keys.keys);
         }
         if left.is_some_and(|left| !left.is_empty()) {
+            refused("throttled");
             return Err(throttled("the table answered only a part of the reads"));
         }
         Ok(found)
@@ -326,10 +318,47 @@ impl Table for SdkTable {
                     self.count("write", []);
                     return Ok(false);
                 }
-                if reasons.is_some() { Err(throttled("others are writing the same items")) } else { Err(failed(&error)) }
+                match reasons {
+                    Some(reasons) => Err(cancelled(reasons)),
+                    None => Err(failed(&error)),
+                }
             }
         }
     }
+}
+
+/// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
+fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
+    let message = || format!("a statement was refused: {} {}", error.code().map_or("?", Code::as_str), error.message().unwrap_or_default());
+    match error.code() {
+        Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
+        Some(Code::ProvisionedThroughputExceeded | Code::RequestLimitExceeded | Code::ThrottlingError | Code::TransactionConflict) => {
+            refused("throttled");
+            Ok(None)
+        }
+        Some(Code::ValidationError | Code::ItemCollectionSizeLimitExceeded) => {
+            refused("invalid");
+            Err(StoreError::Corrupt(message()))
+        }
+        // A right that is missing, or a table that is gone, is mended by a person: until then whoever knows a result tells it again.
+        _ => {
+            refused("other");
+            Err(StoreError::Unavailable(message()))
+        }
+    }
+}
+
+/// Why a transaction was cancelled whose conditions hold.
+fn cancelled(reasons: &[CancellationReason]) -> StoreError {
+    let code = |reason: &CancellationReason| reason.code().filter(|code| *code != "None").map(str::to_owned);
+    let codes: Vec<String> = reasons.iter().filter_map(code).collect();
+    if codes.iter().any(|code| code == "ValidationError" || code == "ItemCollectionSizeLimitExceeded") {
+        refused("invalid");
+        let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
+        return StoreError::Corrupt(format!("a transaction was refused: {} {}", codes.join(", "), messages.join(", ")));
+    }
+    refused("throttled");
+    throttled(&format!("others are writing the same items: {}", codes.join(", ")))
 }
 
 impl SdkTable {
@@ -449,6 +478,11 @@ fn throttled(message: &str) -> StoreError {
     StoreError::Throttled { retry_after: Duration::from_millis(200), message: message.to_owned() }
 }
 
+/// Counts what the table refused: a request, or one statement of it.
+fn refused(why: &'static str) {
+    metrics::counter!("tidegate_refused_total", "service" => "dynamodb", "why" => why).increment(1);
+}
+
 /// What the caller should do about a failed request.
 fn failed<E, R>(error: &SdkError<E, R>) -> StoreError
 where
@@ -457,7 +491,6 @@ where
 {
     let message = DisplayErrorContext(error).to_string();
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    let refused = |why: &'static str| metrics::counter!("tidegate_refused_total", "service" => "dynamodb", "why" => why).increment(1);
     match code {
         Some("ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded") => {
             refused("throttled");

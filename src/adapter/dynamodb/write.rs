@@ -21,6 +21,7 @@ use crate::{
         StoreError,
         job_store::{self, Committed, Expect, Record, Standing, Txn, Write},
     },
+    time::Timestamp,
 };
 
 /// A transaction on its way.
@@ -82,7 +83,7 @@ impl DynamoStore {
     }
 
     /// Takes one write of each of several transactions. They are about different records.
-    async fn wave(&self, writes: &[(&Write, &Txn)], give_up: crate::time::Timestamp) -> Result<Vec<Result<(), Standing>>, StoreError> {
+    async fn wave(&self, writes: &[(&Write, &Txn)], give_up: Timestamp) -> Result<Vec<Result<(), Standing>>, StoreError> {
         let mut steps = self.prepare(writes).await?;
         self.before(&steps).await?;
         if self.now() > give_up {
@@ -198,7 +199,8 @@ impl DynamoStore {
             }
             write => {
                 let mut places = step.places.iter();
-                let changes = parts(write).into_iter().map(|part| change(part, places.by_ref(), &step.keys));
+                let now = self.now();
+                let changes = parts(write).into_iter().map(|part| change(part, places.by_ref(), &step.keys, now));
                 let mut changes: Vec<Change> = changes.collect::<Result<_, _>>()?;
                 let mark = (row::MARK, Val::N(self.entropy.bits() as u64));
                 for change in &mut changes {
@@ -290,6 +292,7 @@ impl DynamoStore {
         let keys: Vec<Key> = refused.iter().flat_map(|(_, changes)| changes.iter().map(|change| change.key().clone())).collect();
         let mut items = self.table.get(&keys).await?.into_iter();
         let now = self.now();
+        let mut anew: Vec<(usize, Vec<Change>)> = Vec::new();
         for (index, changes) in refused {
             // Somebody else's record has taken its place: that is left alone, and is no refusal.
             if matches!(steps[index].write, Write::RemoveRecord { .. }) {
@@ -297,7 +300,11 @@ impl DynamoStore {
                 outcomes[index] = Ok(());
                 continue;
             }
-            let there: Vec<Option<Item>> = changes.iter().map(|_| items.next().flatten().filter(|item| !row::is_over(item, now))).collect();
+            let (over, there): (Vec<Option<Item>>, Vec<Option<Item>>) = changes
+                .iter()
+                .map(|_| items.next().flatten())
+                .map(|item| if item.as_ref().is_some_and(|item| row::is_over(item, now)) { (item, None) } else { (None, item) })
+                .unzip();
             // A job that is gone was removed by whoever wrote first, which may have been this write itself; nobody can tell.
             let ours = changes
                 .iter()
@@ -308,13 +315,22 @@ impl DynamoStore {
                 outcomes[index] = Ok(());
                 continue;
             }
+            // What the table should have forgotten by now, and may not for two days, stands in nobody's way.
+            if over.iter().any(Option::is_some) && changes.iter().zip(&there).all(|(change, there)| change.holds(there.as_ref())) {
+                anew.push((index, changes.iter().zip(&over).map(|(change, over)| in_place_of(change, over.as_ref())).collect()));
+                continue;
+            }
             let blocks =
                 changes.iter().zip(&there).find(|(change, there)| !change.holds(there.as_ref()) && !is_ours(change, there.as_ref()));
             let (change, item) = blocks.map_or((&changes[0], there[0].as_ref()), |(change, item)| (change, item.as_ref()));
             let standing = match item {
                 None => Standing::Nothing,
                 Some(item) => match steps[index].write {
-                    Write::SetKey { .. } => item.text(row::TARGET).and_then(|id| id.parse().ok()).map_or(Standing::Nothing, Standing::Key),
+                    Write::SetKey { .. } => {
+                        let since = Timestamp::from_millis(item.number(row::SINCE).unwrap_or(0) as i64);
+                        let job = item.text(row::TARGET).and_then(|id| id.parse().ok());
+                        job.map_or(Standing::Nothing, |job| Standing::Key { job, since: Some(since) })
+                    }
                     Write::SetHead { .. } | Write::SetItem { .. } => Standing::Version(item.number(row::VERSION).unwrap_or(0)),
                     _ => {
                         let job = row::shown(item, now)?;
@@ -326,6 +342,13 @@ impl DynamoStore {
                 },
             };
             outcomes[index] = Err(standing);
+        }
+        for (index, changes) in anew {
+            let done = if changes.len() == 1 { self.table.write(&changes).await? == [true] } else { self.table.together(&changes).await? };
+            if !done {
+                return Err(StoreError::Unavailable("a job that should be forgotten was, this very moment".into()));
+            }
+            outcomes[index] = Ok(());
         }
         Ok(jobs)
     }
@@ -357,7 +380,7 @@ impl DynamoStore {
 }
 
 /// The change that one write is.
-fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: &[String]) -> Result<Change, StoreError> {
+fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: &[String], now: Timestamp) -> Result<Change, StoreError> {
     let mut row_of = |id: &JobId| places.next().expect("every subject has a place").row(key::parts(id).0);
     let no_condition = |key| Change::Delete { key, when: None };
     Ok(match write {
@@ -375,7 +398,8 @@ fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: 
         }
         Write::RemoveJob { id, was } => Change::Delete { key: row_of(id), when: Some((row::REVISION, Val::N(was.0))) },
         Write::SetKey { key, job, was } => {
-            let (key, set) = (key::name(key), vec![(row::TARGET, Val::S(job.to_string()))]);
+            let since = (row::SINCE, Val::N(now.millis().max(0) as u64));
+            let (key, set) = (key::name(key), vec![(row::TARGET, Val::S(job.to_string())), since]);
             match was {
                 Expect::Absent => Change::Insert(Item::new(key, set)),
                 Expect::Is(was) => Change::Update { key, set, remove: Vec::new(), when: (row::TARGET, Val::S(was.to_string())) },
@@ -399,6 +423,19 @@ fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: 
             return Err(StoreError::Corrupt("a write that cannot stand among others".into()));
         }
     })
+}
+
+/// `change` where `over` stands, the row of a job that should have been forgotten: put in its place, if it stands there still.
+fn in_place_of(change: &Change, over: Option<&Item>) -> Change {
+    match (change, over.and_then(|item| Some((item, item.attrs.get(&row::REVISION)?)))) {
+        (Change::Insert(new), Some((old, revision))) => Change::Update {
+            key: new.key.clone(),
+            set: new.attrs.iter().map(|(name, value)| (*name, value.clone())).collect(),
+            remove: old.attrs.keys().filter(|name| !new.attrs.contains_key(name)).copied().collect(),
+            when: (row::REVISION, revision.clone()),
+        },
+        _ => change.clone(),
+    }
 }
 
 /// The transactions whose next write may go out now: none that comes before them has one of their records still before it.

@@ -18,8 +18,6 @@ use reqwest::{
 use super::guard::{Guard, Refused};
 use crate::port::target::{Request, Response, Target, TargetError};
 
-/// Most bytes of an answer's body.
-pub const MAX_BODY_BYTES: usize = 8 << 20;
 /// How long a connection may take to be established, within the request's own time.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection is kept for the next request. Shorter than the five seconds after which common servers
@@ -65,14 +63,15 @@ impl HttpTarget {
         Ok(Self { client, guard })
     }
 
-    /// What stands at `url`: the whole exchange within `timeout`, the body of at most `most` bytes.
+    /// What stands at `url`: the whole exchange within `timeout`, the body of at most `most` bytes. A longer one is no answer.
     ///
     /// # Errors
     ///
     /// As [`Target::call`].
     pub async fn get(&self, url: &str, timeout: Duration, most: usize) -> Result<Response, TargetError> {
         let url = self.guard.url(url).map_err(|Refused(reason)| TargetError::Forbidden(reason))?;
-        read(self.client.get(url).timeout(timeout).send().await.map_err(classify)?, most).await
+        let answer = read(self.client.get(url).timeout(timeout).send().await.map_err(classify)?, most).await?;
+        if answer.body.len() > most { Err(TargetError::NoAnswer(format!("its body is over {most} bytes"))) } else { Ok(answer) }
     }
 }
 
@@ -99,25 +98,20 @@ impl Target for HttpTarget {
             call = call.basic_auth(user, Some(password));
         }
         let answer = call.send().await.map_err(classify)?;
-        read(answer, MAX_BODY_BYTES).await
+        read(answer, request.most_bytes).await
     }
 }
 
-/// The answer, whole, its body of at most `most` bytes.
+/// The answer, whole; of a body of over `most` bytes one byte more than that.
 async fn read(mut answer: reqwest::Response, most: usize) -> Result<Response, TargetError> {
-    let too_long = || TargetError::NoAnswer(format!("its body is over {most} bytes"));
-    if answer.content_length().is_some_and(|announced| announced > most as u64) {
-        return Err(too_long());
-    }
     let status = answer.status().as_u16();
     let value = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
     let headers = HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect();
     let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(classify)? {
-        if body.len() + chunk.len() > most {
-            return Err(too_long());
-        }
-        body.extend_from_slice(&chunk);
+    while body.len() <= most
+        && let Some(chunk) = answer.chunk().await.map_err(classify)?
+    {
+        body.extend_from_slice(&chunk[..chunk.len().min(most + 1 - body.len())]);
     }
     Ok(Response { status, headers, body: body.freeze() })
 }

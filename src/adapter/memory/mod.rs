@@ -10,7 +10,7 @@ mod work_queue;
 
 pub use work_queue::MemoryWorkQueue;
 
-use std::{ops::Bound, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -79,6 +79,22 @@ impl JobStore for MemoryStore {
         Ok(queries.iter().map(|query| records.due(query)).collect())
     }
 
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        let records = self.records.lock();
+        let asked = |job: &&Job| types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until);
+        let mut counts = BTreeMap::new();
+        for job in records.scheduled(queue).filter(asked).take(most as usize) {
+            *counts.entry(job.spec.job_type.clone()).or_default() += 1;
+        }
+        Ok(counts)
+    }
+
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
         let records = self.records.lock();
         let names: std::collections::BTreeSet<_> = records
@@ -142,7 +158,7 @@ impl JobStore for MemoryStore {
 
     async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
         let records = self.records.lock();
-        let mut counts = std::collections::BTreeMap::<_, u64>::new();
+        let mut counts = BTreeMap::<_, u64>::new();
         for job in records.jobs.values() {
             let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
             *counts.entry(place).or_default() += 1;

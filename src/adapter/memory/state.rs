@@ -61,7 +61,7 @@ impl Records {
             }
             Write::SetKey { key, was, .. } => {
                 let now = self.keys.get(key);
-                (now != expected(was)).then(|| now.map_or(Standing::Nothing, |job| Standing::Key(job.clone())))
+                (now != expected(was)).then(|| now.map_or(Standing::Nothing, |job| Standing::Key { job: job.clone(), since: None }))
             }
             Write::SetHead { queue, was, .. } => {
                 let now = self.heads.get(queue).map(|head| head.version);

@@ -10,7 +10,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -57,6 +57,10 @@ const NEXT_DUE: &str = "SELECT run_at FROM jobs INDEXED BY jobs_due WHERE state 
 /// The jobs of a stream after a place: a stretch of the index, read from its beginning.
 const STREAM: &str = "SELECT run_at, id, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
              AND type = ?4 AND priority = ?5 AND (run_at, id) > (?6, ?7) AND run_at <= ?8 ORDER BY run_at, id LIMIT ?9";
+
+/// How many jobs of a stream are due, up to a bound.
+const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 \
+             AND type = ?4 AND priority = ?5 AND run_at <= ?6 LIMIT ?7)";
 
 /// The answer to `query`.
 pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<DuePage, StoreError> {
@@ -243,6 +247,37 @@ fn next_partition(db: &Connection, queue: i64, critical: bool, after: Option<&st
     };
     let name = params![queue, critical, after.unwrap_or_default()];
     Ok(db.prepare_cached(sql)?.query_row(name, |row| row.get(0)).optional()?)
+}
+
+/// How many jobs of each of `types` are due, no more than `most` in all: stretches of the index, of which no job is read.
+pub(super) fn count(
+    db: &Connection,
+    names: &Names,
+    queue: &QueueName,
+    types: &[TypeName],
+    until: Timestamp,
+    most: u32,
+) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+    let mut counts = BTreeMap::new();
+    let (Some(number), numbers) = (names.queue(queue), names.types(types)) else { return Ok(counts) };
+    let mut find = db.prepare_cached(COUNT)?;
+    let mut left = u64::from(most);
+    for critical in [true, false] {
+        let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
+        let query = &DueQuery { queue: queue.clone(), critical, types, partition: None, order, until, after: None, limit: most };
+        for stream in (Scan { db, queue: number, query }).streams(&numbers)? {
+            let place = params![number, critical, stream.partition, stream.job_type, stream.priority, until.millis(), left as i64];
+            let found = find.query_row(place, |row| row.get::<_, i64>(0))? as u64;
+            if let Some(name) = names.type_name(stream.job_type).filter(|_| found > 0) {
+                *counts.entry(name.clone()).or_default() += found;
+            }
+            left -= found;
+            if left == 0 {
+                return Ok(counts);
+            }
+        }
+    }
+    Ok(counts)
 }
 
 /// The partitions in which jobs of `types` are scheduled.

@@ -22,7 +22,7 @@ mod write;
 mod writer;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -263,6 +263,16 @@ impl JobStore for SqliteStore {
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         let names = self.names();
         self.readers.read(|db| queries.iter().map(|query| due::page(db, &names, query)).collect())
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.readers.read(|db| due::count(db, &self.names(), queue, types, until, most))
     }
 
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {

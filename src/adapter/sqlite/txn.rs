@@ -169,7 +169,7 @@ impl<'a> Group<'a> {
     /// What stands in the way of a write that is not about a job.
     fn look_at_other(&mut self, write: &Write) -> Result<Option<Standing>, StoreError> {
         Ok(match write {
-            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, Standing::Key),
+            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, |job| Standing::Key { job, since: None }),
             Write::SetHead { queue, was, .. } => {
                 let version = match self.names.queue(queue) {
                     Some(queue) => self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?,

@@ -11,8 +11,9 @@ use crate::{
 
 /// Messages of one call.
 pub const BATCH: usize = 10;
-/// Jobs of one message. What is redelivered since one of them failed is done again for all.
-const JOBS: usize = 10;
+/// Jobs of one message: a function that is called with ten has three hundred targets to wait for at once, and a call with ten, ids as long
+/// as they may be, is paid for as one. What is redelivered since one of them failed is looked at again for all.
+pub const JOBS: usize = 30;
 /// News of one message: within 64 KB, the unit that is paid for, with ids as long as they may be.
 const NEWS: usize = 500;
 

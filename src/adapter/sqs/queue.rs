@@ -69,6 +69,7 @@ impl SqsWorkQueue {
                         first.code,
                         first.message.as_deref().unwrap_or("no reason given")
                     ));
+                    answer.failed.iter().for_each(|failed| count_refusal(is_throttle(&failed.code)));
                     if answer.failed.iter().any(|failed| failed.sender_fault) {
                         return Err(why);
                     }
@@ -122,14 +123,19 @@ fn is_throttle(code: &str) -> bool {
         .any(|word| code.contains(word))
 }
 
+/// Counts a request, or one message of it, that was refused.
+fn count_refusal(throttled: bool) {
+    let why = if throttled { "throttled" } else { "other" };
+    metrics::counter!("tidegate_refused_total", "service" => "sqs", "why" => why).increment(1);
+}
+
 fn refused<E, R>(url: impl Display, error: &SdkError<E, R>) -> StoreError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
     R: std::fmt::Debug,
 {
     let throttled = error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
-    let why = if throttled { "throttled" } else { "other" };
-    metrics::counter!("tidegate_refused_total", "service" => "sqs", "why" => why).increment(1);
+    count_refusal(throttled);
     let message = format!("{url}: {}", DisplayErrorContext(error));
     if throttled { StoreError::Throttled { retry_after: Duration::from_secs(1), message } } else { StoreError::Unavailable(message) }
 }

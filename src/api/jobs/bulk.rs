@@ -9,7 +9,7 @@ use super::super::{
     body::Body,
     error::Problem,
     media::Accept,
-    params::{NO_STATE, Name, states_of},
+    params::{IdempotencyKey, NO_STATE, Name, states_of},
     schema::AttributeValue,
 };
 use crate::{
@@ -84,32 +84,42 @@ pub struct OperationView {
     operation: Operation,
 }
 
-/// Starts an operation, and answers where it can be looked at.
+/// Starts an operation, or finds the one that `key` started before, and answers where it can be looked at.
 ///
 /// # Errors
 ///
 /// As the server refuses it.
-pub async fn start(api: &Api, accept: Accept, kind: BulkKind, filter: JobFilter) -> Answer {
-    let operation = api.server.bulk(kind, filter).await?;
+pub async fn start(api: &Api, accept: Accept, kind: BulkKind, filter: JobFilter, IdempotencyKey(key): IdempotencyKey) -> Answer {
+    let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
     let place = format!("/v1/operations/{}", operation.id);
     let reply = accept.reply(StatusCode::ACCEPTED, OperationView { operation });
     Ok(reply.header(axum::http::header::LOCATION, &place).into_response())
 }
 
 /// Cancel every job that a filter matches.
+///
+/// The server's own jobs, which tell of others' ends, are left alone unless the filter names their type or queue.
 #[utoipa::path(post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs", request_body = BulkBody,
-    responses((status = 202, description = "Under way", body = OperationView)),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
-    start(&api, accept, BulkKind::Cancel, body.read::<BulkBody>()?.filter.into_filter()?).await
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes")),
+    responses(
+        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
+        (status = 409, description = "`idempotency_key_reused`"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, key: IdempotencyKey, body: Body) -> Answer {
+    start(&api, accept, BulkKind::Cancel, body.read::<BulkBody>()?.filter.into_filter()?, key).await
 }
 
 /// Replay every job that a filter matches.
+///
+/// The server's own jobs, which tell of others' ends, are left alone unless the filter names their type or queue.
 #[utoipa::path(post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs", request_body = BulkBody,
-    responses((status = 202, description = "Under way", body = OperationView)),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
-    start(&api, accept, BulkKind::Replay, body.read::<BulkBody>()?.filter.into_filter()?).await
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes")),
+    responses(
+        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
+        (status = 409, description = "`idempotency_key_reused`"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, key: IdempotencyKey, body: Body) -> Answer {
+    start(&api, accept, BulkKind::Replay, body.read::<BulkBody>()?.filter.into_filter()?, key).await
 }
 
 /// How a background operation stands.

@@ -15,9 +15,8 @@ use super::{
         Answer, Api,
         access::{Enqueue, May},
         body::{Body, present},
-        error::Problem,
         media::Accept,
-        params::{IdempotencyKey, IfMatch, JobPath, Params},
+        params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
         schema::{AnyValue, AttributeValue},
     },
     enqueue::trace_of,
@@ -25,7 +24,7 @@ use super::{
 };
 use crate::{
     engine::request::{JobPatch, ReplayWith},
-    job::Attributes,
+    job::{Attributes, JobId, TypeName},
     queue::window::Window,
     time::Timestamp,
 };
@@ -78,7 +77,7 @@ pub async fn patch(
     let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
-    Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Whole)).etag(job.life.revision.0).into_response())
+    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
 }
 
 /// Cancel a job.
@@ -131,6 +130,32 @@ pub struct ReplayBody<'a> {
     expires_at: Option<Option<Timestamp>>,
 }
 
+/// Run a job again, as a new job with `replay_of`; the job by its id alone.
+///
+/// A scheduled job cannot be replayed: it still will run.
+#[utoipa::path(post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs", request_body = Option<ReplayBody>,
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key replays nothing"),
+    ),
+    responses(
+        (status = 201, description = "The new job", body = JobView),
+        (status = 200, description = "The job that this request made before", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn replay_by_id(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    Name(id): Name<JobId>,
+    key: IdempotencyKey,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    again(&api, accept, &caller, (&id, None), key, &headers, &body).await
+}
+
 /// Run a job again, as a new job with `replay_of`.
 ///
 /// A scheduled job cannot be replayed: it still will run.
@@ -151,10 +176,23 @@ pub async fn replay(
     accept: Accept,
     caller: May<Enqueue>,
     path: JobPath,
-    IdempotencyKey(key): IdempotencyKey,
+    key: IdempotencyKey,
     headers: HeaderMap,
     body: Body,
-) -> Result<impl IntoResponse, Problem> {
+) -> Answer {
+    again(&api, accept, &caller, (&path.id, Some(&path.job_type)), key, &headers, &body).await
+}
+
+/// Replays the job of an id, and of a type if one is named.
+async fn again(
+    api: &Api,
+    accept: Accept,
+    caller: &May<Enqueue>,
+    (id, job_type): (&JobId, Option<&TypeName>),
+    IdempotencyKey(key): IdempotencyKey,
+    headers: &HeaderMap,
+    body: &Body,
+) -> Answer {
     let ask: ReplayBody<'_> = body.read_or_default()?;
     let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let with = ReplayWith {
@@ -164,15 +202,16 @@ pub async fn replay(
         attributes: ask.attributes,
         windows: ask.windows,
         expires_at: ask.expires_at,
-        trace: trace_of(&headers),
+        trace: trace_of(headers),
     };
-    if api.server.job(&path.id, Some(&path.job_type)).await?.spec.critical {
+    if api.server.job(id, job_type).await?.spec.critical {
         caller.critical()?;
     }
-    let replayed = api.server.replay(&path.id, Some(&path.job_type), with, key).await?;
+    let replayed = api.server.replay(id, job_type, with, key).await?;
     let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
     let job = api.whole(replayed.job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    let view = JobView::new(&job, accept.0, Bodies::Whole);
-    Ok(accept.reply(status, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
+    let answer =
+        |bodies| accept.reply(status, JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    Ok(api.fitting(|bodies| answer(bodies).into_response()))
 }

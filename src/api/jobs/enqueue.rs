@@ -24,7 +24,7 @@ use super::{
         params::{IdempotencyKey, JobPath},
         schema::{AnyValue, AttributeValue},
     },
-    view::{Bodies, JobView, One},
+    view::{JobView, One},
 };
 use crate::{
     engine::request::{Enqueued, NewJob},
@@ -148,10 +148,12 @@ pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
 pub(in super::super) async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
     let new = enqueued.new;
     let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
-    let view = JobView::with_data(&job, if new { &data } else { &job.data }, accept.0, Bodies::Whole);
+    let data = if new { &data } else { &job.data };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    Ok(accept.reply(status, view).etag(job.life.revision.0).header(header::LOCATION, &place).into_response())
+    let view = |bodies| JobView::with_data(&job, data, accept.0, bodies);
+    let answer = |bodies| accept.reply(status, view(bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    Ok(api.fitting(|bodies| answer(bodies).into_response()))
 }
 
 /// Enqueue a job.
@@ -274,25 +276,27 @@ pub async fn enqueue_many(
     }
     let mut answers = api.server.enqueue_many(jobs).await;
     read_in_repeats(&api, &mut answers).await?;
-    let mut known = answers.iter_mut().zip(&data);
-    let results = slots.into_iter().map(|slot| {
-        let answer = match slot {
-            Some(problem) => Err(problem),
-            None => match known.next() {
-                Some((Ok(enqueued), data)) => Ok((&*enqueued, data)),
-                Some((Err(error), _)) => Err(Problem::from(error.clone())),
-                None => Err(Problem::internal("an enqueue of a batch has no answer")),
-            },
-        };
-        match answer {
+    let mut known = answers.iter().zip(&data);
+    let results = slots.into_iter().map(|slot| match slot {
+        Some(problem) => Err(problem),
+        None => match known.next() {
+            Some((Ok(enqueued), data)) => Ok((enqueued, data)),
+            Some((Err(error), _)) => Err(Problem::from(error.clone())),
+            None => Err(Problem::internal("an enqueue of a batch has no answer")),
+        },
+    });
+    let results: Vec<Result<(&Enqueued, &job::Body), Problem>> = results.collect();
+    let answer = |bodies| {
+        let results = results.iter().map(|result| match result {
             Ok((Enqueued { job, new }, data)) => {
-                let view = JobView::with_data(job, if *new { data } else { &job.data }, accept.0, Bodies::Whole);
+                let view = JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies);
                 BatchItem { status: if *new { 201 } else { 200 }, one: One::Job(Box::new(view)) }
             }
-            Err(problem) => BatchItem { status: problem.status().as_u16(), one: One::Error(problem) },
-        }
-    });
-    Ok(accept.ok(BatchView { results: results.collect() }).into_response())
+            Err(problem) => BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) },
+        });
+        accept.ok(BatchView { results: results.collect() }).into_response()
+    };
+    Ok(api.fitting(answer))
 }
 
 /// The jobs of a batch: all of them at once, and only if something is wrong each on its own.

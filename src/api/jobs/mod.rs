@@ -26,6 +26,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(enqueue::put, read::by_type_and_id, change::patch, change::cancel, attempt::report))
         .routes(routes!(attempt::heartbeat))
         .routes(routes!(change::replay))
+        .routes(routes!(change::replay_by_id))
         .routes(routes!(read::result))
         .routes(routes!(read::explain))
 }

@@ -26,7 +26,7 @@ const LONGEST_WAIT: Seconds = Seconds::new(60);
 
 async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> Answer {
     let job = api.whole(api.server.job(id, job_type).await?).await?;
-    Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Whole)).etag(job.life.revision.0).into_response())
+    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
 }
 
 /// A job, by its id.

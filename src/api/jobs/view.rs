@@ -1,7 +1,7 @@
 //! A job as clients see it.
 //!
-//! The one thing to know: single answers show `data` and `result` whole, lists only up to a kibibyte
-//! (then they say how large it is), so that a page has a bound. A result that is kept `once` is shown
+//! The one thing to know: single answers show `data` and `result` whole (as far as an answer may be as large), lists only up to a
+//! kibibyte (then they say how large it is), so that a page has a bound. A result that is kept `once` is shown
 //! by its own route alone, since showing takes it.
 
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ use crate::{
 pub enum Bodies {
     /// All, wherever it is kept; the caller has read it in.
     Whole,
+    /// The data whole, the result up to a kibibyte: both together may be more than an answer may have.
+    Data,
     /// Up to a kibibyte.
     Small,
 }
@@ -184,7 +186,8 @@ impl<'a> JobView<'a> {
         let (spec, life) = (&*job.spec, &job.life);
         let (data, data_bytes) = shown(data, encoding, bodies);
         let kept = life.result.as_ref().filter(|_| spec.keep_result != KeepResult::Once).map(ResultBody::body);
-        let (result, result_bytes) = kept.map_or((None, None), |body| shown(&body, encoding, bodies));
+        let of_result = if bodies == Bodies::Whole { Bodies::Whole } else { Bodies::Small };
+        let (result, result_bytes) = kept.map_or((None, None), |body| shown(&body, encoding, of_result));
         Self {
             id: &job.id,
             r#type: &spec.job_type,
@@ -234,7 +237,7 @@ impl<'a> JobView<'a> {
 /// What is shown of a body, or how large it is.
 fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<Raw>, Option<usize>) {
     match body.inline() {
-        Some(payload) if bodies == Bodies::Whole || payload.bytes.len() <= INLINE_BYTES => (Some(Raw::new(payload, encoding)), None),
+        Some(payload) if bodies != Bodies::Small || payload.bytes.len() <= INLINE_BYTES => (Some(Raw::new(payload, encoding)), None),
         _ => (None, Some(body.len())),
     }
 }

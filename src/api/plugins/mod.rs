@@ -133,7 +133,7 @@ async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<PluginNa
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A plugin's versions, oldest first; at most 50 are kept.
+/// A plugin's versions, oldest first. At most 50 are kept, and fewer if their configurations' schemas are long.
 #[utoipa::path(get, path = "/v1/plugins/{plugin}/versions", operation_id = "list_plugin_versions", tag = "plugins",
     params(
         ("plugin" = String, Path, description = "The plugin's name"),
@@ -171,7 +171,7 @@ async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> A
 #[serde(deny_unknown_fields, default)]
 #[schema(as = PluginRollback)]
 struct Rollback {
-    /// The version that shall decide; absent, the latest before the live one.
+    /// The version that shall decide; absent, the one that was live before.
     version: Option<u32>,
 }
 

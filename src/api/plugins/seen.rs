@@ -52,9 +52,9 @@ impl FaultView {
 struct RecordedFault {
     #[serde(flatten)]
     fault: FaultView,
-    /// The call, as `tidegate plugin test` makes it again; null for the check of a configuration.
+    /// The call, as `tidegate plugin test` makes it again.
     #[schema(value_type = AnyValue)]
-    call: Option<Raw>,
+    call: Raw,
 }
 
 /// The latest faults.
@@ -127,7 +127,7 @@ async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name)
     api.server.plugin(&name).await?;
     let recorded = |failed: &Failed, shadow| RecordedFault {
         fault: FaultView::new(failed, shadow),
-        call: failed.call.as_ref().map(|call| Raw::new(&Payload::json(call.to_string()), accept.0)),
+        call: Raw::new(&Payload::json(failed.call.to_string()), accept.0),
     };
     let seen = api.server.plugin_seen(&name);
     let live = seen.live.failed.iter().map(|failed| recorded(failed, false));

@@ -45,7 +45,7 @@ fn every_route_of_the_specification_is_there() {
         get /v1/jobs/{type}/{id}, get /v1/jobs/{type}/{id}/explain, get /v1/jobs/{type}/{id}/result, get /v1/operations/{id}, get /v1/queues,
         get /v1/queues/{queue}, get /v1/tokens, get /v1/workers, patch /v1/job-types/{type}, patch /v1/jobs/{type}/{id}, patch /v1/queues/{queue},
         post /v1/jobs, post /v1/jobs/batch, post /v1/jobs/cancel, post /v1/jobs/replay, post /v1/jobs/{type}/{id}, post /v1/jobs/{type}/{id}/heartbeat,
-        post /v1/jobs/{type}/{id}/replay, post /v1/leases, post /v1/queues/{queue}/pause, post /v1/queues/{queue}/purge, post /v1/queues/{queue}/resume,
+        post /v1/jobs/{type}/{id}/replay, post /v1/jobs/{id}/replay, post /v1/leases, post /v1/queues/{queue}/pause, post /v1/queues/{queue}/purge, post /v1/queues/{queue}/resume,
         post /v1/tokens, post /v1/workers/{worker}/drain, post /v1/workers/{worker}/undrain, put /v1/job-types/{type}, put /v1/jobs/{type}/{id},
         put /v1/queues/{queue}, put /v1/workers/{worker}, get /v1/schedules, get /v1/schedules/{schedule}, put /v1/schedules/{schedule},
         patch /v1/schedules/{schedule}, delete /v1/schedules/{schedule}, post /v1/schedules/{schedule}/pause,

@@ -1,5 +1,7 @@
 //! The envelope, access and bodies, met by requests.
 
+use std::sync::Arc;
+
 use axum::{
     Extension, Router,
     http::StatusCode,
@@ -8,12 +10,19 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{ApiOptions, around, ask, problem};
-use crate::api::{
-    access::{Enqueue, Holder, May, Read},
-    body::{Body, BodyLimit},
-    error::Problem,
-    media::Accept,
+use super::{ApiOptions, around, ask, options, problem};
+use crate::{
+    api::{
+        access::{Enqueue, Holder, May, Read},
+        body::{Body, BodyLimit},
+        error::Problem,
+        host::Hosts,
+        media::Accept,
+        wrapped,
+    },
+    auth::{Anonymous, Authenticate, BuiltIn, Scope, TokenItem},
+    testkit::SeededEntropy,
+    time::Timestamp,
 };
 
 fn routes() -> Router {
@@ -21,7 +30,7 @@ fn routes() -> Router {
         async |accept: Accept, body: Body| -> Result<_, Problem> { Ok(accept.ok(body.read::<serde_json::Value>()?).into_response()) };
     let small = post(echo).get(async || "got");
     around(
-        Router::<std::sync::Arc<ApiOptions>>::new()
+        Router::<Arc<ApiOptions>>::new()
             .route("/v1/echo", small)
             .route("/v1/large", post(echo).layer(Extension(BodyLimit(200_000))))
             .route("/v1/read", get(async |_: May<Read>| "read"))
@@ -170,4 +179,59 @@ async fn a_page_of_another_site_changes_nothing() {
         let (answer, _) = ask(&routes(), method, "/v1/echo", &[("sec-fetch-site", site)], "{}").await;
         assert_eq!(answer.status().as_u16(), status, "{method} {site}");
     }
+}
+
+#[tokio::test]
+async fn what_came_unencrypted_to_a_proxy_is_refused_and_what_came_encrypted_is_to_stay_so() {
+    let encrypted = Some("max-age=31536000");
+    let cases = [
+        ("", 200, None),
+        ("foo", 200, None),
+        ("https", 200, encrypted),
+        ("HTTPS, http", 200, encrypted),
+        ("http", 403, None),
+        ("http,https", 403, None),
+    ];
+    for (proto, status, told) in cases {
+        let answer = ask(&routes(), "GET", "/v1/echo", &[("x-forwarded-proto", proto)], "").await;
+        let header = answer.0.headers().get("strict-transport-security").map(|value| value.to_str().unwrap());
+        assert_eq!((answer.0.status().as_u16(), header), (status, told), "{proto:?}");
+        if status == 403 {
+            assert_eq!(problem(&answer).1, "insecure_request");
+        }
+    }
+    let allowing = Arc::new(ApiOptions { allow_unencrypted_proxy: true, ..ApiOptions::clone(&options()) });
+    let hosts = Hosts::new(Arc::clone(&allowing.auth), "");
+    let router = wrapped(Router::new().route("/v1/echo", get(async || "got")), allowing, hosts);
+    assert_eq!(ask(&router, "GET", "/v1/echo", &[("x-forwarded-proto", "http")], "").await.0.status(), 200);
+}
+
+#[tokio::test]
+async fn an_open_server_answers_to_this_machines_names_and_its_own_alone() {
+    let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens));
+    let routes = Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));
+    let options = Arc::new(ApiOptions { auth: Arc::clone(&auth) as _, ..ApiOptions::clone(&options()) });
+    let hosts = Hosts::new(Arc::clone(&auth) as _, "https://Queue.example/jobs");
+    let router = wrapped(routes.with_state(Arc::clone(&options)), options, hosts);
+    let status = async |headers: &[(&str, &str)]| ask(&router, "GET", "/v1/read", headers, "").await.0.status().as_u16();
+    for ours in
+        ["127.0.0.1:8080", "127.9.9.9", "localhost", "LOCALHOST.:8080", "a.localhost", "[::1]:8080", "queue.example", "Queue.Example:443"]
+    {
+        assert_eq!(status(&[("host", ours)]).await, 200, "{ours}");
+    }
+    for foreign in ["evil.example:8080", "localhost.evil.example", "0.0.0.0:8080", "10.0.0.1", "[::2]", "a b", "127.0.0.1.evil.example"] {
+        assert_eq!(status(&[("host", foreign)]).await, 403, "{foreign}");
+        assert_eq!(status(&[("host", foreign), ("authorization", "Bearer x")]).await, 403, "{foreign}, whatever is shown");
+    }
+    assert_eq!(status(&[("host", "localhost"), ("host", "evil.example")]).await, 403, "of two, both count");
+    assert_eq!(problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1, "foreign_host");
+    assert_eq!(status(&[]).await, 200, "no browser leaves it out");
+    assert_eq!(status(&[("host", "")]).await, 200, "or empty");
+
+    // Behind a proxy, with tokens, it is reached by any name.
+    let (item, text) = TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
+    auth.set_tokens(vec![item]);
+    assert!(!auth.is_open());
+    assert_eq!(status(&[("host", "evil.example")]).await, 401);
+    assert_eq!(status(&[("host", "queue.internal"), ("authorization", &format!("Bearer {text}"))]).await, 200);
 }

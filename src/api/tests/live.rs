@@ -299,12 +299,33 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     assert_eq!(json(&router, "DELETE", "/v1/jobs/invoice/j1?force=true", Value::Null).await.0, 409);
     let (status, again) = json(&router, "POST", "/v1/jobs/invoice/j1/replay", json!({"priority": 1})).await;
     assert_eq!((status, &again["replay_of"], &again["priority"]), (201, &json!("j1"), &json!(1)));
+    let (status, again) = json(&router, "POST", "/v1/jobs/j1/replay", Value::Null).await;
+    assert_eq!((status, &again["replay_of"], &again["type"]), (201, &json!("j1"), &json!("invoice")));
+    assert_eq!(json(&router, "POST", "/v1/jobs/none/replay", Value::Null).await.0, 404);
     let (_, ended) = json(&router, "GET", "/v1/jobs?state=ended&type=invoice", Value::Null).await;
     assert_eq!((ended["jobs"].as_array().unwrap().len(), &ended["jobs"][0]["id"]), (1, &json!("j1")));
     let (status, answer) = json(&router, "POST", "/v1/jobs/cancel", json!({"filter": {"type": "invoice", "state": ["scheduled"]}})).await;
     assert_eq!((status, &answer["operation"]["kind"]), (202, &json!("cancel")));
     let path = format!("/v1/operations/{}", answer["operation"]["id"].as_str().unwrap());
     assert_eq!(json(&router, "GET", &path, Value::Null).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_bulk_change_is_idempotent_by_its_key() {
+    let router = router().await;
+    for path in ["/v1/jobs/replay", "/v1/jobs/cancel", "/v1/queues/default/purge"] {
+        let started = async |body: &str| {
+            let (answer, body) = ask(&router, "POST", path, &[ALL, ("idempotency-key", path)], body.to_owned()).await;
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            (answer.status().as_u16(), body["operation"]["id"].clone(), body["code"].clone())
+        };
+        let first = started(r#"{"filter":{"type":"invoice"}}"#).await;
+        assert_eq!((first.0, &first), (202, &started(r#"{"filter":{"type":"invoice"}}"#).await), "{path}");
+        if !path.ends_with("purge") {
+            let other = started(r#"{"filter":{}}"#).await;
+            assert_eq!((other.0, other.2), (409, json!("idempotency_key_reused")), "{path}");
+        }
+    }
 }
 
 #[tokio::test]

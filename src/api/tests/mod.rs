@@ -16,7 +16,7 @@ use axum::{
 };
 use tower::ServiceExt as _;
 
-use super::{ApiOptions, wrapped};
+use super::{ApiOptions, host::Hosts, wrapped};
 use crate::{
     auth::{AuthError, Authenticate, Credentials, Principal, Scopes},
     dashboard::DashboardOptions,
@@ -42,6 +42,7 @@ fn options() -> Arc<ApiOptions> {
         max_data_bytes: 1000,
         dashboard: DashboardOptions::default(),
         log_traffic: true,
+        allow_unencrypted_proxy: false,
         metrics: None,
     })
 }
@@ -49,7 +50,8 @@ fn options() -> Arc<ApiOptions> {
 /// `routes` with all that the API puts around its own.
 fn around(routes: Router<Arc<ApiOptions>>) -> Router {
     let options = options();
-    wrapped(routes.with_state(Arc::clone(&options)), options)
+    let hosts = Hosts::new(Arc::clone(&options.auth), "http://127.0.0.1:8080");
+    wrapped(routes.with_state(Arc::clone(&options)), options, hosts)
 }
 
 /// The answer to one request: method, path, headers, body.

@@ -14,6 +14,7 @@ mod drain;
 mod embedded;
 mod events;
 mod figure;
+mod hanging;
 mod http;
 mod latency;
 mod lateness;
@@ -85,6 +86,8 @@ pub enum Measure {
     Latency,
     /// How late jobs with a due time start.
     Lateness,
+    /// From enqueue to the call of a target while 256 calls of another queue hang, beside the same alone.
+    Hanging,
     /// A queue with limit 10, jobs of 10 ms, ten workers over HTTP, beside the workers without a queue.
     Limit,
     /// Memory with 300 workers under load, and the processor while they wait.
@@ -157,6 +160,7 @@ async fn take(measure: Measure, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
         Measure::Drain => drain::measure(plan).await,
         Measure::Latency => latency::measure(plan).await,
         Measure::Lateness => lateness::measure(plan).await,
+        Measure::Hanging => hanging::measure(plan).await,
         Measure::Limit => limit::measure(plan).await,
         Measure::Memory => memory::measure(plan).await,
         Measure::Backlog => backlog::measure(plan).await,

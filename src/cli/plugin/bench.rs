@@ -60,13 +60,16 @@ struct Row {
     host_calls: u32,
     median_seconds: f64,
     slowest_seconds: f64,
+    /// Why a call gave no answer; the numbers are that call's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<Value>,
 }
 
-/// Measures.
+/// Measures. A size at which a call gives no answer has that for its row, and the exit code is 1.
 ///
 /// # Errors
 ///
-/// The component is no plugin, or a call of it fails.
+/// The component is no plugin, or does not take the configuration.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let config = match args::json_from(args.config.as_deref(), None).await? {
         Some(json) => serde_json::from_str(json.0.get())?,
@@ -99,19 +102,15 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let (fuel, time, memory) = (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
         ctx.print(format_args!("\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.", args.calls))?;
     }
-    Ok(ExitCode::Ok)
+    Ok(if rows.iter().any(|row| row.fault.is_some()) { ExitCode::Refused } else { ExitCode::Ok })
 }
 
 fn render(rows: &[Row], ctx: &Context) -> String {
     let span = |seconds: f64| local::time(Duration::try_from_secs_f64(seconds).unwrap_or_default());
-    let rows = rows.iter().map(|row| {
-        let shown = match row.role {
-            Role::Throttler => format!("{} running, {} candidates", row.running, row.candidates),
-            Role::Retry => format!("{} earlier failures", row.earlier_failures),
-        };
+    let table = rows.iter().map(|row| {
         [
             local::word(row.role).to_owned(),
-            shown,
+            shown(row),
             row.fuel.map_or_else(show::dash, |fuel| fuel.to_string()),
             span(row.median_seconds),
             span(row.slowest_seconds),
@@ -119,7 +118,20 @@ fn render(rows: &[Row], ctx: &Context) -> String {
             row.host_calls.to_string(),
         ]
     });
-    show::table(ctx.look, ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"], rows)
+    let table = show::table(ctx.look, ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"], table);
+    let faults = rows.iter().filter_map(|row| Some((row, row.fault.as_ref()?)));
+    faults.fold(table, |text, (row, fault)| {
+        let (kind, message) = (fault["kind"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default());
+        format!("{text}\n{} failed ({kind}): {message}", shown(row))
+    })
+}
+
+/// What the plugin is shown in a call of this size.
+fn shown(row: &Row) -> String {
+    match row.role {
+        Role::Throttler => format!("{} running, {} candidates", row.running, row.candidates),
+        Role::Retry => format!("{} earlier failures", row.earlier_failures),
+    }
 }
 
 /// A throttler's call with so many jobs.
@@ -153,11 +165,15 @@ async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Ro
         return Err(Misused(format!("the configuration is not good for it: {place}{}; give one with --config", problem.message)).into());
     }
     let call = case.call().map_err(anyhow::Error::msg)?;
-    let mut used: Vec<Usage> = Vec::new();
+    let (mut used, mut fault): (Vec<Usage>, _) = (Vec::new(), None);
     for _ in 0..calls {
-        plugin.call(&call).await.map_err(|fault| anyhow::anyhow!("a call failed ({}): {fault}", fault.kind.as_str()))?;
+        fault = plugin.call(&call).await.err();
         used.push(plugin.usage());
         plugin.take_log();
+        if fault.is_some() {
+            used.drain(..used.len() - 1);
+            break;
+        }
     }
     used.sort_by_key(|usage| usage.took);
     let (median, slowest) = (used[used.len() / 2], used[used.len() - 1]);
@@ -171,6 +187,7 @@ async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Ro
         host_calls: median.host_calls,
         median_seconds: median.took.as_secs_f64(),
         slowest_seconds: slowest.took.as_secs_f64(),
+        fault: fault.map(|fault| json!({"kind": fault.kind.as_str(), "message": fault.message})),
     })
 }
 

@@ -1,6 +1,7 @@
 //! `tidegate plugin check`: whether a component can be a plugin, what it says of itself, and what one call costs.
 //!
-//! A server makes the same checks of a push; here they cost no version.
+//! A server makes the same checks of a push; here they cost no version. The call with a job that is made up here is the exception: with no
+//! configuration but the empty one, that it fails is no reason to refuse a plugin its place.
 
 use std::{fmt::Write as _, path::PathBuf};
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::{
     Named, case,
     wire::{Fault, Faults},
@@ -66,17 +68,18 @@ async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize>
         let at = at.unwrap_or_default();
         let told = format!("{at}, version {version} of {name}: {kind}: {message}");
         let case = case::recorded(&told, &fault.call).map_err(anyhow::Error::msg)?;
-        let file = dir.join(file_name(at, *version, kind));
+        let file = dir.join(file_name(at, fault));
         tokio::fs::write(&file, format!("{case:#}\n")).await.with_context(|| format!("{} cannot be written", file.display()))?;
         saved += 1;
     }
     Ok(saved)
 }
 
-/// The same fault saved again goes to the same file.
-fn file_name(at: Timestamp, version: u32, kind: &str) -> String {
+/// The same fault saved again goes to the same file, and each of many in one millisecond to its own: the end of the name is of the call.
+fn file_name(at: Timestamp, Fault { version, role, kind, call, .. }: &Fault) -> String {
     let at: String = at.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("{at}-v{version}-{kind}.json")
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(call.to_string()));
+    format!("{at}-v{version}-{role}-{kind}-{:08x}.json", u32::from_be_bytes([a, b, c, d]))
 }
 
 #[cfg(test)]
@@ -97,7 +100,10 @@ mod tests {
         let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
         let mut shadowed = fault("declined", Value::Null);
         shadowed["shadow"] = true.into();
-        let faults = [fault("crashed", a_call()), shadowed];
+        let mut other = a_call();
+        other["throttle"]["context"]["seed"] = 8.into();
+        // Two of one millisecond, and one of them twice.
+        let faults = [fault("crashed", a_call()), fault("crashed", other), fault("crashed", a_call()), shadowed];
         let server = FakeServer::answering(move |_| (200, json!({"faults": faults}))).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
@@ -105,7 +111,8 @@ mod tests {
         assert_eq!(code, ExitCode::Ok);
         assert!(out.contains("crashed") && out.contains("declined") && out.contains("3 (shadow)"), "{out}");
         let files: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        assert_eq!(files, ["20260101T000000125Z-v3-crashed.json"]);
+        assert_eq!(files.len(), 2, "{files:?}");
+        assert!(files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-crashed-")), "{files:?}");
         let case = Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);
         assert!(case.name.contains("version 3 of share: crashed: why") && case.call().is_ok(), "{}", case.name);
     }

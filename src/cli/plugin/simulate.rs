@@ -19,7 +19,7 @@ use crate::{
     adapter::system::SystemClock,
     cli::{Context, ExitCode, Misused, args},
     engine::plugins::{NewCode, NewVersion},
-    job::PluginName,
+    job::{PluginName, retry::Retry},
     plugin::{PluginHost, Run, compile::Compiler},
     port::policy::Plugin,
     queue::plugin::{OnFailure, Role, Throttler},
@@ -40,6 +40,7 @@ weight that ran at most and on average, and how much of the limit that is.
 Examples:
   tidegate plugin simulate day.json --plugin region-share.wasm --picture day.svg
   tidegate plugin simulate day.json --plugin old.wasm --against new.wasm --by region
+  tidegate plugin simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 --by region --picture trace.svg
 
 Exit code 1: something expected was not so.")]
 pub struct Args {
@@ -60,6 +61,13 @@ pub struct Args {
     /// Another version of the throttler (or, without one, of the retry strategy), shown side by side.
     #[arg(long, value_name = "FILE.wasm")]
     against: Option<PathBuf>,
+    /// The configuration of the other version, JSON (default: the same).
+    #[arg(long, value_name = "JSON", requires = "against")]
+    against_config: Option<String>,
+    /// The most weight that may run at once, of all jobs or of one value of --by: shown in table and picture, and expected like the scenario's
+    /// `max_running`. May be given again.
+    #[arg(long, value_name = "[VALUE=]N", value_parser = limit)]
+    limit: Vec<(Option<String>, u64)>,
     /// By what jobs are told apart: an attribute, or `type` (default: what the throttler or the queue groups by).
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
@@ -69,6 +77,12 @@ pub struct Args {
     /// Another seed than the scenario's.
     #[arg(long)]
     seed: Option<u64>,
+}
+
+/// A limit, and the value whose jobs it is for; none for all.
+fn limit(text: &str) -> Result<(Option<String>, u64), &'static str> {
+    let (value, most) = text.rsplit_once('=').map_or((None, text), |(value, most)| (Some(value.to_owned()), most));
+    Ok((value, most.parse().map_err(|_| "a number is expected, or value=number")?))
 }
 
 /// What `--json` prints.
@@ -101,15 +115,23 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             format!("--picture {} must end in .svg: the picture is SVG, which browsers show and most tools convert", file.display());
         return Err(Misused(message).into());
     }
-    let scenario = scenario(&args).await?;
-    let plugins = plugins(&args, &scenario, args.plugin.as_deref(), args.retry_plugin.as_deref()).await?;
+    let mut scenario = scenario(&args).await?;
+    let (config, retry_config) = (args.config.as_deref(), args.retry_config.as_deref());
+    let (throttler, retry) =
+        (args.plugin.as_deref().map(|file| (file, config)), args.retry_plugin.as_deref().map(|file| (file, retry_config)));
+    let plugins = plugins(&scenario, throttler, retry).await?;
     let by = by(&args, &scenario, &plugins);
+    for (value, most) in &args.limit {
+        let key = value.as_ref().map_or_else(String::new, |value| format!("{}={value}", by.name()));
+        scenario.expect.max_running.insert(key, *most);
+    }
     let one = simulated(&scenario, &plugins, &by, ctx).await?;
     let other = match &args.against {
         None => None,
         Some(file) => {
-            let (throttler, retry) = if args.plugin.is_some() { (Some(file), args.retry_plugin.as_ref()) } else { (None, Some(file)) };
-            let plugins = self::plugins(&args, &scenario, throttler.map(PathBuf::as_path), retry.map(PathBuf::as_path)).await?;
+            let other = |same| Some((file.as_path(), args.against_config.as_deref().or(same)));
+            let (throttler, retry) = if throttler.is_some() { (other(config), retry) } else { (None, other(retry_config)) };
+            let plugins = self::plugins(&scenario, throttler, retry).await?;
             Some(simulated(&scenario, &plugins, &by, ctx).await?)
         }
     };
@@ -148,17 +170,26 @@ async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
     if args.against.is_some() && args.plugin.is_none() && args.retry_plugin.is_none() {
         return Err(Misused("--against needs a --plugin or a --retry-plugin to be compared with".to_owned()).into());
     }
-    match &scenario.queue.throttler {
-        Some(throttler) if args.plugin.is_none() => {
-            let message = format!("{file}: its queue has the throttler {}; give the component with --plugin", throttler.plugin);
-            Err(Misused(message).into())
-        }
-        _ => Ok(scenario),
+    if let Some(throttler) = scenario.queue.throttler.as_ref().filter(|_| args.plugin.is_none()) {
+        let message = format!("{file}: its queue has the throttler {}; give the component with --plugin", throttler.plugin);
+        return Err(Misused(message).into());
     }
+    let retried = scenario.types.iter().find_map(|(name, config)| match &config.retry {
+        Retry::Plugin(plugin, _) => Some((name, plugin)),
+        Retry::Exponential(_) => None,
+    });
+    if let Some((name, plugin)) = retried.filter(|_| args.retry_plugin.is_none()) {
+        let message = format!("{file}: its type {name} has the retry strategy {plugin}; give the component with --retry-plugin");
+        return Err(Misused(message).into());
+    }
+    Ok(scenario)
 }
 
+/// A component, and the configuration that it is given in place of the scenario's.
+type Given<'a> = Option<(&'a Path, Option<&'a str>)>;
+
 /// The plugins of a simulation, compiled here.
-async fn plugins(args: &Args, scenario: &Scenario, throttler: Option<&Path>, retry: Option<&Path>) -> anyhow::Result<Plugins> {
+async fn plugins(scenario: &Scenario, throttler: Given<'_>, retry: Given<'_>) -> anyhow::Result<Plugins> {
     if throttler.is_none() && retry.is_none() {
         return Ok(Plugins::default());
     }
@@ -166,14 +197,14 @@ async fn plugins(args: &Args, scenario: &Scenario, throttler: Option<&Path>, ret
     let host = Arc::new(PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Here)?);
     let throttler = match throttler {
         None => None,
-        Some(file) => {
+        Some((file, given)) => {
             let version = compiled(&host, file, Role::Throttler).await?;
             let mut named = scenario.queue.throttler.clone().unwrap_or_else(|| Throttler {
                 plugin: UNNAMED.parse::<PluginName>().expect("a good name"),
                 config: Arc::new(Json::Object(serde_json::Map::new())),
                 on_failure: OnFailure::default(),
             });
-            if let Some(config) = config(args.config.as_deref()).await? {
+            if let Some(config) = config(given).await? {
                 named.config = config;
             }
             Some((version, named))
@@ -181,9 +212,9 @@ async fn plugins(args: &Args, scenario: &Scenario, throttler: Option<&Path>, ret
     };
     let retry = match retry {
         None => None,
-        Some(file) => {
+        Some((file, given)) => {
             let none = || Arc::new(Json::Object(serde_json::Map::new()));
-            Some((compiled(&host, file, Role::Retry).await?, config(args.retry_config.as_deref()).await?.unwrap_or_else(none)))
+            Some((compiled(&host, file, Role::Retry).await?, config(given).await?.unwrap_or_else(none)))
         }
     };
     let metered = Arc::clone(&host);
@@ -323,6 +354,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn two_configurations_of_one_component_are_shown_side_by_side() {
+        let other = CONFIG.replace("\"limit\": 10", "\"limit\": 5");
+        let share = shipped("region-share.wasm");
+        let args = ["--plugin", &share, "--config", CONFIG, "--against", &share, "--against-config", &other, "--json"];
+        let (_, out) = ran(&regions(), &args).await;
+        let printed: Json = serde_json::from_str(&out).unwrap();
+        let most = |side: &str| printed[side]["groups"][0]["most_running"].clone();
+        assert_eq!((most("simulated"), most("against")), (json!(4), json!(2)));
+    }
+
+    #[tokio::test]
+    async fn a_limit_that_is_given_is_drawn_and_expected() {
+        let dir = tempfile::tempdir().unwrap();
+        let picture = dir.path().join("out.svg");
+        let mut trace = regions();
+        trace.as_object_mut().unwrap().remove("expect");
+        let share = shipped("region-share.wasm");
+        let args = ["--plugin", &share, "--config", CONFIG, "--picture", picture.to_str().unwrap(), "--limit", "10"];
+        let (code, _) = ran(&trace, &[&args[..], &["--limit", "east=4"]].concat()).await;
+        assert_eq!(code, ExitCode::Ok);
+        let drawn = std::fs::read_to_string(&picture).unwrap();
+        assert!(drawn.contains(">limit 4<") && drawn.contains(">limit 10<"), "{drawn}");
+        let (code, out) = ran(&trace, &[&args[..], &["--limit", "east=3"]].concat()).await;
+        assert!(code == ExitCode::Refused && out.contains("max_running region=east"), "{out}");
+        assert!(limit("east").is_err() && limit("east=").is_err());
+    }
+
+    #[tokio::test]
     async fn a_retry_strategy_is_simulated() {
         let scenario = json!({
             "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 1, "failure": {"rate": 1}}], "expect": {"failed": 4},
@@ -339,6 +398,7 @@ mod tests {
         for (scenario, args) in [
             (json!({"sed": 1}), &[][..]),
             (throttled, &[]),
+            (json!({"types": {"t": {"retry": {"strategy": "by-error"}}}}), &[]),
             (json!({}), &["--against", "a.wasm"]),
             (json!({}), &["--plugin", "/no/such.wasm"]),
             (json!({}), &["--plugin", &shipped("exponential.wasm")]),

@@ -21,7 +21,7 @@ use crate::{
 pub struct RollbackArgs {
     #[command(flatten)]
     name: Named,
-    /// The version that shall decide; without it, the one before the live one.
+    /// The version that shall decide; without it, the one that was live before.
     #[arg(long, value_name = "VERSION")]
     to: Option<u32>,
 }

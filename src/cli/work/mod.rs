@@ -19,7 +19,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Context, ExitCode, Misused, args};
+use super::{Context, ExitCode, args};
 use crate::time::Seconds;
 use worker::Worker;
 
@@ -43,7 +43,7 @@ pub struct Args {
     /// Lease jobs of this queue.
     #[arg(long)]
     queue: Option<String>,
-    /// How many commands run at once: a number, or `auto` for what the queue's backlog asks for.
+    /// How many commands run at once: a number, or `auto` for what the backlog of the queue, or of the types' queues, asks for.
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = concurrency)]
     concurrency: Concurrency,
     /// With `--concurrency auto`, how many at most.
@@ -110,9 +110,6 @@ struct Plan {
 /// The server is not there at the start, or refuses; later the worker waits for it to come back.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let auto = args.concurrency == Concurrency::Auto;
-    if auto && args.queue.is_none() {
-        return Err(Misused("--concurrency auto follows one queue's backlog: name it with --queue".to_owned()).into());
-    }
     let plan = Plan {
         types: args.types,
         queue: args.queue,

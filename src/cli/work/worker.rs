@@ -3,7 +3,7 @@
 //! At most one lease request is in flight. A report rides with the next one; while one is in flight, or
 //! when none will follow, it goes on its own, so that no result waits for somebody else's long poll.
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -20,7 +20,7 @@ use crate::cli::{
     client::{Client, Error},
     context::{complain, pause},
     show,
-    wire::Queue,
+    wire::{JobType, Queue},
 };
 
 /// Most reports, and most bytes of results, that ride with one lease request.
@@ -104,8 +104,8 @@ impl<'a> Worker<'a> {
     pub async fn run(mut self, mut stops: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
         let (want, mut wanted) = watch::channel(self.limit);
         let mut looking = JoinSet::new();
-        if let (true, Some(queue)) = (self.plan.auto, self.plan.queue.clone()) {
-            looking.spawn(follow_demand(self.client.clone(), queue, self.plan.concurrency, self.plan.look, want.clone()));
+        if self.plan.auto {
+            looking.spawn(follow_demand(self.client.clone(), Arc::clone(&self.plan), want.clone()));
         }
         loop {
             if !self.stopping && self.poll.is_empty() && self.room() > 0 && Instant::now() >= self.not_before {
@@ -319,18 +319,33 @@ fn instead(report: Report, err: &Error) -> Option<Report> {
     Some(Report { body: Body { outcome, ..report.body }, ..report })
 }
 
-/// Follows how many workers the queue asks for, between 1 and `most`.
-async fn follow_demand(client: Client, queue: String, most: usize, look: Duration, want: watch::Sender<usize>) {
+/// Follows how many workers the plan's queues ask for, between 1 and its most.
+async fn follow_demand(client: Client, plan: Arc<Plan>, want: watch::Sender<usize>) {
     loop {
-        match client.get(&["queues", &queue]).send().await.and_then(|answer| answer.read::<Queue>()) {
-            Ok(found) => {
+        match demand(&client, &plan).await {
+            Ok(desired) => {
                 // One stays, so that the queue learns that somebody asks.
-                let desired = found.status.map_or(1, |status| status.desired_workers);
-                let desired = usize::try_from(desired).unwrap_or(most).clamp(1, most);
+                let desired = usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
                 want.send_if_modified(|wanted| mem::replace(wanted, desired) != desired);
             }
-            Err(err) => complain(format_args!("how many workers {queue} asks for is unknown: {err}")),
+            Err(err) => complain(format_args!("how many workers are asked for is unknown: {err}")),
         }
-        pause(look).await;
+        pause(plan.look).await;
     }
+}
+
+/// How many workers the plan's queue asks for, or those that its types wait in.
+async fn demand(client: &Client, plan: &Plan) -> Result<u64, Error> {
+    let mut queues: BTreeSet<String> = plan.queue.iter().cloned().collect();
+    if queues.is_empty() {
+        for name in &plan.types {
+            queues.insert(client.get(&["job-types", name]).send().await?.read::<JobType>()?.queue);
+        }
+    }
+    let mut desired = 0;
+    for queue in &queues {
+        let found = client.get(&["queues", queue]).send().await?.read::<Queue>()?;
+        desired += found.status.map_or(1, |status| status.desired_workers);
+    }
+    Ok(desired)
 }

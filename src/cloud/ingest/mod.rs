@@ -97,16 +97,20 @@ impl Ingest {
         let mut failed = Failed::default();
         let (mut events, mut places) = (Vec::new(), Vec::new());
         let (mut unread, mut unread_places) = (Vec::new(), Vec::new());
-        for (place, read) in records.into_iter().enumerate().flat_map(|(place, reads)| reads.into_iter().map(move |read| (place, read))) {
-            match read {
-                Ok(event) => {
-                    events.push(event);
-                    places.push(place);
-                }
-                Err(record) => {
-                    tracing::warn!(record.reason, "what came is no event; it is kept as a dead one");
-                    unread.push(record.kept());
-                    unread_places.push(place);
+        for (place, reads) in records.into_iter().enumerate() {
+            let mut wrong = 0;
+            for read in reads {
+                match read {
+                    Ok(event) => {
+                        events.push(event);
+                        places.push(place);
+                    }
+                    Err(record) => {
+                        tracing::warn!(record.reason, "what came is no event; it is kept as a dead one");
+                        unread.push(record.kept(wrong));
+                        unread_places.push(place);
+                        wrong += 1;
+                    }
                 }
             }
         }
@@ -132,6 +136,17 @@ impl Ingest {
 
     async fn keep(&self, unread: &[(Event, String)]) -> Result<(), Error> {
         self.server.keep_unread(unread).await
+    }
+}
+
+/// The events that an invocation with `payload` makes, or why a record makes none; none at all for a request of API Gateway.
+pub fn events(payload: &Bytes) -> Vec<Result<Event, String>> {
+    match source::read(payload) {
+        Invocation::Request(_) => Vec::new(),
+        Invocation::Records(records) => {
+            let events = records.into_iter().flat_map(|record| record.events);
+            events.map(|event| event.map_err(|unread| unread.reason)).collect()
+        }
     }
 }
 

@@ -64,16 +64,22 @@ impl Unread {
         Self::new(raw, format_args!("{field} {}", fault.message))
     }
 
-    /// The event that stands for it, and why it is none: the same at a second delivery.
-    pub fn kept(&self) -> (Event, String) {
+    /// The event that stands for it, and why it is none: the same at a second delivery. `others` of its record came before it, as
+    /// in a batch of events: each is kept.
+    pub fn kept(&self, others: usize) -> (Event, String) {
         let raw = Payload::json(self.raw.clone());
         let data = match raw.check(MAX_DEPTH) {
             Ok(()) if raw.bytes.len() <= KEPT_BYTES => raw,
             _ => left_out(raw.bytes.len()),
         };
         let known: Known = serde_json::from_slice(&self.raw).unwrap_or_default();
-        let by_content = || hex(&digest(&[&String::from_utf8_lossy(&self.raw)])[..20]);
-        let named = stand_in(known.id.unwrap_or_else(by_content), known.source.unwrap_or_else(|| "aws:lambda".into()), data.clone());
+        let nth = if others == 0 { String::new() } else { format!("-{}", others + 1) };
+        let by_content = || hex(&digest(&[&String::from_utf8_lossy(&self.raw)])[..20]) + &nth;
+        let named = stand_in(
+            known.id.map_or_else(by_content, |id| if id.is_empty() { id } else { id + &nth }),
+            known.source.unwrap_or_else(|| "aws:lambda".into()),
+            data.clone(),
+        );
         let event = named.or_else(|_| stand_in(by_content(), "aws:lambda".into(), data));
         (event.expect("a digest and a word make an event"), self.reason.clone())
     }

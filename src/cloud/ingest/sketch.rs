@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::Deserialize;
 
 use super::record::{Read, Unread};
 use crate::{
+    engine::ingest::HOPS_HEADER,
     event::{
         read,
         value::{ATTRIBUTES, EXTENSIONS, Extension, NAME_BYTES, TEXT_BYTES},
     },
-    job::Payload,
+    job::{Encoding, Payload, trace},
     time::Timestamp,
 };
 
@@ -65,8 +67,26 @@ impl Sketch {
 
     /// The event, or why `raw` makes none.
     pub fn finish(self, raw: &Bytes) -> Read {
-        read::parts(self.attributes, self.data).map_err(|fault| Unread::faulty(raw, &fault))
+        let headers = self.data.as_ref().map(headers_in).unwrap_or_default();
+        let Self { attributes, data } = self.beside(headers.iter().map(|(name, value)| (*name, value.as_str())));
+        read::parts(attributes, data).map_err(|fault| Unread::faulty(raw, &fault))
     }
+}
+
+/// How far round a job is that was handed to a service, and its trace: of its own headers, which the message has in its body, since not
+/// every service has room beside that.
+fn headers_in(data: &Payload) -> Vec<(&'static str, String)> {
+    #[derive(Deserialize)]
+    struct Message {
+        headers: BTreeMap<String, String>,
+    }
+    if data.encoding != Encoding::Json || data.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Vec::new();
+    }
+    let Ok(Message { mut headers }) = serde_json::from_slice(&data.bytes) else { return Vec::new() };
+    // Whatever else calls itself so makes no event a bad one.
+    headers.retain(|name, value| name != HOPS_HEADER || value.parse::<u16>().is_ok());
+    [HOPS_HEADER, trace::PARENT, trace::STATE].into_iter().filter_map(|name| Some((name, headers.remove(name)?))).collect()
 }
 
 fn fits(value: &str) -> bool {

@@ -68,7 +68,7 @@ impl Engine {
             ..Limits::default()
         };
         let admission = Admission::new(&free, crate::queue::Usage::default(), BTreeMap::new(), now);
-        let rooms = Rooms::of(&round.asks);
+        let rooms = Rooms::of(round);
         let search = Search { engine: self, queue, catalog, limits, now, granted: None, admission, rooms, plan: &mut plan };
         if named.is_empty() {
             search.run().await?;
@@ -110,6 +110,7 @@ impl Engine {
         memory.turn.clone_from(&plan.turn);
         memory.lap.clone_from(&plan.lap);
         memory.look.clone_from(&plan.look);
+        memory.keep_scan(&mut plan, limits);
         plan.ended.retain(|id| !stale.contains(id));
         // What else the round did stands, whatever becomes of these.
         for (report, answer) in round.reports.iter().zip(&mut answers).filter(|(report, _)| stale.contains(&report.id)) {

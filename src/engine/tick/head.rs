@@ -81,6 +81,7 @@ impl Engine {
         catalog: &Catalog,
         limits: &Arc<Limits>,
     ) -> Result<Option<Ticked>, Error> {
+        let reserved = memory.reserved(limits);
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
         // Version 0: nobody configures the queue (any more), which the commit requires to be so still.
@@ -91,7 +92,7 @@ impl Engine {
             return Ok(None);
         }
         let (look, turn, lap) = (view.head.look.clone(), view.head.turn.clone(), view.head.lap.clone());
-        let mut plan = Plan { look, turn, lap, ..Plan::default() };
+        let mut plan = Plan { look, reserved, turn, lap, ..Plan::default() };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
@@ -128,7 +129,7 @@ impl Engine {
         let admission = Admission::new(limits, usage, head.buckets.clone(), now);
         plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
-            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(&round.asks));
+            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(round));
             Search { engine: self, queue, catalog, limits, now, granted, admission, rooms, plan: &mut plan }.run().await?
         } else {
             admission.finish().1
@@ -167,15 +168,17 @@ impl Engine {
         } else {
             head.held.clone()
         };
+        let atomic = self.ports.store.flight().is_zero();
+        let moved = (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap);
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
             || plan.delta.policy.is_some()
             || plan.decided
             || head.settling_until != view.head.settling_until
-            || (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap)
+            // A scan that goes on in this process needs no write; on a table it may go on in another.
+            || (moved && !atomic)
             || limits.version > view.head.config_version;
-        let atomic = self.ports.store.flight().is_zero();
         let before: Vec<Txn> = plan.before.iter().map(|change| self.change(change.was, &change.job, false, now)).collect();
         let mut writes: Txn = Vec::new();
         let mut prepared = None;
@@ -200,7 +203,8 @@ impl Engine {
             writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
             prepared = Some(ready);
         } else {
-            view.head.held = since;
+            let head = &mut view.head;
+            (head.held, head.look, head.turn, head.lap) = (since, plan.look.clone(), plan.turn.clone(), plan.lap.clone());
         }
         let untold = plan.throttling.as_ref().map(|throttling| Arc::clone(throttling.untold())).unwrap_or_default();
         let claims: Vec<Txn> =
@@ -254,6 +258,7 @@ impl Engine {
                 plan.wake(Some(now + RESEND));
             }
         }
+        memory.keep_scan(&mut plan, limits);
         Ok(Some(ticked(plan, answers)))
     }
 

@@ -34,11 +34,12 @@ use super::{Catalog, Engine, Error, View, report::Settled, request::Report, trou
 use crate::{
     job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
     port::{Work, job_store::Standing, policy::Ended},
-    queue::{Grant, Rule, config::Delivery, order::Position},
+    queue::{Grant, Limits, Rule, admission::Reserved, config::Delivery, order::Position},
     time::{Seconds, Timestamp},
 };
 
 pub(super) use offer::push_lease;
+pub(super) use search::Turns;
 pub use throttle::Asked;
 use throttle::Throttling;
 
@@ -78,6 +79,29 @@ pub struct Round {
     pub released: Vec<(JobId, Version)>,
     /// Who takes jobs.
     pub asks: Vec<Ask>,
+    /// Whether something came, or became free, since the last round: where a scan goes on that has passed it, another follows.
+    pub news: bool,
+    /// How much the jobs that they take may have together; absent: any.
+    pub space: Option<Space>,
+}
+
+/// Room for jobs by the bytes that each has where it is shown whole: an answer may have a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What is left.
+    pub left: usize,
+    /// What there is where nothing was taken yet. A job that has more counts for as much: it is taken alone, so that it does not wait for
+    /// ever, and whoever asked says what becomes of it.
+    pub most: usize,
+}
+
+impl Space {
+    /// What is left beside `job`, if it fits.
+    #[must_use]
+    pub fn beside(self, job: &Job) -> Option<Self> {
+        let left = self.left.checked_sub(job.bytes().min(self.most))?;
+        Some(Self { left, ..self })
+    }
 }
 
 /// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.
@@ -89,6 +113,12 @@ pub struct Memory {
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
+    /// What candidates before `look` have reserved, under this version of the queue's configuration: it says of what.
+    reserved: (u64, Reserved),
+    /// Whether something came since the scan that goes on began.
+    news: bool,
+    /// When more is due than was, by what that scan saw.
+    next_at: Option<Timestamp>,
     /// The throttler that failed last.
     trouble: Option<Trouble>,
     /// Attempts that ended, and of which the throttler is still to hear: it failed, or was left alone.
@@ -101,6 +131,30 @@ impl Memory {
     /// The view of the queue's head, if there is one and it was read.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
+    }
+
+    /// What earlier rounds of a scan that goes on have reserved of `limits`.
+    fn reserved(&self, limits: &Limits) -> Reserved {
+        let (version, reserved) = &self.reserved;
+        if *version == limits.version { reserved.clone() } else { Reserved::default() }
+    }
+
+    /// Takes note of news that a scan which goes on may have passed.
+    fn note_news(&mut self, round: &Round, now: Timestamp) {
+        let (look, lap) = self.view.as_ref().map_or((&self.look, &self.lap), |view| (&view.head.look, &view.head.lap));
+        let goes_on = look.is_some() || lap.is_some();
+        self.news |= goes_on && (round.news || self.next_at.is_some_and(|at| at <= now));
+    }
+
+    /// Takes note of what `plan` leaves to the next round's scan. One that is through begins anew if there were news.
+    fn keep_scan(&mut self, plan: &mut Plan, limits: &Limits) {
+        self.reserved = (limits.version, std::mem::take(&mut plan.reserved));
+        if plan.goes_on() {
+            self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
+        } else if plan.searched {
+            plan.wake(self.next_at.take());
+            plan.again |= std::mem::take(&mut self.news);
+        }
     }
 }
 
@@ -177,6 +231,8 @@ struct Plan {
     next_at: Option<Timestamp>,
     again: bool,
     look: Option<Position>,
+    /// What candidates before `look` have reserved.
+    reserved: Reserved,
     turn: Option<String>,
     lap: Option<String>,
     buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
@@ -192,6 +248,11 @@ struct Plan {
 impl Plan {
     fn wake(&mut self, at: Option<Timestamp>) {
         self.next_at = self.next_at.into_iter().chain(at).min();
+    }
+
+    /// Whether the scan stopped on its way.
+    fn goes_on(&self) -> bool {
+        self.look.is_some() || self.lap.is_some()
     }
 }
 
@@ -227,6 +288,7 @@ impl Engine {
                 memory.view = self.view(queue, &limits).await?;
                 memory.headless = memory.view.is_none().then_some(catalog.version);
             }
+            memory.note_news(&round, self.now());
             let done = if memory.view.is_some() {
                 self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await
             } else {

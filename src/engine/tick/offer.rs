@@ -54,7 +54,7 @@ impl Search<'_> {
                 }
             }
         }
-        let ask = self.rooms.find(&job.spec.job_type)?;
+        let ask = self.rooms.offer(job)?;
         if let Some(ended) = overdue(job, self.now) {
             self.plan.end(job, ended);
             return None;
@@ -79,7 +79,7 @@ impl Search<'_> {
             self.plan.delta.sent = false;
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
             self.plan.wake(Some(now + CLAIM_BY));
-            self.rooms.left[ask] -= 1;
+            self.rooms.left.take(ask, job);
             return;
         }
         let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
@@ -111,7 +111,7 @@ impl Search<'_> {
             self.plan.claims.push(change);
         }
         self.plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        self.rooms.left[ask] -= 1;
+        self.rooms.left.take(ask, job);
     }
 }
 

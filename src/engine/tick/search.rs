@@ -4,15 +4,19 @@
 //! Critical jobs go first. Without partitions a round looks from the front and then goes on where the last one stopped; with
 //! partitions they take turns, one candidate each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+};
 
-use super::{Ask, Plan, throttle::PAGE};
+use super::{Ask, Plan, Round, Space, throttle::PAGE};
 use crate::{
     engine::{Catalog, Engine, Error, View},
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{Work, job_store::DueQuery},
     queue::{
         Admission, Limits, Rule,
+        admission::Reserved,
         config::SCAN_BOUND,
         head::Bucket,
         order::{Order, Position},
@@ -52,35 +56,68 @@ impl Search<'_> {
 /// The rooms of a round's askers as they fill.
 pub(super) struct Rooms<'a> {
     pub(super) asks: &'a [Ask],
-    pub(super) left: Vec<u32>,
+    pub(super) left: Left,
+    /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
+    full: bool,
+}
+
+/// What askers still take.
+#[derive(Clone)]
+pub(super) struct Left {
+    /// How many each.
+    jobs: Vec<u32>,
+    /// All of them together.
+    space: Option<Space>,
+}
+
+impl Left {
+    /// Gives `job` to the asker `ask`.
+    pub(super) fn take(&mut self, ask: usize, job: &Job) {
+        self.jobs[ask] -= 1;
+        self.space = self.space.map(|space| space.beside(job).unwrap_or(Space { left: 0, ..space }));
+    }
+
+    fn fits(&self, job: &Job) -> bool {
+        self.space.is_none_or(|space| space.beside(job).is_some())
+    }
 }
 
 impl<'a> Rooms<'a> {
-    pub(super) fn of(asks: &'a [Ask]) -> Self {
-        Self { asks, left: asks.iter().map(|ask| ask.room).collect() }
+    pub(super) fn of(round: &'a Round) -> Self {
+        let jobs = round.asks.iter().map(|ask| ask.room).collect();
+        Self { asks: &round.asks, left: Left { jobs, space: round.space }, full: false }
     }
 
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
+        let left = |(_, left): &(&Ask, &u32)| **left > 0 && !self.full;
         let mut types: Vec<TypeName> =
-            self.asks.iter().zip(&self.left).filter(|(_, left)| **left > 0).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
+            self.asks.iter().zip(&self.left.jobs).filter(left).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
         types.sort_unstable();
         types.dedup();
         types
     }
 
-    /// Who takes a job of this type.
-    pub(super) fn find(&self, job_type: &TypeName) -> Option<usize> {
-        self.find_in(&self.left, job_type)
+    /// Who takes `job`.
+    pub(super) fn find(&self, job: &Job) -> Option<usize> {
+        self.find_in(&self.left, job)
     }
 
-    /// The same, if this were left of each room.
-    pub(super) fn find_in(&self, left: &[u32], job_type: &TypeName) -> Option<usize> {
-        (0..self.asks.len()).find(|index| left[*index] > 0 && self.asks[*index].types.contains(job_type))
+    /// The same, if this were left.
+    pub(super) fn find_in(&self, left: &Left, job: &Job) -> Option<usize> {
+        let takes = |index: &usize| left.jobs[*index] > 0 && self.asks[*index].types.contains(&job.spec.job_type);
+        (0..self.asks.len()).find(takes).filter(|_| left.fits(job))
     }
 
+    /// Who is to take a candidate, if it does not come too late.
+    pub(super) fn offer(&mut self, job: &Job) -> Option<usize> {
+        self.full |= !self.left.fits(job);
+        self.find(job).filter(|_| !self.full)
+    }
+
+    /// How many are still taken, if they are small.
     pub(super) fn total(&self) -> u32 {
-        self.left.iter().fold(0, |sum, left| sum.saturating_add(*left))
+        self.left.jobs.iter().fold(0, |sum, left| sum.saturating_add(*left))
     }
 }
 
@@ -96,9 +133,19 @@ impl Search<'_> {
             } else {
                 self.scan_all().await?;
             }
+            self.plan.reserved = if self.plan.look.is_some() { self.admission.reserved().clone() } else { Reserved::default() };
         }
         self.tell_ended().await?;
         Ok(self.admission.finish().1)
+    }
+
+    /// The types somebody still takes and of which one may be admitted.
+    fn types(&self, critical: bool) -> Vec<TypeName> {
+        let mut types = self.rooms.types();
+        if !critical {
+            types.retain(|name| !self.admission.closed_to(name));
+        }
+        types
     }
 
     /// Offers the jobs in `named` alone, those of them that are as they were when they were sent.
@@ -124,7 +171,11 @@ impl Search<'_> {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
-            (Some(look), Some(_)) => self.scan(false, Some(look), SCAN_BOUND).await?,
+            (Some(look), Some(_)) => {
+                // Whoever was passed on the way here is passed by nobody behind.
+                self.admission.recall(&std::mem::take(&mut self.plan.reserved));
+                self.scan(false, Some(look), SCAN_BOUND).await?
+            }
         };
         self.plan.again |= self.plan.look.is_some();
         Ok(())
@@ -135,7 +186,7 @@ impl Search<'_> {
     async fn scan(&mut self, critical: bool, mut after: Option<Position>, bound: u32) -> Result<Option<Position>, Error> {
         let mut looked = 0;
         loop {
-            let types = self.rooms.types();
+            let types = self.types(critical);
             if types.is_empty() || self.admission.closed(critical) {
                 self.held_if_closed(critical);
                 return Ok(None);
@@ -162,7 +213,10 @@ impl Search<'_> {
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
                 looked += page.jobs.len() as u32;
-                if !self.throttle(page.jobs).await? || self.admission.closed(critical) {
+                if let ControlFlow::Break(stopped) = self.throttle(page.jobs).await? {
+                    return Ok(stopped);
+                }
+                if self.admission.closed(critical) {
                     return Ok(None);
                 }
             } else {
@@ -185,9 +239,9 @@ impl Search<'_> {
         }
     }
 
-    /// A closed queue holds everybody without looking at them one by one.
+    /// A queue that is closed before anybody was looked at holds everybody.
     fn held_if_closed(&mut self, critical: bool) {
-        if critical || !self.admission.closed(false) {
+        if critical || !self.plan.held.is_empty() || !self.admission.closed(false) {
             return;
         }
         let rule = if self.limits.paused { Rule::Paused } else { Rule::Concurrency };
@@ -209,12 +263,7 @@ impl Search<'_> {
         }
         let (turn, look) = (self.plan.turn.clone(), self.plan.look.take());
         let store = &self.engine.ports.store;
-        let mut names = store.partitions(self.queue, &types, turn.as_deref(), PARTITIONS).await?;
-        if names.len() < PARTITIONS as usize && turn.is_some() {
-            let front = store.partitions(self.queue, &types, None, PARTITIONS).await?;
-            let rest = front.into_iter().take_while(|name| Some(name) <= turn.as_ref());
-            names.extend(rest.take(PARTITIONS as usize - names.len()).collect::<Vec<_>>());
-        }
+        let mut names = self.engine.partitions_in_turn(self.queue, &types, turn.as_deref()).await?;
         if names.is_empty() {
             return Ok(());
         }
@@ -261,14 +310,17 @@ impl Search<'_> {
                 }
             }
         }
-        stopped |= self.admission.closed(false) || self.rooms.total() == 0;
+        stopped |= self.admission.closed(false) || self.rooms.types().is_empty();
         if stopped {
             (self.plan.look, self.plan.lap) = (look, None);
             return Ok(());
         }
-        self.plan.look = deeper.or_else(|| match look {
-            Some(look) => ends.into_iter().find(|(name, _)| *name > look.partition).map(|(_, end)| end),
-            None => ends.into_values().next(),
+        // Where each value of what makes partitions has a limit to itself, one that is full holds all of its partition.
+        let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
+        let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
+        self.plan.look = deeper.filter(is_open).or_else(|| match look {
+            Some(look) => ends.into_values().find(|end| end.partition > look.partition && is_open(end)),
+            None => ends.into_values().find(is_open),
         });
         if self.plan.look.is_some() {
             // These partitions to their end first.
@@ -287,13 +339,17 @@ impl Search<'_> {
     /// Lets the throttler decide on the candidates of partitions that take turns, page by page. Whether it let the round see all.
     async fn throttle_lanes(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) -> Result<bool, Error> {
         let mut size = self.rooms.total().max(PAGE) as usize;
-        let mut turns = Turns { lanes, next: 0 };
+        let mut turns = Turns::of(lanes);
         loop {
             let page: Vec<Job> = turns.by_ref().take(size).collect();
             if page.is_empty() {
                 return Ok(true);
             }
-            if !self.throttle(page).await? {
+            if let ControlFlow::Break(last) = self.throttle(page).await? {
+                if let Some(last) = last {
+                    // It has taken its time: the next round begins behind the partition that it came to.
+                    (self.plan.turn, self.plan.again) = (Some(last.partition), true);
+                }
                 return Ok(false);
             }
             if self.admission.closed(false) || self.rooms.total() == 0 {
@@ -304,10 +360,35 @@ impl Search<'_> {
     }
 }
 
+impl Engine {
+    /// The partitions in which jobs of `types` are scheduled, from the one after `turn` on and round: those that one round visits.
+    pub(in crate::engine) async fn partitions_in_turn(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        turn: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let store = &self.ports.store;
+        let mut names = store.partitions(queue, types, turn, PARTITIONS).await?;
+        if names.len() < PARTITIONS as usize && turn.is_some() {
+            let front = store.partitions(queue, types, None, PARTITIONS).await?;
+            let rest = front.into_iter().take_while(|name| Some(name.as_str()) <= turn);
+            names.extend(rest.take(PARTITIONS as usize - names.len()).collect::<Vec<_>>());
+        }
+        Ok(names)
+    }
+}
+
 /// One from each lane in turn, until all are empty.
-struct Turns<'a> {
+pub(in crate::engine) struct Turns<'a> {
     lanes: &'a mut [std::vec::IntoIter<Job>],
     next: usize,
+}
+
+impl<'a> Turns<'a> {
+    pub(in crate::engine) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
+        Self { lanes, next: 0 }
+    }
 }
 
 impl Iterator for Turns<'_> {
@@ -326,7 +407,7 @@ fn comes_round(start: &str, from: &str, to: &str) -> bool {
     if from < to { from < start && start <= to } else { start > from || start <= to }
 }
 
-fn position(job: &Job) -> Position {
+pub(super) fn position(job: &Job) -> Position {
     Position {
         partition: job.spec.partition.clone(),
         priority: job.spec.priority,

@@ -64,7 +64,7 @@ fn every_kind_of_value_is_taken_or_ignored_as_the_rules_say() {
         "",
     ]);
     for payload in both(&data) {
-        let found = extract(&asked, &payload).unwrap();
+        let found = extract(&asked, &payload, TEXT_BYTES).unwrap();
         assert_eq!(found, looked_up(&asked, &data));
         assert_eq!(found.len(), 11, "{found:?}");
     }
@@ -73,7 +73,10 @@ fn every_kind_of_value_is_taken_or_ignored_as_the_rules_say() {
 #[test]
 fn a_pointer_to_the_whole_takes_a_plain_value() {
     for payload in both(&json!("east")) {
-        assert_eq!(extract(&pointers(&[""]), &payload).unwrap(), Attributes::from([("at ".into(), Value::Text("east".into()))]));
+        assert_eq!(
+            extract(&pointers(&[""]), &payload, TEXT_BYTES).unwrap(),
+            Attributes::from([("at ".into(), Value::Text("east".into()))])
+        );
     }
 }
 
@@ -81,22 +84,22 @@ fn a_pointer_to_the_whole_takes_a_plain_value() {
 fn the_last_of_equal_keys_counts() {
     let payload = Payload::json(r#"{"a": {"b": 1}, "a": {"c": 2}}"#);
     let asked = pointers(&["/a/b", "/a/c"]);
-    assert_eq!(extract(&asked, &payload).unwrap(), Attributes::from([("at /a/c".into(), Value::Number(2.into()))]));
+    assert_eq!(extract(&asked, &payload, TEXT_BYTES).unwrap(), Attributes::from([("at /a/c".into(), Value::Number(2.into()))]));
     let map = |key: &str, value| rmpv::Value::Map(vec![(key.into(), value)]);
     let twice = rmpv::Value::Map(vec![("a".into(), map("b", 1.into())), ("a".into(), map("c", 2.into()))]);
-    assert_eq!(extract(&asked, &packed(&twice)).unwrap(), extract(&asked, &payload).unwrap());
+    assert_eq!(extract(&asked, &packed(&twice), TEXT_BYTES).unwrap(), extract(&asked, &payload, TEXT_BYTES).unwrap());
 }
 
 #[test]
 fn binary_and_keys_that_are_no_text_are_no_attribute() {
     let value = rmpv::Value::Map(vec![(1.into(), "one".into()), ("bytes".into(), rmpv::Value::Binary(vec![1]))]);
-    assert_eq!(extract(&pointers(&["/1", "/bytes"]), &packed(&value)).unwrap(), Attributes::new());
+    assert_eq!(extract(&pointers(&["/1", "/bytes"]), &packed(&value), TEXT_BYTES).unwrap(), Attributes::new());
 }
 
 #[test]
 fn without_pointers_the_data_is_not_looked_at() {
-    assert_eq!(extract(&BTreeMap::new(), &Payload::json("not JSON")).unwrap(), Attributes::new());
-    assert!(extract(&pointers(&["/a"]), &Payload::json("not JSON")).is_err());
+    assert_eq!(extract(&BTreeMap::new(), &Payload::json("not JSON"), TEXT_BYTES).unwrap(), Attributes::new());
+    assert!(extract(&pointers(&["/a"]), &Payload::json("not JSON"), TEXT_BYTES).is_err());
 }
 
 #[rstest]
@@ -121,7 +124,7 @@ proptest! {
         for payload in both(&data) {
             // What stands for something else in MessagePack is not a map there.
             if payload.encoding == Encoding::Json || !data.to_string().contains('$') {
-                prop_assert_eq!(&extract(&asked, &payload).unwrap(), &expected);
+                prop_assert_eq!(&extract(&asked, &payload, TEXT_BYTES).unwrap(), &expected);
             }
         }
     }

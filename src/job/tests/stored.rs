@@ -10,7 +10,7 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Life, Spec, State, Token, Value,
-        life::{Entry, Failure, Outcome, Progress, Reason, ResultBody, Revision, Running, Version, Waiting},
+        life::{Entry, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision, Running, Version, Waiting},
         retry::{Backoff, Jitter, Retry},
         spec::KeepResult,
     },
@@ -86,9 +86,10 @@ fn life(state: State) -> Life {
             error: Some(error),
             retry_at: None,
             token: Token(7),
-            reply: Some(crate::job::life::ReplyId(u128::MAX)),
+            reply: Some(ReplyId(u128::MAX)),
         }],
         moved: Some("later".into()),
+        heard: vec![ReplyId(0), ReplyId(u128::MAX)],
     }
 }
 
@@ -134,7 +135,7 @@ fn what_was_stored_before_there_were_plugins_is_read() {
     let head: Head = read(&(3, 4, 5, Timestamp::EPOCH, nothing, nothing, nothing, nothing, json!({}), [0u8; 0], json!({})));
     assert_eq!((head.version, head.policy), (3, None));
     let life: Life = read(&(1, 2, State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed }, 1, nothing, nothing, nothing, [0u8; 0]));
-    assert_eq!((life.version, life.moved), (Version(2), None));
+    assert_eq!((life.version, life.moved, life.heard), (Version(2), None, vec![]));
     let retry: Retry = read(&("exponential", (2000, 60_000, "none")));
     let backoff = Backoff { base_seconds: Seconds::new(2), max_seconds: Seconds::new(60), jitter: Jitter::None };
     assert_eq!(retry, Retry::Exponential(backoff));

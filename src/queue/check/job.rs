@@ -14,7 +14,7 @@ use crate::{
         config::Delivery,
         window::{MAX_WINDOWS, Window},
     },
-    time::Seconds,
+    time::{Seconds, Timestamp},
 };
 
 /// Checks every field of a job that is about to be accepted, but its deadline: that is an instant here, and was a span
@@ -25,22 +25,53 @@ use crate::{
 /// The first fault, with code `invalid_attempts` or `invalid_field`.
 pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), Fault> {
     check_attempts(spec.attempts, delivery)?;
-    check_span("timeout_seconds", spec.timeout, LEAST, YEAR)?;
+    check_timeout(spec.timeout)?;
     check_windows(&spec.windows)?;
     check_retry(&spec.retry)?;
     check_attributes(&spec.attributes)?;
     check_keep_result(spec.keep_result)?;
     check_headers(&spec.headers)?;
-    if let Some(key) = &spec.correlation_key {
+    check_keys(spec.correlation_key.as_deref(), spec.unique.as_ref())?;
+    spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
+}
+
+/// Checks how long an attempt may take.
+///
+/// # Errors
+///
+/// Zero, or over a year.
+pub fn check_timeout(span: Seconds) -> Result<(), Fault> {
+    check_span("timeout_seconds", span, LEAST, YEAR)
+}
+
+/// Checks what a job is known by among others.
+///
+/// # Errors
+///
+/// An empty text or one over 256 bytes; a period that is zero or over a year.
+pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Result<(), Fault> {
+    if let Some(key) = correlation_key {
         check_text("correlation_key", key, 256)?;
     }
-    if let Some(Unique { key, period_seconds, .. }) = &spec.unique {
+    if let Some(Unique { key, period_seconds, .. }) = unique {
         check_text("unique.key", key, 256)?;
         if let Some(period) = period_seconds {
             check_span("unique.period_seconds", *period, LEAST, YEAR)?;
         }
     }
-    spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
+    Ok(())
+}
+
+/// Checks when a job is to start: at an instant, after a while, or neither.
+///
+/// # Errors
+///
+/// Both; a while over ten years.
+pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<(), Fault> {
+    if run_at.is_some() && delay.is_some() {
+        return Err(Fault::new("delay_seconds", "must not be given together with run_at"));
+    }
+    delay.map_or(Ok(()), |delay| check_span("delay_seconds", delay, Seconds::default(), DECADE))
 }
 
 /// Checks a job's `deadline_seconds`.

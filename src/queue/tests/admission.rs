@@ -9,7 +9,7 @@ use crate::{
     job::{Attributes, Spec, TypeName, Version},
     queue::{
         Admission, Candidate, Grant, Limits, Rule, Usage, Verdict,
-        config::{MAX_RUNNING, QueueConfig},
+        config::{BUCKET_BYTES, MAX_BUCKET_BYTES, MAX_RUNNING, QueueConfig},
         head::Bucket,
     },
     time::Timestamp,
@@ -235,6 +235,43 @@ fn a_rate_lets_a_burst_pass_and_then_one_token_at_a_time() {
     assert_eq!(buckets.len(), 1, "a bucket that is not full is remembered");
     let (_, buckets) = round(&queue, &[], buckets, at(60), &[]);
     assert!(buckets.is_empty(), "a full one is not");
+}
+
+#[test]
+fn values_whose_tokens_are_counted_have_a_bound() {
+    let rate = json!({"name": "r", "per": "tenant", "rate": {"count": 2, "per_seconds": 100}});
+    let queue = limits(json!({ "constraints": [rate] }), json!({}));
+    let of = |tenant: usize| job("a", 1, json!({"tenant": format!("{tenant:099}")}));
+    let each = 1 + 99 + BUCKET_BYTES;
+    let most = MAX_BUCKET_BYTES / each;
+    let jobs: Vec<Spec> = (0..most + 5).map(of).collect();
+    let (words, buckets) = round(&queue, &[], Buckets::new(), at(0), &jobs);
+    assert_eq!((words.iter().filter(|word| *word == "run").count(), buckets.len()), (most, most));
+    // Whoever is counted goes on, and others follow when its tokens are back.
+    let (words, buckets) = round(&queue, &[], buckets, at(1), &[of(0), of(0), of(most)]);
+    assert_eq!(words, ["run".to_owned(), format!("r:{:099}", 0), format!("r:{most:099}")]);
+    let (words, _) = round(&queue, &[], buckets, at(60), &[of(most), of(1)]);
+    assert_eq!(words, ["run", "run"]);
+}
+
+#[test]
+fn what_held_a_candidate_closes_the_round_to_those_that_it_counts() {
+    let rate = |matcher: Value| json!({"name": "r", "match": matcher, "rate": {"count": 1, "per_seconds": 60}});
+    let closed = |constraints: Value| {
+        let queue = limits(json!({ "constraints": constraints }), json!({"b": 1}));
+        let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(0));
+        let jobs = [job("a", 1, json!({"t": "x"})), job("a", 1, json!({"t": "x"})), job("b", 2, json!({})), job("b", 1, json!({}))];
+        let verdicts: Vec<_> = jobs.iter().map(|job| said(&admission.offer(Candidate::of(job)))).collect();
+        let types = ["a", "b"].map(|name| admission.closed_to(&name.parse().unwrap()));
+        let values = ["x", "y"].map(|value| admission.closed_to_value("t", value));
+        (admission.closed(false), types, values, verdicts[1].clone())
+    };
+    assert_eq!(closed(json!([rate(json!({}))])), (true, [true, true], [false; 2], "r".into()));
+    assert_eq!(closed(json!([rate(json!({"type": "a"}))])), (false, [true, false], [false; 2], "r".into()));
+    assert_eq!(closed(json!([rate(json!({"type": "a", "priority": {"lt": 5000}}))])).1, [false, false]);
+    let per = |matcher: Value| json!([{"name": "r", "match": matcher, "per": "t", "concurrency": 1}]);
+    assert_eq!(closed(per(json!({}))), (false, [false; 2], [true, false], "r:x".into()));
+    assert_eq!(closed(per(json!({"type": "a"}))).2, [false; 2], "another type's jobs of that value may run");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Leases without a queue's task: the call takes the round itself, and looks again while it waits.
 //!
-//! The head's version keeps the limit, whoever ticks. A call that loses the race looks anew.
+//! The head's version keeps the limit, whoever ticks. A call that loses the race looks anew. Where an answer has a bound, jobs are
+//! claimed while their bodies fit into it: what was claimed and could not be answered would be lost until its lease ends.
 
 use std::time::Duration;
 
-use super::super::{Server, deliver, lease::Lane};
+use super::super::{Server, deliver, lease::Lane, workers::is_drained};
 use crate::{
     engine::{
-        Ask, Error, Hand, Round,
+        Ask, Error, Hand, Round, Space,
         request::{LeaseRequest, Leased, Report},
     },
     job::{
@@ -20,6 +21,8 @@ use crate::{
 /// The wait before a call looks again; it grows to the other.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// What the answer to a report takes of an answer with a bound.
+const REPORTED: usize = 480;
 
 impl Server {
     /// Settles reports of jobs of one queue, and notes what must follow.
@@ -52,17 +55,25 @@ impl Server {
             .filter_map(|job| Some((job, before.iter().find(|(id, version)| *id == job.id && job.life.version > *version)?)))
             .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
             .collect();
+        let most = self.inner.options.answer_bytes.map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
+        let mut space = most.map(|most| Space { left: most, most });
         let mut jobs = Vec::new();
         let mut wait = FIRST_LOOK;
-        let draining = || self.inner.workers.is_draining(request.worker.as_deref());
         loop {
             for (queue, types) in &lanes {
                 let room = request.max - jobs.len() as u32;
-                if room == 0 || draining() {
+                if room == 0 {
                     break;
                 }
                 let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
-                jobs.extend(self.lease_round(queue, types.as_deref(), room, &request, here).await?);
+                let leased = match self.lease_round(queue, types.as_deref(), room, space, &request, here).await {
+                    Ok(leased) => leased,
+                    Err(error) if jobs.is_empty() => return Err(error),
+                    // What another queue gave is not to be lost with this one's answer.
+                    Err(_) => break,
+                };
+                space = space.map(|space| leased.iter().fold(space, |space, job| space.beside(job).unwrap_or(Space { left: 0, ..space })));
+                jobs.extend(leased);
             }
             let now = self.now();
             if !jobs.is_empty() || now >= until || request.max == 0 {
@@ -90,21 +101,28 @@ impl Server {
         queue: &QueueName,
         types: Option<&[TypeName]>,
         room: u32,
+        space: Option<Space>,
         request: &LeaseRequest,
         released: Vec<(JobId, Version)>,
     ) -> Result<Vec<Job>, Error> {
         let Some(away) = &self.inner.away else { return Ok(Vec::new()) };
         let engine = self.engine();
         let catalog = engine.catalog().await?;
+        if is_drained(&catalog, request.worker.as_deref()) {
+            return Ok(Vec::new());
+        }
         let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
         let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };
         let (began, mut memory) = (self.now(), away.memory(queue));
-        let round = Round { released, asks: vec![ask], ..Round::default() };
+        let round = Round { released, asks: vec![ask], space, ..Round::default() };
         let ticked = engine.tick(queue, &mut memory, round).await;
         away.keep(queue, memory);
         let mut ticked = ticked?;
-        self.follow(queue, &mut ticked, began).await?;
+        if let Err(error) = self.follow(queue, &mut ticked, began).await {
+            // What was claimed is to be answered, whatever else fails.
+            tracing::warn!(%queue, %error, "what a lease's round left to be done was not done; the minute's round finds it");
+        }
         Ok(ticked.claimed.into_iter().map(|claimed| claimed.job).collect())
     }
 

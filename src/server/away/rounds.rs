@@ -9,7 +9,7 @@ use super::{
     NEAR,
 };
 use crate::{
-    engine::{Ask, Error, Hand, LookedAhead, Round, Ticked},
+    engine::{Ask, Error, Hand, LookedAhead, Round, Ticked, reply::Heard},
     job::{Job, JobId, QueueName, TypeName, Version},
     port::News,
     time::Timestamp,
@@ -25,6 +25,8 @@ const AT_ONCE: usize = 16;
 const RECENT: Duration = Duration::from_secs(5);
 /// How far ahead the minute's round lets schedules make their jobs: past the next round, which may be late.
 const AHEAD: Duration = Duration::from_secs(150);
+/// Most kept replies that are dropped together.
+const MOST_DROPPED: u32 = 10_000;
 /// Most late jobs of a queue that are handed on again in a minute.
 const MOST_LATE: usize = 1000;
 
@@ -87,13 +89,13 @@ impl Server {
     ) -> Result<(), Error> {
         let engine = self.engine();
         let notes = &self.inner.away.as_ref().expect("the caller looked").notes;
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
             let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
             let ask = Ask { types, room: ROOM, worker: None, lease: None, hand: Hand::Send };
             let began = self.now();
-            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], ..Round::default() };
+            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], news: round == 0, ..Round::default() };
             let mut ticked = engine.tick(queue, memory, round).await?;
             self.follow(queue, &mut ticked, began).await?;
             released = ticked.left;
@@ -234,16 +236,26 @@ impl Server {
     /// Looks at the replies that were kept, and drops what is over its time.
     async fn replies(&self, until: Timestamp) -> Result<(), Error> {
         metrics::dead(self.engine().sweep_dead().await?);
-        let mut after = None;
-        while self.now() < until {
-            let heard = self.engine().sweep_replies(after).await?;
-            metrics::heard(&heard);
-            self.inner.tell(&[], &heard.changed);
-            after = heard.next;
-            if after.is_none() {
+        let mut all = Heard::default();
+        loop {
+            let page = self.engine().look_at_replies(all.next.take()).await?;
+            self.inner.tell(&[], &page.changed);
+            all.met += page.met;
+            all.unmatched += page.unmatched;
+            all.next = page.next;
+            if all.next.is_none() || self.now() >= until {
                 break;
             }
         }
+        // A table counts all that there are to drop some: once in a minute, and not once a page.
+        loop {
+            let purged = self.engine().drop_replies(MOST_DROPPED).await?;
+            all.dropped(purged);
+            if purged.expired + purged.over < u64::from(MOST_DROPPED) || self.now() >= until {
+                break;
+            }
+        }
+        metrics::heard(&all);
         Ok(())
     }
 }

@@ -1,10 +1,12 @@
 //! Due jobs, against the plainest reading: all that fit, sorted.
 
+use std::collections::BTreeMap;
+
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use super::{add, claim, done, step};
 use crate::{
-    job::Job,
+    job::{Job, TypeName},
     port::job_store::{DueQuery, JobStore, Write},
     queue::order::{Order, Position},
     testkit::builders::{at, job, name},
@@ -64,6 +66,26 @@ fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
     due.sort_by_key(key);
     let next = scheduled.iter().filter(asked).map(run_at).filter(|at| *at > query.until).min();
     (due, next)
+}
+
+/// How many of each type are due, critical ones too, counted no further than is asked.
+pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
+    let scheduled = fill(store, &mut StdRng::seed_from_u64(8)).await;
+    let types: Vec<TypeName> = ["x", "z", "unheard-of"].map(name).to_vec();
+    for until in [at(-300), at(0), at(2000)] {
+        let mut wanted = BTreeMap::<TypeName, u64>::new();
+        let asked = |job: &&Job| job.spec.queue == name("mail") && types.contains(&job.spec.job_type) && job.life.run_at() <= Some(until);
+        for job in scheduled.iter().filter(asked) {
+            *wanted.entry(job.spec.job_type.clone()).or_default() += 1;
+        }
+        let count = async |most| store.count_due(&name("mail"), &types, until, most).await.expect("the store is well");
+        assert_eq!(count(10_000).await, wanted, "until {until}");
+        let all: u64 = wanted.values().sum();
+        for most in [1, 7, 60] {
+            assert_eq!(count(most).await.values().sum::<u64>(), all.min(most.into()), "until {until}");
+        }
+    }
+    assert_eq!(store.count_due(&name("unheard-of"), &types, at(2000), 10).await.expect("the store is well"), BTreeMap::new());
 }
 
 /// Every order, over several types and partitions, in pages of every size: the same as a plain sort.

@@ -11,12 +11,14 @@ mod due;
 mod jobs;
 mod lists;
 mod records;
+mod rounds;
 mod work_queue;
 
 pub use due::*;
 pub use jobs::*;
 pub use lists::*;
 pub use records::*;
+pub use rounds::*;
 pub use work_queue::*;
 
 use crate::{
@@ -48,11 +50,13 @@ macro_rules! job_store_conformance {
                 overdue_jobs_come_earliest_first
                 due_jobs_come_in_every_order
                 due_looks_only_at_what_is_asked_for
+                due_jobs_are_counted_by_type_up_to_a_bound
                 partitions_are_listed_in_pages
                 keys_are_compared_before_they_are_set
                 a_head_comes_with_the_batches_that_it_names
                 a_head_comes_with_the_record_of_its_throttlers_state
                 a_head_is_replaced_only_at_its_version
+                a_rounds_transaction_is_cut_between_any_two_of_its_steps
                 items_are_compared_before_they_are_set
                 the_items_version_tells_of_queues_types_plugins_and_triggers
                 records_are_found_by_the_beginning_of_their_names

@@ -30,7 +30,7 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
         done(store, vec![set(&mine, Expect::Absent)]).await;
         for was in [Expect::Absent, Expect::Is(name(&other))] {
             let (_, standing) = refused(store, vec![set(&other, was)]).await;
-            assert!(matches!(&standing, Standing::Key(job) if job.as_str() == mine), "{standing:?}");
+            assert!(matches!(&standing, Standing::Key { job, .. } if job.as_str() == mine), "{standing:?}");
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
     }
@@ -145,6 +145,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         ItemKind::Schedule,
         ItemKind::ScheduleState,
         ItemKind::Trigger,
+        ItemKind::Drain,
     ];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
@@ -197,6 +198,9 @@ pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store:
     let both = version().await;
     done(store, vec![set(ItemKind::Trigger, 0, 1)]).await;
     assert_ne!(version().await, both, "a trigger counts from the next event on");
+    let both = version().await;
+    done(store, vec![set(ItemKind::Drain, 0, 1)]).await;
+    assert_ne!(version().await, both, "a drained worker gets nothing from the next round on");
     let both = version().await;
     let gone = Write::SetItem { kind: ItemKind::Type, name: "one".into(), was: 1, version: 2, bytes: None };
     done(store, vec![gone]).await;

@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_carries_ten_messages_of_ten_jobs_and_each_64_kb_count() {
+    async fn a_call_carries_ten_messages_of_thirty_jobs_and_each_64_kb_count() {
         let clock = Arc::new(FakeClock::default());
         let queue = MeteredQueue::new(clock.clone());
-        let many: Vec<Work> = (0..101).map(|number| work(&format!("j{number}"), clock.now())).collect();
+        let many: Vec<Work> = (0..301).map(|number| work(&format!("j{number}"), clock.now())).collect();
         queue.send(&many).await.unwrap();
         assert_eq!(queue.requests(), Requests { standard: 2.0, fifo: 0.0 }, "eleven messages, two calls");
         assert!(matches!(queue.receive(10), Some(Received::Deliver(bodies)) if bodies.len() == 10));

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tidegate::{
     engine::request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
     job::{
-        Job, Outcome,
+        Job, Outcome, Payload,
         life::word,
         retry::{Backoff, Jitter, Retry},
     },
     port::{Clock, News, job_store::ListQuery},
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig, ScheduleConfig, TypeConfig,
         config::{Push, Start, TargetConfig},
     },
     testkit::builders::name,
@@ -208,6 +208,33 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
 }
 
 #[test]
+fn a_schedule_that_is_paused_makes_nothing_and_one_that_is_resumed_goes_on_at_once() {
+    let cloud = cloud(14, None);
+    let beat = ScheduleConfig::every(name("t"), Seconds::new(1));
+    cloud.now(cloud.server.put_schedule(&name("beat"), beat, Payload::null(), None)).unwrap();
+    cloud.now(cloud.server.flush()).unwrap();
+    // As a function does: it says whom it woke before it answers.
+    let pause = |paused| {
+        cloud.now(cloud.server.pause_schedule(&name("beat"), paused)).unwrap();
+        cloud.now(cloud.server.flush()).unwrap();
+    };
+    let start = cloud.time.now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    cloud.time.run(after(100));
+    pause(true);
+    let beats = || cloud.calls.lock().len();
+    assert!((98..=100).contains(&beats()), "{}", beats());
+    // What was under way arrives.
+    cloud.time.run(after(101));
+    let before = beats();
+    cloud.time.run(after(400));
+    assert_eq!(beats(), before, "nothing occurs");
+    pause(false);
+    cloud.time.run(after(405));
+    assert!((before + 3..=before + 5).contains(&beats()), "{} after {before}", beats());
+}
+
+#[test]
 fn an_end_is_told_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
     let told = NewJob { callback_url: Some("http://client.example/told".parse().unwrap()), ..job("t", 0) };
@@ -225,7 +252,7 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
         cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
     }
     let filter = JobFilter { queue: Some(name("q")), ..JobFilter::default() };
-    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter)).unwrap();
+    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter, None)).unwrap();
     assert_eq!(asked.state, "running");
     // No time at all is left to the first call: it takes one page.
     let now = cloud.time.now();

@@ -2,5 +2,7 @@
 
 mod lateness;
 mod life;
+#[cfg(feature = "aws")]
+mod many;
 mod model;
 mod time;

@@ -151,6 +151,31 @@ async fn a_job_behind_a_reservation_waits_for_its_turn() {
 }
 
 #[tokio::test]
+async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
+    for mut place in everywhere() {
+        // Whose turn comes after `b`'s, whose job runs.
+        for (heavy, light, kind) in [("a", "b", "order"), ("b", "a", "worker")] {
+            let partition_by = Some("tenant".to_owned());
+            place.set_queue(QueueConfig { concurrency: Some(10), partition_by, ..QueueConfig::default() }).await;
+            place.set_type("work", TypeConfig::default()).await;
+            place.enqueue(NewJob { weight: Some(5), ..with("tenant", "b") }).await;
+            let running = place.lease(1).await;
+            let heavy = place.enqueue(NewJob { weight: Some(10), ..with("tenant", heavy) }).await;
+            let light = place.enqueue(with("tenant", light)).await;
+            assert_eq!(held(&place, &light).await.0, kind, "{heavy:?}");
+            assert_eq!(held(&place, &heavy).await.0, "concurrency");
+            let mut leased = place.lease(1).await;
+            assert_eq!(leased.len(), usize::from(kind == "worker"), "as it was told");
+            leased.extend(running);
+            place.succeed(&leased).await;
+            while let Some(next) = place.lease(1).await.pop() {
+                place.succeed(&[next]).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_nobody_asks_for_waits_for_a_worker() {
     for place in everywhere() {
         place.with_limit(5).await;

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use tidegate::{
-    engine::{Hand, Round},
+    engine::{
+        Hand, Round, Ticked,
+        request::{NewJob, Verdict},
+    },
+    job::JobId,
     queue::{
         QueueConfig, TypeConfig,
-        config::{Constraint, OrderKind},
+        config::{Constraint, OrderKind, Rate},
         matcher::Matcher,
     },
     time::Seconds,
 };
 
-use super::place::{Place, ask, everywhere, of_type, with, work};
+use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};
 
 fn per_tenant(concurrency: u32) -> Constraint {
     Constraint {
@@ -93,7 +97,7 @@ async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
     for mut place in everywhere() {
         taking_turns(&place, 10, Vec::new()).await;
         let later = Some(place.engine.now() + std::time::Duration::from_hours(1));
-        let planned = (0..150).map(|n| tidegate::engine::request::NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
+        let planned = (0..150).map(|n| NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
         place.enqueue_many(planned).await;
         let due = place.enqueue(with("tenant", "z-due")).await;
         let mut ticks = 0;
@@ -289,5 +293,148 @@ async fn hipqs_regions_get_their_shares() {
         let next = place.lease(1000).await;
         assert_eq!(next.len(), 5, "what is freed goes to the region that may have it");
         assert!(next.iter().all(|job| job.spec.attributes["region"].text() == "east"));
+    }
+}
+
+fn of_type_other(tenant: &str) -> NewJob {
+    NewJob { attributes: with("tenant", tenant).attributes, ..of_type("other") }
+}
+
+async fn both_types(place: &mut Place) -> Ticked {
+    place.tick(Round { asks: vec![ask(&["work", "other"], 100, Hand::Claim)], ..Round::default() }).await
+}
+
+#[tokio::test]
+async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
+    let all = Constraint { name: "all".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: None };
+    let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
+    let of_work = serde_json::from_value(serde_json::json!({"type": "work"})).unwrap();
+    let cases = [
+        (Constraint { rate: Some(rate), ..all.clone() }, None, false),
+        (Constraint { concurrency: Some(1), ..all.clone() }, None, false),
+        (Constraint { concurrency: Some(1), matcher: of_work, ..all.clone() }, None, true),
+        (Constraint { rate: Some(rate), ..per_tenant(1) }, Some("tenant".to_owned()), true),
+    ];
+    for (constraint, partition_by, is_found) in cases {
+        for mut place in everywhere() {
+            let constraints = vec![constraint.clone()];
+            place.set_queue(QueueConfig { constraints, partition_by: partition_by.clone(), ..QueueConfig::default() }).await;
+            place.set_type("work", TypeConfig::default()).await;
+            place.set_type("other", TypeConfig::default()).await;
+            for _ in 0..3 {
+                place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+            }
+            place.wait(1);
+            let last = place.enqueue(of_type_other("small")).await;
+            let ticked = both_types(&mut place).await;
+            assert!(!ticked.again, "{constraint:?}");
+            assert_eq!(ticked.claimed.iter().any(|claimed| claimed.job.id == last.id), is_found, "{constraint:?}");
+            assert_eq!(ticked.claimed.len(), 1 + usize::from(is_found), "{constraint:?}");
+            assert_eq!(ticked.held.len(), 1, "{constraint:?}");
+        }
+    }
+}
+
+/// A backlog of two thousand and more that wait for one tenant, so that a scan takes several rounds.
+async fn long_backlog(place: &Place, deep: impl IntoIterator<Item = (usize, NewJob)>) -> Vec<JobId> {
+    place.set_queue(QueueConfig { constraints: vec![per_tenant(10)], ..QueueConfig::default() }).await;
+    place.set_type("work", TypeConfig::default()).await;
+    let mut jobs: Vec<NewJob> = (0..2500).map(|_| with("tenant", "held")).collect();
+    let mut blocker = with("tenant", "held");
+    blocker.weight = Some(10);
+    jobs[0] = blocker;
+    let (places, deep): (Vec<usize>, Vec<NewJob>) = deep.into_iter().unzip();
+    for (place, job) in places.iter().zip(deep) {
+        jobs[*place] = job;
+    }
+    let mut ids = Vec::new();
+    // A millisecond between them, so that they wait in this order.
+    for some in jobs.chunks(100) {
+        ids.extend(place.enqueue_many(some.to_vec()).await.into_iter().map(|job| job.id));
+        place.clock.advance(std::time::Duration::from_millis(1));
+    }
+    places.iter().map(|place| ids[*place].clone()).collect()
+}
+
+fn of_tenant(tenant: &str, weight: u32) -> NewJob {
+    NewJob { weight: Some(weight), ..with("tenant", tenant) }
+}
+
+#[tokio::test]
+async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
+    for mut place in everywhere() {
+        // One of weight 5 runs; what is left is kept for the heavy one, however far behind it the light one is seen.
+        let deep = [(1, of_tenant("east", 5)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))];
+        let ids = long_backlog(&place, deep).await;
+        let first = place.lease(100).await;
+        assert!(first.iter().any(|job| job.id == ids[0]) && first.len() == 2, "{first:?}");
+        let mut rounds = 0;
+        loop {
+            let ticked = place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await;
+            assert!(ticked.claimed.is_empty(), "nobody passes the heavy one");
+            rounds += 1;
+            if !ticked.again {
+                break;
+            }
+        }
+        assert!(rounds >= 2, "the scan took {rounds} rounds");
+        let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
+        place.succeed(&running).await;
+        assert_eq!(place.lease(100).await.into_iter().map(|job| job.id).collect::<Vec<_>>(), ids[1..2], "it is its turn");
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
+    for mut place in everywhere() {
+        let ids = long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10))]).await;
+        let first = place.lease(100).await;
+        let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
+        // Its slot is free after the scan has passed who waits for it.
+        let reports = running.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
+        let mut round = Round { reports, news: true, ..Round::default() };
+        let mut started = Vec::new();
+        for _ in 0..10 {
+            round.asks = vec![ask(&["work"], 100, Hand::Claim)];
+            let ticked = place.tick(std::mem::take(&mut round)).await;
+            started.extend(ticked.claimed.into_iter().map(|claimed| claimed.job.id));
+            if !ticked.again {
+                break;
+            }
+        }
+        assert_eq!(started, ids[1..]);
+    }
+}
+
+#[tokio::test]
+async fn a_scan_that_finds_nobody_writes_nothing() {
+    for mut place in everywhere() {
+        long_backlog(&place, []).await;
+        place.lease(100).await;
+        let version = async |place: &Place| place.store.head(&queue()).await.unwrap().unwrap().0.version;
+        let before = version(&place).await;
+        let mut rounds = 0;
+        while place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await.again {
+            rounds += 1;
+        }
+        assert!(rounds >= 1);
+        assert_eq!(version(&place).await, before);
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_while_a_scan_goes_on_counts_from_the_next_round() {
+    for mut place in everywhere() {
+        long_backlog(&place, []).await;
+        let other = Constraint { name: "other".into(), matcher: Matcher::default(), per: None, concurrency: Some(5000), rate: None };
+        let config = |constraints| QueueConfig { constraints, ..QueueConfig::default() };
+        place.set_queue(config(vec![other.clone(), per_tenant(10)])).await;
+        assert_eq!(place.lease(100).await.len(), 1, "the rest is held, and what the scan has reserved is kept");
+        place.set_queue(config(vec![other])).await;
+        let mut started = 0;
+        for _ in 0..3 {
+            started += place.lease(100).await.len();
+        }
+        assert_eq!(started, 300);
     }
 }

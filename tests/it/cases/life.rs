@@ -215,14 +215,32 @@ async fn a_result_is_kept_as_long_as_was_asked() {
 }
 
 #[tokio::test]
+async fn an_end_is_not_told_again_when_the_result_goes() {
+    for mut place in everywhere() {
+        place.with_limit(10).await;
+        let told = |keep| NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), keep_result: Some(keep), ..work() };
+        place.enqueue_many([told(KeepResult::Once), told(KeepResult::For(Seconds::new(60)))]).await;
+        let result = || Verdict::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };
+        let reports: Vec<_> = place.lease(2).await.iter().map(|job| report(job, result())).collect();
+        let ended = place.tick(Round { reports, ..Round::default() }).await.reports;
+        let once = ended[0].as_ref().unwrap();
+        assert_eq!(read(&place, once).await.as_deref(), Some("42"));
+        place.wait(60);
+        place.engine.sweep().await.unwrap();
+        assert_eq!(read(&place, ended[1].as_ref().unwrap()).await, None);
+        assert_eq!(callbacks(&place).await.len(), 2);
+    }
+}
+
+#[tokio::test]
 async fn ended_jobs_are_pruned_when_their_retention_is_over_and_their_keys_with_them() {
     for mut place in everywhere() {
         place.with_limit(1000).await;
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() }).await;
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(600), ..TypeConfig::default() }).await;
         let jobs = place.enqueue_many((0..600).map(|n| NewJob { correlation_key: Some(n.to_string()), ..work() })).await;
         let running = place.lease(1000).await;
         place.succeed(&running).await;
-        place.wait(59);
+        place.wait(599);
         assert_eq!(place.engine.sweep().await.unwrap().removed, 0);
         place.wait(1);
         let first = place.engine.sweep().await.unwrap();

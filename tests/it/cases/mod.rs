@@ -1,8 +1,10 @@
 //! Cases that users and DESIGN section 6 name, each told in full: what was set up, what went wrong, what must
-//! follow. They run on every embedded store, with time that is moved by hand.
+//! follow. They run on every embedded store, and those about events, replies and schedules on a table in the cloud too, with time that
+//! is moved by hand.
 
 #![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
 
+mod crashes;
 mod events;
 mod explain;
 mod fairness;
@@ -13,7 +15,7 @@ mod life;
 mod limits;
 mod moves;
 mod objects;
-mod place;
+pub mod place;
 mod plain;
 mod plugins;
 mod races;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use object_store::memory::InMemory;
+use object_store::{ObjectStore, memory::InMemory};
 use tidegate::{
     adapter::{
         memory::{MemoryStore, MemoryWorkQueue},
@@ -43,14 +43,38 @@ pub struct Place {
     work: Arc<MemoryWorkQueue>,
 }
 
-/// One place on each store.
+/// One place on each store of a machine, and one in the cloud: there writes go out one by one, and take their time.
+pub fn in_every_home() -> Vec<Place> {
+    everywhere().into_iter().chain(in_the_cloud()).collect()
+}
+
+/// One place on each store of a machine.
 pub fn everywhere() -> [Place; 2] {
     [Place::on(Arc::new(MemoryStore::new())), Place::on(Arc::new(SqliteStore::open_temporary().unwrap()))]
 }
 
+/// A place on a table of DynamoDB, in memory.
+#[cfg(feature = "aws")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature there is none")]
+fn in_the_cloud() -> Option<Place> {
+    use tidegate::adapter::dynamodb::{DynamoStore, memory::MemoryTable};
+    let clock = Arc::new(FakeClock::default());
+    let store = DynamoStore::new(Arc::new(MemoryTable::new()), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(11)));
+    Some(Place::at(Arc::new(store), clock))
+}
+
+#[cfg(not(feature = "aws"))]
+fn in_the_cloud() -> Option<Place> {
+    None
+}
+
 impl Place {
     pub fn on(store: SharedStore) -> Self {
-        let (clock, work) = (Arc::new(FakeClock::default()), Arc::new(MemoryWorkQueue::default()));
+        Self::at(store, Arc::new(FakeClock::default()))
+    }
+
+    fn at(store: SharedStore, clock: Arc<FakeClock>) -> Self {
+        let work = Arc::new(MemoryWorkQueue::default());
         let policy = FnPolicy::default();
         let engine = engine(&store, &clock, &work, &policy);
         Self { clock, store, engine, memory: Memory::default(), policy, work }
@@ -79,6 +103,12 @@ impl Place {
         let mut rules = Rules::default();
         change(&mut rules);
         self.engine = Engine::new(self.engine.ports().clone(), rules);
+        self.memory = Memory::default();
+    }
+
+    /// Another process on the same store, whose objects are these.
+    pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
+        self.engine = Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
         self.memory = Memory::default();
     }
 
@@ -158,6 +188,13 @@ impl Place {
     /// What was handed on and is due, taken.
     pub fn work(&self) -> Vec<Work> {
         self.work.take(usize::MAX, self.now())
+    }
+
+    /// Lets the queue's first limit begin to hold, which takes as long as a write may.
+    pub async fn settle(&mut self) {
+        self.lease(1).await;
+        self.wait(self.store.flight().as_secs() + 1);
+        self.lease(1).await;
     }
 
     /// Reports success, in one round.

@@ -18,7 +18,7 @@ use tidegate::{
     port::policy::Problem,
     queue::{
         QueueConfig, TypeConfig,
-        plugin::{Description, MAX_VERSIONS, OnFailure, Role, Throttler},
+        plugin::{Description, MAX_ITEM_BYTES, MAX_VERSIONS, OnFailure, Role, Throttler},
     },
     testkit::{FnPolicy, builders::name},
 };
@@ -119,6 +119,43 @@ async fn a_rollback_goes_back_one_or_to_a_number() {
             assert_eq!(blame(place.engine.rollback_plugin(&guard, to).await).0, "plugin_version_not_found");
         }
         assert_eq!(blame(place.engine.rollback_plugin(&name("nobody"), None).await).0, "plugin_not_found");
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_goes_back_to_what_was_live_and_not_to_what_was_only_asked() {
+    for place in everywhere() {
+        let guard = name("guard");
+        place.push("guard", "v1", says(), None).await.unwrap();
+        let shadow = NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
+        place.engine.push_plugin(&guard, shadow, Stage::Shadow).await.unwrap();
+        place.push("guard", "v3", says(), None).await.unwrap();
+        assert_eq!(place.engine.rollback_plugin(&guard, None).await.unwrap().live, 1);
+        assert_eq!(blame(place.engine.rollback_plugin(&guard, None).await).0, "plugin_version_not_found");
+    }
+}
+
+#[tokio::test]
+async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_keep_a_push_out() {
+    let says = |schema: usize| Some(Description { config_schema: Some("x".repeat(schema << 10)), ..Description::default() });
+    let version = |n: u32, schema: usize| NewVersion {
+        wasm: Bytes::from(format!("v{n} {schema}")),
+        throttler: says(schema),
+        retry: says(schema),
+        code: vec![],
+    };
+    for place in everywhere() {
+        let guard = name("guard");
+        for n in 1..=MAX_VERSIONS as u32 {
+            place.engine.push_plugin(&guard, version(n, 60), Stage::Live).await.unwrap();
+        }
+        let item = place.engine.plugin(&guard).await.unwrap();
+        assert_eq!((item.versions.len(), item.live, item.previous()), (2, 50, Some(49)), "two of 120 KiB");
+        assert!(serde_json::to_vec(&*item).unwrap().len() <= MAX_ITEM_BYTES);
+        assert_eq!(item.was_live, [49], "none that is forgotten");
+        // Two that are asked and do not fit together.
+        place.engine.push_plugin(&guard, version(51, 160), Stage::Live).await.unwrap();
+        assert_eq!(blame(place.engine.push_plugin(&guard, version(52, 60), Stage::Shadow).await).0, "config-schema");
     }
 }
 

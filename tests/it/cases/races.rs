@@ -34,7 +34,8 @@ async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
 
     let other = Place::on(behind);
     let (of, mut memory) = (queue(), Memory::default());
-    let round = Round { reports: vec![report(&run, Verdict::Succeeded { result: None })], released: vec![hint.clone()], asks: Vec::new() };
+    let round =
+        Round { reports: vec![report(&run, Verdict::Succeeded { result: None })], released: vec![hint.clone()], ..Round::default() };
     let ticked = {
         let mut tick = pin!(place.engine.tick(&of, &mut memory, round));
         loop {

@@ -15,9 +15,10 @@ use tidegate::{
     port::job_store::{RecordKind, RecordQuery},
     queue::{QueueConfig, TypeConfig, config::Delivery},
     testkit::{builders::name, faults::FaultyStore},
+    time::Seconds,
 };
 
-use super::place::{Place, everywhere, failed, report, work};
+use super::place::{Place, failed, in_every_home as everywhere, report, work};
 use tidegate::engine::Round;
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
@@ -62,6 +63,7 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
     for mut place in everywhere() {
         place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         with_trigger(&place).await;
+        place.settle().await;
         let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
         assert_eq!(place.lease(1).await[0].id, a.id);
         let ingestion = ingest(&place, &[event("1", json!({"key": "a", "answer": 42}))]).await;
@@ -224,10 +226,69 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
         let answer = event("1", json!({"key": "a"}));
         assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
         assert_eq!(did(&place, answer.clone()).await, Did::Known { job: first.id.clone() });
-        assert_eq!(did(&place, event("other", json!({"key": "a"}))).await, Did::Late { job: first.id });
+        let other = event("other", json!({"key": "a"}));
+        assert_eq!(did(&place, other.clone()).await, Did::Late { job: first.id.clone() });
         assert_eq!(kept(&place).await, 0);
+        // However often the key changes hands, and whether the attempt runs by then or not.
+        for n in 0..3 {
+            let next = place.enqueue(keyed("a")).await;
+            for known in [&answer, &other] {
+                assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
+            }
+            place.restart();
+            assert_eq!(place.lease(1).await.len(), 1, "the next job under the key is asked for anew");
+            for known in [&answer, &other] {
+                assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
+            }
+            assert!(matches!(did(&place, event(&format!("own-{n}"), json!({"key": "a"}))).await, Did::Completed { .. }));
+        }
+        assert_eq!(place.job(&first.id).await.life.ended(), Some(Outcome::Succeeded));
+    }
+}
+
+#[tokio::test]
+async fn a_second_delivery_does_not_answer_the_next_job_though_ended_ones_are_not_kept() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        let first = place.enqueue(keyed("a")).await;
+        place.lease(1).await;
+        let (answer, other) = (event("1", json!({"key": "a"})), event("2", json!({"key": "a"})));
+        assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
+        place.wait(299);
+        place.engine.sweep().await.unwrap();
+        assert_eq!(did(&place, answer.clone()).await, Did::Known { job: first.id.clone() }, "kept as long as an early answer is");
+        assert_eq!(did(&place, other.clone()).await, Did::Late { job: first.id });
         place.enqueue(keyed("a")).await;
-        assert_eq!(place.lease(1).await.len(), 1, "the next job under the key is asked for anew");
+        let running = place.lease(1).await;
+        for known in [answer, other] {
+            assert_eq!(did(&place, known).await, Did::Known { job: running[0].id.clone() });
+        }
+        assert!(matches!(place.job(&running[0].id).await.life.state, State::Running(_)));
+        let unkeyed = place.enqueue(work()).await;
+        let run = place.lease(1).await;
+        place.succeed(&run).await;
+        assert!(place.engine.job(&unkeyed.id, None).await.is_err(), "one without a key goes at its end");
+    }
+}
+
+/// A reply to an attempt that is over says nothing of the same attempt of the next job.
+#[tokio::test]
+async fn a_late_reply_to_a_job_that_lives_is_known_by_the_next_one_too() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let first = place.enqueue(keyed("a")).await;
+        let run = place.lease(1).await;
+        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.wait(7200);
+        let again = place.lease(1).await;
+        let late = event("late", json!({"key": "a", "attempt": 1}));
+        assert_eq!(did(&place, late.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(did(&place, late.clone()).await, Did::Known { job: first.id });
+        assert_eq!(place.succeed(&again).await.len(), 1, "its worker goes on");
+        place.enqueue(keyed("a")).await;
+        let next = place.lease(1).await;
+        assert_eq!(did(&place, late).await, Did::Known { job: next[0].id.clone() });
     }
 }
 
@@ -248,6 +309,21 @@ async fn a_reply_nobody_ever_asked_for_is_kept_for_its_time_and_then_counted() {
 }
 
 #[tokio::test]
+async fn a_kept_reply_that_is_too_late_when_the_attempt_starts_is_counted() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        for id in ["1", "2", "3"] {
+            assert!(matches!(did(&place, event(id, json!({"key": "a"}))).await, Did::Kept { .. }));
+        }
+        place.enqueue(keyed("a")).await;
+        assert!(place.lease(1).await.is_empty(), "the first of them ends it");
+        assert_eq!(kept(&place).await, 0);
+        assert_eq!(place.engine.sweep_replies(None).await.unwrap().unmatched, 2);
+        assert_eq!(place.engine.sweep_replies(None).await.unwrap().unmatched, 0, "once");
+    }
+}
+
+#[tokio::test]
 async fn many_replies_to_one_job_are_heard_one_after_the_other() {
     for mut place in everywhere() {
         with_trigger(&place).await;
@@ -259,6 +335,10 @@ async fn many_replies_to_one_job_are_heard_one_after_the_other() {
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
         assert_eq!(place.job(&job.id).await.life.history.len(), 1);
+        // What goes over to the next job is bounded.
+        let next = place.enqueue(keyed("a")).await;
+        assert_eq!(next.life.heard.len(), 16);
+        assert!(matches!(did(&place, events[19].clone()).await, Did::Known { .. }));
     }
 }
 

@@ -8,16 +8,17 @@ use std::{
     time::Duration,
 };
 
+use object_store::ObjectStoreExt;
 use parking_lot::Mutex;
 use serde_json::json;
 use tidegate::{
     engine::{
-        Engine, OBJECT_BYTES, Ports, Round, Rules, Ticked,
+        OBJECT_BYTES, Round, Ticked,
         request::{JobPatch, NewJob, Verdict},
         verdicts::Verdicts,
     },
     job::{
-        Encoding, Job, Outcome, Payload, State,
+        Body, Encoding, Job, Outcome, Payload, State,
         life::{Failure, Reason, Waiting},
         retry::Retry,
     },
@@ -142,7 +143,7 @@ async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
     };
     for (mut place, _) in places(Description::default(), answer).await {
         let objects = Arc::new(Objects::default());
-        place.engine = Engine::new(Ports { objects: Arc::clone(&objects) as _, ..place.engine.ports().clone() }, Rules::default());
+        place.objects(Arc::clone(&objects) as _);
         let (large, _) = failed_once(&mut place, NewJob { priority: Some(1), ..work() }).await;
         let (small, _) = failed_once(&mut place, work()).await;
         objects.be_away(true);
@@ -154,6 +155,29 @@ async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
         assert_eq!(sweep(&place).await.changed.len(), 1);
         let large = place.job(&large.id).await;
         assert!(!large.life.awaits_verdict() && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_that_reads_data_is_not_asked_while_that_cannot_be_read() {
+    for (mut place, calls) in places(Description { needs_data: true, ..Description::default() }, after(0)).await {
+        let objects = Arc::new(Objects::default());
+        place.objects(Arc::clone(&objects) as _);
+        let large = || NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))), ..work() };
+        let (job, _) = failed_once(&mut place, large()).await;
+        objects.be_away(true);
+        assert!(sweep(&place).await.changed.is_empty());
+        assert!(calls.lock().is_empty() && place.job(&job.id).await.life.awaits_verdict());
+        objects.be_away(false);
+        assert_eq!(sweep(&place).await.changed.len(), 1);
+        assert!(calls.lock().remove(0).data.is_some());
+        place.engine.cancel(&job.id, None, false).await.unwrap();
+        // What is gone stays gone: better asked without it than never.
+        let (job, _) = failed_once(&mut place, large()).await;
+        let Body::Object { key, .. } = &job.data else { panic!("{:?}", job.data) };
+        objects.delete(&key.as_str().into()).await.unwrap();
+        assert_eq!(sweep(&place).await.changed.len(), 1);
+        assert_eq!(calls.lock().remove(0).data, None);
     }
 }
 
@@ -252,6 +276,8 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
             place.engine.cancel(&job.id, None, false).await.unwrap();
         }
         assert_eq!(turn.load(Ordering::Relaxed), 4);
+        let found: Vec<FaultKind> = place.policy.faults().iter().map(|fault| fault.kind).collect();
+        assert_eq!(found, [FaultKind::InvalidAnswer], "whoever runs plugins hears of the one that only the engine can see");
     }
 }
 

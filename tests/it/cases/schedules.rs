@@ -22,7 +22,7 @@ use tidegate::{
     time::{Seconds, Timestamp},
 };
 
-use super::place::{Place, everywhere};
+use super::place::{Place, everywhere, in_every_home};
 
 /// Where the clock of a place begins.
 const START: i64 = 1_767_225_600_000;
@@ -82,7 +82,7 @@ fn made(occurred: &Occurred) -> Vec<String> {
 
 #[tokio::test]
 async fn an_occurrence_makes_the_job_that_its_schedule_says_and_tells_when_to_look_next() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let mut config = ScheduleConfig { priority: Some(7), expires_after_seconds: Some(Seconds::new(30)), ..tens() };
         config.attributes.insert("region".into(), tidegate::job::Value::Text("east".into()));
         let place = place.scheduled(config).await;
@@ -100,7 +100,7 @@ async fn an_occurrence_makes_the_job_that_its_schedule_says_and_tells_when_to_lo
 
 #[tokio::test]
 async fn restarts_and_late_looks_let_nothing_drift_and_nothing_run_twice() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let mut place = place.scheduled(tens()).await;
         let mut at = 0;
         for wait in [3, 7, 1, 1, 19, 30, 9, 2, 8, 20] {
@@ -117,7 +117,7 @@ async fn restarts_and_late_looks_let_nothing_drift_and_nothing_run_twice() {
 
 #[tokio::test]
 async fn any_number_of_engines_make_each_job_once() {
-    for place in everywhere() {
+    for place in in_every_home() {
         // A job is gone as soon as it ends, so that only the state keeps a second one out.
         let place = place.scheduled(tens()).await;
         let engines: Vec<Engine> = (0..4).map(|_| place.another()).collect();
@@ -136,7 +136,7 @@ async fn any_number_of_engines_make_each_job_once() {
 #[tokio::test]
 async fn an_engine_that_comes_late_does_not_make_again_what_ran_and_is_gone() {
     let one_by_one = FaultyStore::new(Arc::new(MemoryStore::new()), 1);
-    for mut place in everywhere().into_iter().chain([Place::on(Arc::new(one_by_one))]) {
+    for mut place in in_every_home().into_iter().chain([Place::on(Arc::new(one_by_one))]) {
         place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
         place.put(tens()).await;
         let late = place.another();
@@ -155,7 +155,7 @@ async fn what_was_missed_is_skipped_or_made_up_for_as_the_schedule_says() {
     for (missed, max_missed, made_up_for) in
         [(Missed::Skip, 9, vec![]), (Missed::One, 9, vec![3530]), (Missed::All, 3, vec![3510, 3520, 3530])]
     {
-        for place in everywhere() {
+        for place in in_every_home() {
             let mut place = place.scheduled(ScheduleConfig { missed, max_missed, ..tens() }).await;
             place.restart();
             let occurred = place.occur_at(second(3600)).await;
@@ -194,7 +194,7 @@ async fn a_crash_between_any_two_writes_neither_loses_nor_doubles_an_occurrence(
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_a_little_makes_nothing_twice() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let mut place = place.scheduled(tens()).await;
         place.occur_at(second(100)).await;
         for at in [50, 99, 100, 60] {
@@ -210,7 +210,7 @@ async fn a_clock_that_is_set_back_a_little_makes_nothing_twice() {
 
 #[tokio::test]
 async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let mut place = place.scheduled(ScheduleConfig { missed: Missed::Skip, ..tens() }).await;
         let wrong = second(365 * 86_400);
         place.occur_at(wrong).await;
@@ -230,7 +230,7 @@ async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule() {
 
 #[tokio::test]
 async fn another_rule_starts_from_now_and_other_changes_leave_it_where_it_is() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         place.clock.set(second(15));
         place.put(ScheduleConfig { priority: Some(1), ..tens() }).await;
@@ -246,7 +246,7 @@ async fn another_rule_starts_from_now_and_other_changes_leave_it_where_it_is() {
 
 #[tokio::test]
 async fn what_would_have_occurred_in_a_pause_is_not_made_up_for() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(ScheduleConfig { missed: Missed::All, ..tens() }).await;
         place.occur_at(second(10)).await;
         assert!(place.engine.pause_schedule(&beat(), true).await.unwrap().config.paused);
@@ -262,7 +262,7 @@ async fn what_would_have_occurred_in_a_pause_is_not_made_up_for() {
 
 #[tokio::test]
 async fn a_deleted_schedule_leaves_its_jobs_and_one_of_its_name_begins_anew() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(ScheduleConfig { missed: Missed::All, ..tens() }).await;
         place.occur_at(second(20)).await;
         assert!(matches!(place.engine.delete_schedule(&beat(), Some(9)).await, Err(Error::Stale { version: 1 })));
@@ -280,7 +280,7 @@ async fn a_deleted_schedule_leaves_its_jobs_and_one_of_its_name_begins_anew() {
 
 #[tokio::test]
 async fn a_schedule_that_is_deleted_while_it_occurs_makes_nothing_afterwards() {
-    for inner in everywhere() {
+    for inner in in_every_home() {
         // The store gives way before each transaction, so the deletion is written while the occurrence is on its way.
         let store = FaultyStore::new(inner.store, 1).with_flight(Duration::ZERO);
         let place = Place::on(Arc::new(store)).scheduled(tens()).await;
@@ -340,7 +340,7 @@ async fn a_schedule_whose_type_is_gone_says_so_is_tried_again_and_holds_no_other
 
 #[tokio::test]
 async fn ahead_of_time_jobs_are_made_that_start_at_it() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         let minute = Duration::from_mins(1);
         let occurred = place.engine.occur(minute).await.unwrap();
@@ -354,9 +354,54 @@ async fn ahead_of_time_jobs_are_made_that_start_at_it() {
     }
 }
 
+/// The jobs that wait, with what they carry.
+async fn waiting(place: &Place) -> BTreeSet<(u64, String)> {
+    let jobs = place.jobs().await.into_iter().filter(|job| job.life.run_at().is_some_and(|at| at > place.now()));
+    let data = |job: &Job| String::from_utf8(job.data.inline().unwrap().bytes.to_vec()).unwrap();
+    jobs.map(|job| (job.life.run_at().unwrap().since(second(0)).as_secs(), data(&job))).collect()
+}
+
+#[tokio::test]
+async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_any_more() {
+    let minute = Duration::from_mins(1);
+    let with = |data: &str, seconds: Vec<u64>| seconds.into_iter().map(|at| (at, data.to_owned())).collect::<BTreeSet<_>>();
+    for place in in_every_home() {
+        let place = place.scheduled(tens()).await;
+        place.engine.occur(minute).await.unwrap();
+        assert_eq!(waiting(&place).await, with("{\"n\":1}", vec![10, 20, 30, 40, 50, 60]));
+        place.clock.set(second(25));
+        // Paused: those whose time had come stay. Resumed: the rest is made anew.
+        for _ in 0..2 {
+            place.engine.pause_schedule(&beat(), true).await.unwrap();
+            place.engine.occur(minute).await.unwrap();
+            assert_eq!(place.ids().await, at_seconds([10, 20]));
+        }
+        place.engine.pause_schedule(&beat(), false).await.unwrap();
+        place.engine.occur(minute).await.unwrap();
+        assert_eq!(waiting(&place).await, with("{\"n\":1}", vec![30, 40, 50, 60, 70, 80]));
+        // Other data, and then another rule. What is due and what is like it was stays.
+        place.clock.set(second(40));
+        place.engine.put_schedule(&beat(), tens(), Payload::json("2"), None).await.unwrap();
+        place.engine.occur(minute).await.unwrap();
+        assert_eq!(waiting(&place).await, with("2", vec![50, 60, 70, 80, 90, 100]));
+        let revised: Vec<_> = place.jobs().await.iter().map(|job| job.spec.created_at).collect();
+        place.wait(1);
+        place.engine.put_schedule(&beat(), tens(), Payload::json("2"), None).await.unwrap();
+        assert_eq!(place.jobs().await.iter().map(|job| job.spec.created_at).collect::<Vec<_>>(), revised, "nothing has changed");
+        let every = |span| ScheduleConfig { every_seconds: Some(Seconds::new(span)), ..tens() };
+        place.engine.put_schedule(&beat(), every(20), Payload::json("2"), None).await.unwrap();
+        place.engine.occur(minute).await.unwrap();
+        assert_eq!(waiting(&place).await, with("2", vec![60, 80, 100]));
+        // What a client has cancelled is there to be read.
+        place.engine.cancel(&occurrence_id(&beat(), second(80)), None, false).await.unwrap();
+        place.engine.delete_schedule(&beat(), None).await.unwrap();
+        assert_eq!(place.ids().await, at_seconds([10, 20, 30, 40, 80]));
+    }
+}
+
 #[tokio::test]
 async fn whoever_takes_an_occurrence_s_id_takes_its_place_and_holds_nothing_up() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         let id = occurrence_id(&beat(), second(10));
         place.enqueue(NewJob { id: Some(id.clone()), ..NewJob::new(name("work"), Payload::json("\"mine\"")) }).await;
@@ -368,7 +413,7 @@ async fn whoever_takes_an_occurrence_s_id_takes_its_place_and_holds_nothing_up()
 
 #[tokio::test]
 async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let unique = Some(Unique { key: "beat".into(), hold: UniqueWhile::Live, period_seconds: None });
         let mut place = place.scheduled(ScheduleConfig { unique, ..tens() }).await;
         place.occur_at(second(40)).await;
@@ -383,7 +428,7 @@ async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
 
 #[tokio::test]
 async fn a_run_out_of_turn_is_made_once_under_its_key_and_touches_no_occurrence() {
-    for place in everywhere() {
+    for place in in_every_home() {
         let place = place.scheduled(ScheduleConfig { expires_after_seconds: Some(Seconds::new(60)), ..tens() }).await;
         place.engine.pause_schedule(&beat(), true).await.unwrap();
         let run = async |key: Option<&str>| place.engine.run_schedule(&beat(), key.map(str::to_owned)).await.unwrap();
@@ -400,7 +445,7 @@ async fn a_run_out_of_turn_is_made_once_under_its_key_and_touches_no_occurrence(
 
 #[tokio::test]
 async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
-    for place in everywhere() {
+    for place in in_every_home() {
         place.set_type("work", TypeConfig::default()).await;
         let put = async |config: ScheduleConfig, data: Payload| place.engine.put_schedule(&beat(), config, data, None).await.unwrap_err();
         let blame = async |config: ScheduleConfig| match put(config, Payload::null()).await {

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tidegate::{
     engine::{
-        Hand, Round,
+        Hand, OBJECT_BYTES, Round,
         request::{NewJob, Verdict},
     },
     job::{
@@ -33,6 +33,7 @@ use tidegate::{
 };
 
 use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};
+use crate::outage::Objects;
 
 fn limit(concurrency: u32) -> QueueConfig {
     QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }
@@ -295,6 +296,45 @@ async fn a_long_backlog_is_looked_through_round_by_round() {
             }
             assert!(ticked.again && round < 5, "round {round}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_round_that_has_taken_its_time_leaves_the_rest_to_the_next_ones() {
+    for place in everywhere() {
+        let clock = Arc::clone(&place.clock);
+        let (policy, calls) = watched(move |call| {
+            clock.advance(Duration::from_millis(600));
+            each(call, |_| hold("no"))
+        });
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), limit(9)).await;
+        place.enqueue_many((0..700).map(|_| work())).await;
+        let mut offered = std::collections::BTreeSet::new();
+        for round in 0..6 {
+            assert!(place.lease(1).await.is_empty());
+            let asked: Vec<ThrottleCall> = calls.lock().drain(..).collect();
+            // From the front, and where the last one stopped.
+            assert!(asked.len() <= if round == 0 { 2 } else { 3 }, "{} calls in round {round}", asked.len());
+            offered.extend(asked.iter().flat_map(|call| call.candidates.iter().map(|job| job.id.clone())));
+        }
+        assert_eq!(offered.len(), 700, "each is looked at");
+    }
+}
+
+#[tokio::test]
+async fn partitions_take_turns_though_the_throttler_fails() {
+    for place in everywhere() {
+        let (policy, ..) = failing();
+        let mut place = place.with_policy(policy);
+        place.throttled(says(), QueueConfig { partition_by: Some("region".into()), ..limit(9) }).await;
+        let mut config = place.engine.queue(&queue()).await.unwrap().config;
+        config.throttler.as_mut().unwrap().on_failure = OnFailure::Run;
+        place.set_queue(config).await;
+        place.enqueue_many(["east", "east", "west", "west"].map(|region| with("region", region))).await;
+        let first = place.lease(1).await;
+        let second = place.lease(1).await;
+        assert_ne!(region(&first[0]), region(&second[0]), "in the round in which it failed, too");
     }
 }
 
@@ -628,6 +668,32 @@ async fn a_throttler_that_looks_at_data_gets_it_as_json_wherever_it_is_kept() {
         let mut data: Vec<&str> = calls[0].data.values().map(String::as_str).collect();
         data.sort_by_key(|text| text.len());
         assert_eq!(data, ["{\"n\": 1}", "{\"a\":{\"$binary\":\"AA==\"}}", &large, &huge]);
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_that_reads_data_is_not_asked_while_that_cannot_be_read() {
+    for (place, on_failure) in everywhere().into_iter().zip([OnFailure::Hold, OnFailure::Run]) {
+        let (policy, calls) = watched(|call| {
+            each(call, |job| if call.data.contains_key(&job.id) { run() } else { Decision { action: Action::Drop, reason: None } })
+        });
+        let mut place = place.with_policy(policy);
+        let objects = Arc::new(Objects::default());
+        place.objects(Arc::clone(&objects) as _);
+        place.throttled(Description { needs_data: true, ..says() }, limit(9)).await;
+        let mut config = place.engine.queue(&queue()).await.unwrap().config;
+        config.throttler.as_mut().unwrap().on_failure = on_failure;
+        place.set_queue(config).await;
+        let job = place.enqueue(NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))), ..work() }).await;
+        place.enqueue(NewJob { critical: true, ..work() }).await;
+        objects.be_away(true);
+        let ticked = place.tick(Round { asks: vec![ask(&["work"], 5, Hand::Claim)], ..Round::default() }).await;
+        assert_eq!((calls.lock().len(), ticked.faults.len(), place.policy.faults().len()), (0, 1, 1));
+        assert_eq!(ticked.claimed.len(), if on_failure == OnFailure::Hold { 1 } else { 2 }, "the critical one in any case");
+        objects.be_away(false);
+        place.wait(1);
+        place.lease(5).await;
+        assert!(place.job(&job.id).await.life.running().is_some(), "nobody took its data for gone");
     }
 }
 

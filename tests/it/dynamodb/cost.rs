@@ -5,20 +5,24 @@ use std::{sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 use tidegate::{
+    Server,
     adapter::{
         dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+        http::{Guard, HttpTarget},
         memory::MemoryWorkQueue,
     },
     cost::{Case, Units, Workload, case, estimate, month, price::LIST},
     engine::{
         Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+        reply::Replied,
         request::{NewJob, Report, Verdict},
     },
+    event::trigger::{Reply, Said},
     job::{
         Job, Payload, QueueName, TypeName,
-        life::{Failure, Reason},
+        life::{Failure, Reason, ReplyId},
     },
-    port::policy::NoPolicy,
+    port::{Clock, policy::NoPolicy},
     queue::{
         QueueConfig, TypeConfig,
         config::{OrderKind, Push, Start, TargetConfig},
@@ -85,7 +89,7 @@ impl<T: Table + 'static> Shop<T> {
     async fn tick(&mut self, room: u32, hand: Hand, reports: Vec<Report>) -> Ticked {
         let types: Vec<TypeName> = vec![name(TYPE)];
         let asks = if room > 0 { vec![Ask { types, room, worker: None, lease: None, hand }] } else { Vec::new() };
-        self.engine.tick(&queue(), &mut self.memory, Round { reports, released: Vec::new(), asks }).await.unwrap()
+        self.engine.tick(&queue(), &mut self.memory, Round { reports, asks, ..Round::default() }).await.unwrap()
     }
 
     fn bill(&self) -> Bill {
@@ -157,6 +161,39 @@ async fn every_case_takes_what_is_said_of_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The bounds of decision 20, as its table says them: case, how jobs come, writes, dollars.
+fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
+    let text = include_str!("../../../docs/decisions/0020-a-table-that-is-its-own-index.md");
+    let rows = text.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>()).filter(|cells| cells.len() == 7);
+    let bound = |cells: Vec<&str>| {
+        let case = case::CASES.into_iter().find(|case| case.name == cells[1])?;
+        let comes = match cells[2] {
+            "a hundred to a call" => (case::DENSE, case::BULK),
+            "one by one, dense" => (case::DENSE, 1.0),
+            "one by one, alone" => (1.0, 1.0),
+            other => panic!("how do they come: {other}"),
+        };
+        Some((case, comes, cells[3].parse().unwrap(), cells[4].parse().unwrap()))
+    };
+    rows.filter_map(bound).collect()
+}
+
+#[test]
+fn a_million_jobs_cost_no_more_than_is_said() {
+    let (bounds, deployment) = (bounds(), estimate::Deployment::default());
+    assert_eq!(bounds.len(), 13);
+    for (case, (batch, per_call), writes, dollars) in bounds {
+        let workload = Workload { batch, per_call, ..Workload::default().of_case(&case) };
+        let (takes, costs) = (workload.units().writes, estimate::total(&month(&workload, &deployment, &LIST)));
+        assert!(takes <= writes, "{}, {per_call} to a call: {takes:.3} writes, and {writes} are the bound", case.name);
+        assert!(costs <= dollars, "{}, {per_call} to a call: {costs:.2} $, and {dollars} are the bound", case.name);
+    }
+    let idle = |deployment| estimate::total(&estimate::idle(&deployment, &LIST));
+    assert!(idle(deployment) <= 3.70, "{}", idle(deployment));
+    let bare = estimate::Deployment { pollers: 2.0, alarms: 0.0, ..deployment };
+    assert!(idle(bare) <= 1.10, "{}", idle(bare));
+}
+
 fn numbers(units: Units) -> String {
     units.named().map(|(name, number)| format!("{name} {number:.3}")).join("  ")
 }
@@ -177,6 +214,50 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
         assert!((said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0, "{what} takes {}", numbers(taken));
     }
     assert!(limited.reads <= one.reads + 2.0, "a limited queue takes no more than one without: {}", numbers(limited));
+}
+
+/// Read units of a minute's round with so many replies that nobody asked for.
+async fn minute_with_replies(replies: usize) -> f64 {
+    let (table, clock, entropy) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(3)));
+    let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
+    let ports = Ports {
+        store: Arc::new(store),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::clone(&clock) as _,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    };
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).away().start().await.unwrap();
+    let of = |n: usize| Reply {
+        id: ReplyId(n as u128),
+        job_type: name(TYPE),
+        correlation_key: format!("never-{n}"),
+        attempt: None,
+        said: Said::Succeeded(None),
+    };
+    let minute = async || {
+        let before = table.bill();
+        server.minute(clock.now() + Duration::from_mins(1)).await;
+        (table.bill() - before).reads
+    };
+    minute().await;
+    let idle = minute().await;
+    let all: Vec<Reply> = (0..replies).map(of).collect();
+    assert!(server.engine().reply(&all).await.answers.iter().all(|answer| matches!(answer, Ok(Replied::Kept(_)))));
+    let taken = minute().await - idle;
+    clock.advance(Duration::from_mins(10));
+    minute().await;
+    let left = minute().await;
+    assert!(left < idle + 2.0, "all are dropped when their time is over: {left}, and {idle} without any");
+    taken
+}
+
+#[tokio::test]
+async fn a_minute_reads_each_kept_reply_once() {
+    let (some, many) = (minute_with_replies(1000).await, minute_with_replies(4000).await);
+    println!("1000 kept replies take {some} read units, 4000 take {many}");
+    assert!(many < some * 4.5, "four times as many take {many} and not {some}");
 }
 
 /// Lets a new head settle.

@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::adapter::aws::SdkConfig;
 
+pub type Say = Box<dyn Fn(&Value) -> Option<(u16, Value)> + Send>;
+
 /// The endpoint. What fails, and what queues there are, may change at any time.
 #[derive(Default)]
 pub struct FakeAws {
@@ -25,6 +27,8 @@ pub struct FakeAws {
     http: reqwest::Client,
     /// Actions that fail, with how: `("DescribeTable", (400, "AccessDeniedException", "..."))`.
     pub fails: Mutex<HashMap<&'static str, (u16, &'static str, &'static str)>>,
+    /// Actions that are answered by the test, unless it leaves them to the service: the status and the body, by what was asked.
+    pub says: Mutex<HashMap<&'static str, Say>>,
     /// The queues by name, with their attributes.
     pub queues: Mutex<BTreeMap<String, Value>>,
     /// What was sent by itself: to which queue, and what.
@@ -82,6 +86,10 @@ impl FakeAws {
             .build()
     }
 
+    pub fn say(&self, action: &'static str, say: impl Fn(&Value) -> Option<(u16, Value)> + Send + 'static) {
+        self.says.lock().insert(action, Box::new(say));
+    }
+
     pub fn fail(&self, action: &'static str, status: u16, kind: &'static str, message: &'static str) {
         self.fails.lock().insert(action, (status, kind, message));
     }
@@ -102,6 +110,10 @@ async fn answer(State(fake): State<Arc<FakeAws>>, method: Method, headers: Heade
     let fails = fake.fails.lock().get(action).copied();
     if let Some((status, kind, message)) = fails {
         return refusal(status, kind, message);
+    }
+    let said = fake.says.lock().get(action).and_then(|say| say(&serde_json::from_slice(&body).unwrap()));
+    if let Some((status, said)) = said {
+        return (StatusCode::from_u16(status).unwrap(), [("content-type", "application/x-amz-json-1.0")], said.to_string()).into_response();
     }
     if service != "AmazonSQS" {
         let mut request = fake.http.post(&fake.table).body(body);

@@ -6,5 +6,6 @@ mod deployment;
 mod doctor;
 pub mod emulator;
 mod fake_aws;
+mod keys;
 mod minute;
 mod trouble;

@@ -1,9 +1,18 @@
 //! What services refuse: each a clear error, counted, and nothing lost.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use object_store::memory::InMemory;
+use serde_json::{Value, json};
 use tidegate::{
+    Server,
     adapter::{
         dynamodb::{
             DynamoStore, Key,
@@ -11,11 +20,21 @@ use tidegate::{
             sdk::SdkTable,
             table::{Change, Item, Table, Val},
         },
+        memory::MemoryWorkQueue,
         sqs::{SqsQueues, SqsWorkQueue},
         system::{SystemClock, SystemEntropy},
     },
-    job::Version,
-    port::{Clock, JobStore, StoreError, Work, WorkQueue, Write},
+    engine::{Ports, request::NewJob},
+    job::{Outcome, Payload, Version},
+    port::{
+        Clock, JobStore, StoreError, Target, Work, WorkQueue, Write,
+        policy::NoPolicy,
+        target::{Request, Response, TargetError},
+    },
+    queue::{
+        TypeConfig,
+        config::{Push, TargetConfig},
+    },
     testkit::{FakeClock, SeededEntropy, builders},
 };
 
@@ -72,6 +91,115 @@ async fn each_refusal_of_the_table_is_a_clear_error_and_the_repeat_finds_everyth
     assert!(counted.contains(r#"tidegate_refused_total{service="dynamodb",why="throttled"} 1"#), "{counted}");
 }
 
+/// An answer in which each statement is refused.
+fn statements_refused(asked: &Value, code: &str) -> Option<(u16, Value)> {
+    let refused = json!({"Error": {"Code": code, "Message": format!("{code} it is")}, "TableName": "tidegate"});
+    Some((200, json!({"Responses": vec![refused; asked["Statements"].as_array()?.len()]})))
+}
+
+#[tokio::test]
+async fn a_statement_that_is_refused_inside_an_answer_is_a_clear_error_and_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let shop = Shop::new().await;
+    let job = builders::job("a").build();
+    let add = async || shop.store.commit(vec![vec![Write::AddJob(job.clone())]]).await;
+    for (code, passes) in [
+        ("AccessDenied", true),
+        ("ResourceNotFound", true),
+        ("InternalServerError", true),
+        ("NewInALaterYear", true),
+        ("ValidationError", false),
+    ] {
+        shop.aws.say("BatchExecuteStatement", move |asked| statements_refused(asked, code));
+        match add().await.unwrap_err() {
+            StoreError::Unavailable(said) if passes => assert!(said.contains(code), "{said}"),
+            StoreError::Corrupt(said) if !passes => assert!(said.contains(code), "{said}"),
+            other => panic!("{code} is {other:?}"),
+        }
+    }
+    shop.aws.say("BatchExecuteStatement", |asked| statements_refused(asked, "ThrottlingError"));
+    assert!(matches!(add().await.unwrap_err(), StoreError::Throttled { .. }));
+    shop.aws.says.lock().clear();
+    add().await.unwrap();
+    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
+    let counted = counted.render();
+    for (why, count) in [("other", 4), ("invalid", 1), ("throttled", 5)] {
+        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="dynamodb",why="{why}"}} {count}"#)), "{counted}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_transaction_is_repeated_only_if_that_may_help() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let shop = Shop::new().await;
+    let change = || Change::Insert(Item::new(Key { p: "X".into(), s: "a".into() }, [('v', Val::N(1))]));
+    let cancel = |code: &'static str| {
+        shop.aws.say("TransactWriteItems", move |_| {
+            let reasons = json!([{"Code": code, "Message": "why"}]);
+            Some((400, json!({"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException", "CancellationReasons": reasons})))
+        });
+    };
+    cancel("ConditionalCheckFailed");
+    assert!(!shop.table.together(&[change()]).await.unwrap());
+    cancel("TransactionConflict");
+    let error = shop.table.together(&[change()]).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Throttled { message, .. } if message.contains("TransactionConflict")), "{error:?}");
+    cancel("ValidationError");
+    let error = shop.table.together(&[change()]).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Corrupt(said) if said.contains("why")), "{error:?}");
+    let counted = counted.render();
+    for why in ["invalid", "throttled"] {
+        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="dynamodb",why="{why}"}} 1"#)), "{counted}");
+    }
+}
+
+/// Answers, and from then on the table refuses two writes.
+struct Denying {
+    aws: Arc<FakeAws>,
+    denied: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Target for Denying {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        let denied = Arc::clone(&self.denied);
+        self.aws.say("BatchExecuteStatement", move |asked| {
+            let denies = denied.fetch_add(1, Ordering::Relaxed) < 2;
+            denies.then(|| statements_refused(asked, "AccessDenied")).flatten()
+        });
+        Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_told_again_while_a_right_is_missing() {
+    let shop = Shop::new().await;
+    let (clock, work) = (Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
+    let ports = Ports {
+        store: Arc::new(DynamoStore::new(Arc::clone(&shop.table) as _, clock.clone(), Arc::new(SystemEntropy))),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::clone(&work) as _,
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(NoPolicy),
+    };
+    let denied = Arc::new(AtomicUsize::new(0));
+    let target = Arc::new(Denying { aws: Arc::clone(&shop.aws), denied: Arc::clone(&denied) });
+    let server = Server::builder(ports, target).away().start().await.unwrap();
+    let pushed = Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/"))));
+    server.put_type(&builders::name("t"), TypeConfig { target: pushed, ..TypeConfig::default() }, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(builders::name("t"), Payload::null())).await.unwrap().job;
+    server.flush().await.unwrap();
+    let sent = work.take(usize::MAX, clock.now());
+    assert_eq!(server.deliver(sent, clock.now() + Duration::from_mins(1)).await, [true]);
+    assert!(denied.load(Ordering::Relaxed) > 2, "it was told again");
+    assert_eq!(server.job(&job.id, None).await.unwrap().life.ended(), Some(Outcome::Succeeded));
+}
+
 #[tokio::test]
 async fn an_item_that_is_too_large_is_refused_by_both_tables_and_changes_nothing() {
     let shop = Shop::new().await;
@@ -113,8 +241,16 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     let error = send().await.unwrap_err();
     assert!(matches!(&error, StoreError::Throttled { retry_after, .. } if *retry_after > Duration::ZERO), "{error:?}");
     aws.fails.lock().clear();
+    // One message of a call, and not the call.
+    aws.say("SendMessageBatch", |_| {
+        let failed = json!({"Id": "0", "Code": "InvalidMessageContents", "SenderFault": true, "Message": "a character"});
+        Some((200, json!({"Successful": [], "Failed": [failed]})))
+    });
+    let error = send().await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable(said) if said.contains("InvalidMessageContents")), "{error:?}");
+    aws.says.lock().clear();
     send().await.unwrap();
     let counted = counted.render();
-    assert!(counted.contains(r#"tidegate_refused_total{service="sqs",why="other"} 2"#), "{counted}");
+    assert!(counted.contains(r#"tidegate_refused_total{service="sqs",why="other"} 3"#), "{counted}");
     assert!(counted.contains(r#"tidegate_refused_total{service="sqs",why="throttled"}"#), "{counted}");
 }

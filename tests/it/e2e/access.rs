@@ -70,6 +70,19 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
+    let tide = Setup::new().env("TIDEGATE_PUBLIC_URL", "https://queue.example").start().await;
+    let asked = async |api: &super::serve::Api, host: &str| api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await;
+    asked(&tide, "evil.example:8080").await.problem(403, "foreign_host");
+    for own in ["queue.example", "localhost:8080"] {
+        asked(&tide, own).await.is(200);
+    }
+    let admin = make(&tide, None, "ops", &["admin"]).await;
+    asked(&tide.with_token(&admin), "queue.internal").await.is(200);
+    asked(&tide, "queue.internal").await.problem(401, "unauthorized");
+}
+
+#[tokio::test]
 async fn a_critical_job_is_not_replayed_by_whoever_may_not_enqueue_one() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({"attempts": 1})).await;

@@ -87,8 +87,16 @@ async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
     let round = [&binary[..4], &[("ce-tidegatehops", "8"), ("content-type", "application/json")]].concat();
     let dropped = tide.send(Method::POST, "/v1/events", &round, r#"{"order": "p"}"#).await.is(200);
     assert_eq!(dropped["outcomes"][0]["did"], "dropped");
+    // What is no event is counted too, alone and in a batch.
+    tide.send(Method::POST, "/v1/events", &binary[1..], "{}").await.is(400);
+    let batch = [("content-type", "application/cloudevents-batch+json")];
+    tide.send(Method::POST, "/v1/events", &batch, r#"[{"id": "1"}, 7]"#).await.is(200);
     let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
-    for line in ["tidegate_events_total{outcome=\"matched\"} 2", "tidegate_trigger_total{trigger=\"orders\",did=\"dropped\"} 1"] {
+    for line in [
+        "events_total{outcome=\"matched\"} 2",
+        "events_total{outcome=\"refused\"} 3",
+        "tidegate_trigger_total{trigger=\"orders\",did=\"dropped\"} 1",
+    ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
 }

@@ -388,3 +388,70 @@ async fn the_command_line_pushes_lists_and_follows() {
     assert_eq!(tide.cli(&["plugin", "get", "none"]).await.code, Some(4));
     assert_eq!(tide.cli(&["plugin", "delete", "guest"]).await.code, Some(1), "a queue uses it");
 }
+
+#[tokio::test]
+async fn an_answer_that_only_the_server_can_refuse_is_counted_and_shown_with_its_call() {
+    let tide = Tidegate::start().await;
+    // It adds a seventeenth attribute: a job has sixteen at most.
+    let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=24 (local.get $r) (i32.const 1))
+        (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 14)) (local.get $r)";
+    let guest = Guest::retry().items(r#"(data (i32.const 2048) "{\"region\":\"x\"}")"#).on_failure(body);
+    push(&tide, "adding", guest.component()).await.is(201);
+    tide.job_type("t", json!({"attributes": {"region": "/region"}, "attempts": 2, "retry": {"strategy": "adding"}})).await;
+    let attributes: BTreeMap<String, u32> = (0..16).map(|n| (format!("a{n}"), n)).collect();
+    let id = tide.enqueue(json!({"type": "t", "data": {}, "attributes": attributes})).await;
+    let lease = tide.lease_one("t").await;
+    tide.report(&lease, "failed").await.is(200);
+    assert_eq!(tide.lease_one("t").await.id, id, "by the backoff");
+    let health = tide.get("/v1/plugins/adding").await.is(200)["health"].clone();
+    assert_eq!((&health["calls"], &health["faults"], &health["failing"]), (&json!(1), &json!(1), &json!(true)), "{health}");
+    let fault = tide.get("/v1/plugins/adding/faults").await.is(200)["faults"][0].clone();
+    assert_eq!((&fault["kind"], &fault["call"]["retry"]["failed"]["job"]["id"]), (&json!("invalid_answer"), &json!(id)), "{fault}");
+    let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
+    let counted = |line: &&str| line.starts_with("tidegate_plugin_faults_total") && line.contains("adding") && line.ends_with(" 1");
+    assert!(metrics.lines().any(|line| counted(&line)), "{metrics}");
+}
+
+/// What a check of a component refuses, whatever its configuration, a push refuses too.
+#[tokio::test]
+async fn a_push_refuses_what_a_check_refuses() {
+    let tide = Tidegate::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bad.wasm");
+    let start = |body: &str| Guest::throttler().items(&format!("(func $begin {body}) (start $begin)")).component();
+    for (wasm, reason) in [
+        (b"hello".to_vec(), "not WebAssembly"),
+        (Guest::throttler().module(), "core module"),
+        (Guest::throttler().version("0.9.0").component(), "0.9.0"),
+        (start(FOREVER), "250 ms"),
+        (start("(unreachable)"), "unreachable"),
+        (Guest::throttler().schema("nonsense").component(), "config-schema"),
+        (Guest::throttler().check(FOREVER).component(), "250 ms"),
+        (Guest::throttler().check("(unreachable)").component(), "unreachable"),
+        (Guest::retry().check("(unreachable)").component(), "unreachable"),
+    ] {
+        std::fs::write(&file, &wasm).unwrap();
+        let checked = tide.cli(&["plugin", "check", text(&file)]).await;
+        assert_eq!(checked.code, Some(1), "{reason}: {checked:?}");
+        assert!(format!("{checked:?}").contains(reason), "{reason}: {checked:?}");
+        let problem = push(&tide, "bad", wasm).await.problem(400, "invalid_plugin");
+        assert!(problem["reasons"].to_string().contains(reason), "{reason}: {problem}");
+    }
+    tide.get("/v1/plugins/bad").await.problem(404, "plugin_not_found");
+}
+
+#[tokio::test]
+async fn a_bench_tells_at_which_size_a_call_fails_and_what_the_others_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("small.wasm");
+    let decide = "(if (i32.gt_u (local.get $n) (i32.const 100)) (then (unreachable))) (call $run (local.get $n))";
+    std::fs::write(&file, Guest::throttler().decide(decide).component()).unwrap();
+    let bench = |more: &[&str]| super::serve::program([&["plugin", "bench", text(&file), "--calls", "2"], more].concat()).output().unwrap();
+    let table = bench(&[]);
+    let out = String::from_utf8(table.stdout).unwrap();
+    assert_eq!(table.status.code(), Some(1), "{out}");
+    assert!(out.contains("10000 running, 1000 candidates failed (crashed): "), "{out}");
+    let told: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
+    let failed: Vec<bool> = told["rows"].as_array().unwrap().iter().map(|row| row["fault"]["kind"] == "crashed").collect();
+    assert_eq!(failed, [false, false, false, false, false, true]);
+}

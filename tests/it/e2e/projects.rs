@@ -5,9 +5,9 @@ use std::{
     process::{Output, Stdio},
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::serve::{Tidegate, eventually, program, text};
+use super::serve::{Tidegate, eventually, program, text, until};
 
 fn tidegate(dir: &Path, args: &[&str]) -> Output {
     program([&["plugin"], args].concat()).current_dir(dir).output().unwrap()
@@ -19,97 +19,136 @@ fn done(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A new project of each role: it builds, is a plugin, and its cases hold.
-fn works(lang: &str) {
+/// A new retry strategy: it builds, is a plugin, and its cases hold.
+fn retries(lang: &str) {
     let dir = tempfile::tempdir().unwrap();
-    for role in ["throttler", "retry"] {
-        let name = format!("my-own-{role}");
-        let made = done(tidegate(dir.path(), &["new", "--lang", lang, "--role", role, &name]));
-        assert!(made.contains("tidegate plugin build"), "{made}");
-        let project = dir.path().join(&name);
-        let file = format!("{name}.wasm");
-        assert!(done(tidegate(&project, &["build"])).contains(&file));
-        assert!(project.join(&file).is_file());
-        let checked = done(tidegate(&project, &["check", &file]));
-        assert!(checked.contains("imports tidegate:plugin/"), "{checked}");
-        let tested = done(tidegate(&project, &["test", &file]));
-        assert!(tested.ends_with(" cases, 0 failed\n"), "{tested}");
+    let made = done(tidegate(dir.path(), &["new", "--lang", lang, "--role", "retry", "mine"]));
+    assert!(made.contains("tidegate plugin build"), "{made}");
+    let project = dir.path().join("mine");
+    assert!(done(tidegate(&project, &["build"])).contains("mine.wasm"));
+    let checked = done(tidegate(&project, &["check", "mine.wasm"]));
+    assert!(checked.contains("imports tidegate:plugin/"), "{checked}");
+    let tested = done(tidegate(&project, &["test", "mine.wasm"]));
+    assert!(tested.ends_with(" cases, 0 failed\n"), "{tested}");
+}
+
+/// The sessions of the plugins' README, each command by itself.
+fn sessions() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/README.md")).unwrap();
+    let blocks = text.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.map(|block| block.lines().map(|line| line.strip_prefix("$ ").unwrap().to_owned()).collect()).collect()
+}
+
+/// A line of a session, as a reader types it.
+fn typed(line: &str, dir: &Path, url: &str) -> tokio::process::Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
+    let mut command = tokio::process::Command::new("bash");
+    let line = format!("PATH={}:$PATH; {line}", program.display());
+    command.args(["-c", &line]).current_dir(dir).env("TIDEGATE_URL", url).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+async fn said(line: &str, dir: &Path, url: &str) -> String {
+    done(typed(line, dir, url).output().await.unwrap())
+}
+
+/// What the issue of plugins is done when: a throttler that is made as the README says, word for word, governs a live queue, and its simulation
+/// agrees with what then ran. Commands that a language takes too long for are left out.
+async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
+    let [make, serve, follow, again] = <[Vec<String>; 4]>::try_from(sessions()).unwrap();
+    let (tide, dir) = (Tidegate::start().await, tempfile::tempdir().unwrap());
+    let mut place = dir.path().to_owned();
+    for line in make.iter().filter(|line| !left_out.iter().any(|part| line.contains(part))) {
+        match line.strip_prefix("cd ") {
+            Some(folder) => place.push(folder),
+            None => drop(said(&line.replace("--lang rust", &format!("--lang {lang}")), &place, &tide.base).await),
+        }
     }
+    let (work, serve) = serve.split_last().unwrap();
+    for line in serve {
+        said(line, &place, &tide.base).await;
+    }
+    // Shorter than printed, for nobody looks on.
+    let _worker = typed(&format!("exec {}", work.replace("sleep 2", "sleep 0.5")), &place, &tide.base)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the worker asks for jobs", || async {
+        let workers = tide.get("/v1/workers").await.is(200);
+        (!workers["workers"].as_array().unwrap().is_empty()).then_some(())
+    })
+    .await;
+    for line in &follow {
+        if !line.contains("ID-OF-THAT-JOB") {
+            said(line, &place, &tide.base).await;
+            continue;
+        }
+        eventually("a job says what holds it", || async {
+            let waiting = tide.get("/v1/jobs?queue=mail&state=scheduled&limit=1000").await.is(200);
+            let waiting = waiting["jobs"].as_array().unwrap();
+            // One that does not start just now.
+            let id = waiting[waiting.len() / 2]["id"].as_str().unwrap();
+            let why = said(&line.replace("ID-OF-THAT-JOB", id), &place, &tide.base).await;
+            (why.contains("held by throttler my-throttler") && why.contains("jobs run as may")).then_some(())
+        })
+        .await;
+    }
+    until(|| async {
+        let ended = tide.get("/v1/jobs?queue=mail&state=succeeded&limit=1000").await.is(200)["jobs"].as_array().unwrap().len();
+        (ended == 200, ended)
+    })
+    .await;
+    assert_eq!(tide.get("/v1/plugins/my-throttler").await.is(200)["health"]["faults"], 0);
+
+    let mut told = String::new();
+    for line in &again {
+        told = said(&line.replace("--picture trace.svg", "--picture trace.svg --json"), &place, &tide.base).await;
+    }
+    let out: Value = serde_json::from_str(&told).unwrap();
+    for side in ["real", "simulated"] {
+        assert_eq!(out[side]["all"]["succeeded"], 200, "{out:#}");
+        for group in out[side]["groups"].as_array().unwrap() {
+            assert_eq!(group["most_running"], 5, "{side}: {group:#}");
+        }
+    }
+    let agreement = &out["agreement"];
+    assert_eq!(agreement["jobs"], 200);
+    for name in ["letter", "report"] {
+        // What is between them is what the live queue needs from a result to the next start.
+        assert!(agreement["overlap"][name].as_f64().unwrap() > 0.5, "{agreement:#}");
+    }
+    assert!(std::fs::read_to_string(place.join("trace.svg")).unwrap().contains("what the queue really did"));
+}
+
+#[tokio::test]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
+async fn a_throttler_made_in_rust_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
+    governs_as_the_readme_says("rust", &[]).await;
 }
 
 #[test]
 #[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
-fn a_new_rust_project_builds_and_its_cases_hold() {
-    works("rust");
+fn a_new_rust_retry_strategy_builds_and_its_cases_hold() {
+    retries("rust");
 }
 
-/// What the issue of plugins is done when: a throttler as an author starts it governs a live queue, and its simulation agrees with what then ran.
 #[tokio::test]
-#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
-async fn a_throttler_of_a_new_rust_project_governs_a_live_queue_as_its_simulation_says() {
-    let dir = tempfile::tempdir().unwrap();
-    done(tidegate(dir.path(), &["new", "--lang", "rust", "mine"]));
-    let project = dir.path().join("mine");
-    done(tidegate(&project, &["build"]));
-    let component = project.join("mine.wasm");
-
-    let tide = Tidegate::start().await;
-    tide.cli(&["plugin", "push", "mine", text(&component)]).await.ok();
-    tide.queue("q", json!({"throttler": {"plugin": "mine", "config": {"limit": 2}}})).await;
-    for name in ["mail", "report"] {
-        tide.job_type(name, json!({"queue": "q"})).await;
-    }
-    let mut workers = Vec::new();
-    for name in ["mail", "report"] {
-        let mut command = program(["work", "--type", name, "--concurrency", "8", "--", "sleep", "0.5"]);
-        command.env("TIDEGATE_URL", &tide.base).stdout(Stdio::null()).stderr(Stdio::null());
-        workers.push(tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap());
-    }
-    eventually("both workers ask for jobs", || async {
-        let workers = tide.get("/v1/workers").await.is(200);
-        (workers["workers"].as_array().unwrap().len() == 2).then_some(())
-    })
-    .await;
-    let mut ids = Vec::new();
-    for (name, count) in [("mail", 12), ("report", 4)] {
-        for _ in 0..count {
-            ids.push(tide.enqueue_a(name).await);
-        }
-    }
-    for id in &ids {
-        tide.job_in(id, "succeeded").await;
-    }
-    assert_eq!(tide.get("/v1/plugins/mine").await.is(200)["health"]["faults"], 0);
-
-    let (trace, picture) = (dir.path().join("trace.json"), dir.path().join("out.svg"));
-    std::fs::write(&trace, tide.cli(&["plugin", "trace", "q"]).await.ok()).unwrap();
-    let args = ["plugin", "simulate", text(&trace), "--plugin", text(&component), "--by", "type", "--picture", text(&picture), "--json"];
-    let out: Value = serde_json::from_str(&tide.cli(&args).await.ok()).unwrap();
-    for side in ["real", "simulated"] {
-        assert_eq!(out[side]["all"]["succeeded"], ids.len(), "{out:#}");
-        for group in out[side]["groups"].as_array().unwrap() {
-            assert_eq!(group["most_running"], 2, "{side}: {group:#}");
-        }
-    }
-    let agreement = &out["agreement"];
-    assert_eq!(agreement["jobs"], ids.len());
-    for name in ["mail", "report"] {
-        // What is between them is what the live queue needs from a result to the next start.
-        assert!(agreement["overlap"][name].as_f64().unwrap() > 0.5, "{agreement:#}");
-    }
-    assert!(std::fs::read_to_string(picture).unwrap().contains("what the queue really did"));
+#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+async fn a_throttler_made_in_javascript_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
+    governs_as_the_readme_says("js", &[]).await;
 }
 
 #[test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
-fn a_new_javascript_project_builds_and_its_cases_hold() {
-    works("js");
+fn a_new_javascript_retry_strategy_builds_and_its_cases_hold() {
+    retries("js");
 }
 
 /// A new project whose rule begins with `trouble`, in place of `rule`: what `tidegate plugin test` says of it.
-fn in_trouble(lang: &str, source: &str, rule: &str, trouble: &str) -> String {
+fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
-    done(tidegate(dir.path(), &["new", "--lang", lang, "mine"]));
+    done(tidegate(dir.path(), &["new", "--lang", lang, "--role", role, "mine"]));
     let project = dir.path().join("mine");
     let text = std::fs::read_to_string(project.join(source)).unwrap();
     assert!(text.contains(rule), "{text}");
@@ -124,10 +163,29 @@ fn in_trouble(lang: &str, source: &str, rule: &str, trouble: &str) -> String {
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
 fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
-    let said = in_trouble("js", "plugin.js", "return candidates.map", trouble);
+    let said = in_trouble("js", "throttler", "plugin.js", "return candidates.map", trouble);
     for part in
         ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"]
     {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+fn what_a_javascript_retry_strategy_cannot_say_is_told_and_a_time_that_is_past_means_now() {
+    let trouble = "for (const wrong of [{ priority: 1.5 }, { priority: 2 ** 31 }, { priority: 'high' }]) {
+      try { after(1, wrong); } catch (error) { console.log(error.message); }
+    }
+    console.log(after(-1e12).val.at, giveUp(404).val);
+    throw new Error('no idea'); return after(";
+    let said = in_trouble("js", "retry", "plugin.js", "return after(", trouble);
+    for part in [
+        "log: info: priority must be a whole number of 32 bits, not 1.5\n",
+        "log: info: priority must be a whole number of 32 bits, not 2147483648\n",
+        "log: info: priority must be a whole number of 32 bits, not \"high\"\n",
+        "log: info: 0 404\n",
+    ] {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
@@ -138,6 +196,7 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
 fn what_a_python_plugin_prints_and_raises_is_logged() {
     let trouble = "from sdk.throttler import hold_until
         print('one', 2)
+        print(round.running.in_group('job-type', 'nobody').count, round.running.in_group('job-type', 'mail').weight)
         for wrong in [
             lambda: round.state.save('k' * 200, 1),
             lambda: round.state.save('k', 'x' * 20000),
@@ -149,9 +208,10 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
                 print(error)
         hold(5)
         raise KeyError('region')";
-    let said = in_trouble("python", "plugin.py", "decisions = []", trouble);
+    let said = in_trouble("python", "throttler", "plugin.py", "decisions = []", trouble);
     for part in [
         "log: info: one 2\n",
+        "log: info: 0 1\n",
         "log: info: 'kkk",
         "log: info: 'k' cannot be kept: the state is full",
         "log: info: until must be milliseconds since 1970, not -1\n",
@@ -164,8 +224,15 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
 
 #[test]
 #[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
-fn a_new_python_project_builds_and_its_cases_hold() {
-    works("python");
+fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
+    retries("python");
+}
+
+/// Each command that looks at a component from Python compiles it first, which takes most of a minute here.
+#[tokio::test]
+#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
+async fn a_throttler_made_in_python_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
+    governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"]).await;
 }
 
 #[test]

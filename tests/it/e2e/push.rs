@@ -100,6 +100,28 @@ async fn an_accepted_push_ends_by_its_callback_and_by_that_attempts_token_alone(
 }
 
 #[tokio::test]
+async fn a_result_may_be_as_large_as_data_and_a_larger_one_is_not_worked_out_again() {
+    const MOST: usize = 12 << 20;
+    let tide = Setup::new().env("TIDEGATE_MAX_DATA_BYTES", MOST.to_string()).start().await;
+    let target = Target::start(|call| async move {
+        let larger = call.path.ends_with("larger");
+        says(200, &[("content-type", "application/json")], "")
+            .map(|_| axum::body::Body::from(format!("\"{}\"", "x".repeat(MOST - 2 + usize::from(larger)))))
+    })
+    .await;
+    for name in ["large", "larger"] {
+        tide.job_type(name, json!({"target": {"url": format!("{}/{{type}}", target.url)}, "retry": at_once()})).await;
+    }
+    let large = tide.enqueue_a("large").await;
+    assert_eq!(tide.job_in(&large, "succeeded").await["result"].as_str().unwrap().len(), MOST - 2);
+    let larger = tide.enqueue_a("larger").await;
+    let job = tide.job_in(&larger, "failed").await;
+    assert_eq!((&job["attempt"], &job["error"]["reason"]), (&json!(1), &json!("failed")), "{job}");
+    assert!(job["error"]["message"].as_str().unwrap().contains(&MOST.to_string()), "{job}");
+    assert_eq!(target.calls().len(), 2);
+}
+
+#[tokio::test]
 async fn what_a_target_answers_decides_what_follows() {
     struct Case {
         name: &'static str,

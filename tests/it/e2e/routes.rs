@@ -115,6 +115,7 @@ impl Tour<'_> {
         let failed = self.ask(M::POST, one, &[kind, &second], failed, 200).await;
         assert_eq!((&failed["state"], &failed["error"]["details"]), (&json!("failed"), &json!({"code": 7})));
 
+        assert_eq!(self.ask(M::POST, "/v1/jobs/{id}/replay", &[&second], none.clone(), 201).await["replay_of"], second);
         for (route, filter) in [
             ("/v1/jobs/replay", json!({"type": kind, "state": "failed"})),
             ("/v1/jobs/cancel", json!({"type": kind, "state": ["scheduled"]})),

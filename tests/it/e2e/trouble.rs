@@ -74,6 +74,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         max_data_bytes: 1 << 20,
         dashboard: DashboardOptions { title: "test".into(), embed: None },
         log_traffic: false,
+        allow_unencrypted_proxy: false,
         metrics: None,
     };
     let router = api::router(server.clone(), options);

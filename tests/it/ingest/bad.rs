@@ -87,6 +87,23 @@ async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed(
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_each_event_of_a_batch_is_kept() {
+    let place = Place::seeing().await;
+    let good = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
+    let batch = json!([{"specversion": "1.0", "id": "1"}, good, {"specversion": "0.3"}, 7]).to_string();
+    let mut payload = records([message("one", batch)]);
+    payload["Records"][0]["messageAttributes"] =
+        json!({"content-type": {"dataType": "String", "stringValue": "application/cloudevents-batch+json"}});
+    for _ in 0..2 {
+        place.taken(&payload).await;
+        let mut reasons: Vec<String> = place.dead().await.into_iter().map(|letter| letter.reason).collect();
+        reasons.sort_unstable();
+        assert_eq!((reasons.len(), place.seen().await.len()), (3, 1), "each, and each once: {reasons:?}");
+        assert!(reasons[0].starts_with("source is required") && reasons[2].starts_with("the event"), "{reasons:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_event_over_the_limit_is_kept_without_its_data() {
     let place = Place::seeing().await;
     let large = format!("\"{}\"", "x".repeat(300_000));

@@ -5,3 +5,4 @@ mod place;
 mod proxy;
 mod recorded;
 mod repeated;
+mod round;

@@ -1,18 +1,26 @@
-//! A deployment in memory that notes every event that its triggers see.
+//! A deployment in memory that notes every event that its triggers see, and every message that it sends.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use object_store::memory::InMemory;
+use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
 use tidegate::{
     Server,
     adapter::{
-        http::{Guard, HttpTarget},
-        memory::{MemoryStore, MemoryWorkQueue},
+        dynamodb::{DynamoStore, memory::MemoryTable},
+        memory::MemoryWorkQueue,
     },
     cloud::{Ingest, http::first_token, ingest::NotTaken},
     engine::{Ports, dead::DeadEvent},
-    port::{Entropy, job_store::ListQuery, policy::NoPolicy},
+    port::{
+        Target,
+        job_store::ListQuery,
+        policy::NoPolicy,
+        target::{Message, Request, Response, TargetError},
+    },
     queue::TypeConfig,
     testkit::{FakeClock, SeededEntropy, builders::name, faults::FaultyStore},
 };
@@ -24,7 +32,24 @@ pub struct Place {
     pub server: Server,
     pub store: Arc<FaultyStore>,
     pub work: Arc<MemoryWorkQueue>,
+    sent: Arc<Services>,
     ingest: Ingest,
+}
+
+/// Services that take whatever they are sent.
+#[derive(Default)]
+struct Services(Mutex<Vec<Message>>);
+
+#[async_trait]
+impl Target for Services {
+    async fn call(&self, request: Request) -> Result<Response, TargetError> {
+        Err(TargetError::NotConnected(request.url))
+    }
+
+    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+        self.0.lock().push(message);
+        Ok(Response { status: 200, headers: Vec::new(), body: Bytes::new() })
+    }
 }
 
 impl Place {
@@ -37,21 +62,31 @@ impl Place {
 
     /// One with a job type and no trigger.
     pub async fn empty() -> Self {
-        let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 7));
-        let work = Arc::new(MemoryWorkQueue::default());
+        let (clock, entropy) = (Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(7)));
+        let table = DynamoStore::new(Arc::new(MemoryTable::new()), clock.clone(), entropy.clone());
+        let store = Arc::new(FaultyStore::new(Arc::new(table), 7));
+        let (work, sent) = (Arc::new(MemoryWorkQueue::default()), Arc::new(Services::default()));
         let ports = Ports {
             store: store.clone(),
             objects: Arc::new(InMemory::new()),
             work: work.clone(),
-            clock: Arc::new(FakeClock::default()),
-            entropy: Arc::new(SeededEntropy::new(7)) as Arc<dyn Entropy>,
+            clock,
+            entropy,
             policy: Arc::new(NoPolicy),
         };
-        let target = Arc::new(HttpTarget::new(Guard::default()).unwrap());
-        let server = Server::builder(ports, target).away().start().await.unwrap();
+        let server = Server::builder(ports, sent.clone()).away().start().await.unwrap();
         server.put_type(&name("seen"), TypeConfig::default(), None).await.unwrap();
         let ingest = Ingest::new(server.clone(), first_token(FIRST));
-        Self { server, store, work, ingest }
+        Self { server, store, work, sent, ingest }
+    }
+
+    /// Delivers the work that waits. What was sent to services then.
+    pub async fn deliver(&self) -> Vec<Message> {
+        let now = self.server.now();
+        let work = self.work.take(100, now);
+        let done = self.server.deliver(work, now + Duration::from_mins(1)).await;
+        assert!(done.into_iter().all(|done| done));
+        std::mem::take(&mut *self.sent.0.lock())
     }
 
     pub async fn trigger(&self, trigger: &str, rule: Value) {
@@ -99,7 +134,7 @@ impl Place {
     }
 }
 
-/// An invocation as it was recorded, in `tests/events`.
+/// An invocation as it is recorded in `tests/events`.
 pub fn recorded(file: &str) -> Value {
     serde_json::from_str(&text(&format!("{file}.json"))).unwrap()
 }

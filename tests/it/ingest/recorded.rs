@@ -1,6 +1,6 @@
-//! Each kind of event, as its service was recorded to send it, and what a trigger sees of it.
+//! Each kind of event, as AWS documents that its service sends it, and what a trigger sees of it.
 //!
-//! `tests/events/NAME.json` is an invocation, `tests/events/seen/NAME.json` the events that it makes. `UPDATE_EXPECT=1` writes the latter anew, for
+//! `tests/events/NAME.json` is an invocation, `tests/events/seen/NAME.json` the events that it makes; `tests/events/README.md` says where each is from. `UPDATE_EXPECT=1` writes the latter anew, for
 //! you to read.
 
 use serde_json::{Value, json};

@@ -26,11 +26,13 @@ async fn an_endless_loop_is_ended() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "what is measured is a real call")]
 async fn an_endless_loop_in_a_check_is_ended() {
     let plugged = Plugged::new(Guest::throttler().check(FOREVER)).await;
+    let start = std::time::Instant::now();
     let fault = plugged.host.check(&plugged.plugin, Role::Throttler, "{}").await.unwrap_err();
     assert_fault(&fault, FaultKind::TooLong, "took longer than 250 ms");
-    assert!(plugged.seen().live.last.unwrap().took < PATIENCE);
+    assert!(start.elapsed() < PATIENCE);
     plugged.throttle(offer(3, 3)).await.unwrap();
 }
 

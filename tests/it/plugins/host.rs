@@ -185,6 +185,19 @@ async fn a_configuration_is_refused_by_its_own_check() {
     assert_eq!(plugged.host.check(&plugged.plugin, Role::Throttler, r#"{"limit":-1}"#).await, Ok(vec![wanted]));
     let fault = plugged.host.check(&plugged.plugin, Role::Retry, "{}").await.unwrap_err();
     assert_fault(&fault, FaultKind::Unavailable, "it is not a retry strategy");
+    assert!(plugged.seen().live.calls == 0 && plugged.seen().live.faults.is_empty(), "nobody's jobs were decided on");
+}
+
+#[tokio::test]
+async fn the_check_of_a_configuration_says_nothing_of_how_a_queues_calls_go() {
+    let failing = Plugged::new(Guest::throttler().decide("(unreachable)")).await;
+    failing.throttle(offer(1, 0)).await.unwrap_err();
+    failing.host.check(&failing.plugin, Role::Throttler, "{}").await.unwrap();
+    assert!(failing.seen().live.failing);
+    let bad_check = Plugged::new(Guest::throttler().check("(unreachable)")).await;
+    bad_check.throttle(offer(1, 0)).await.unwrap();
+    bad_check.host.check(&bad_check.plugin, Role::Throttler, "{}").await.unwrap_err();
+    assert!(!bad_check.seen().live.failing);
 }
 
 #[tokio::test]
@@ -228,7 +241,7 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
     assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
 
     // What is kept is enough to make the call again.
-    let json = failed.call.as_ref().unwrap();
+    let json = &failed.call;
     let Call::Throttle(again) = Call::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!(plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(), failed.fault);
 
@@ -265,7 +278,7 @@ async fn much_data_is_left_out_of_what_is_kept_of_a_fault() {
     let retrying = Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
     let data = Some(format!("\"{}\"", "x".repeat(100_000)));
     retrying.retry(tidegate::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
-    let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone().unwrap();
+    let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone();
     let json: serde_json::Value = serde_json::from_str(&kept(&plugged)).unwrap();
     assert_eq!(json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["j0", "j2"]);
     assert_eq!(json["throttle"]["data-left-out"], serde_json::json!({"j1": 40_002}));

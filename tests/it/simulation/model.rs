@@ -11,7 +11,7 @@ use std::{
 use super::plugins::RAN;
 use tidegate::{
     engine::{CALLBACK_TYPE, reply::Replied},
-    job::{Job, JobId, Outcome, QueueName, State, TypeName, Version, life::ReplyId},
+    job::{Job, JobId, Life, Outcome, QueueName, State, TypeName, Version, life::ReplyId},
     port::job_store::{ItemKind, Txn, Write},
     queue::{
         Grant, GrantBatch, Head, Limits,
@@ -58,6 +58,8 @@ pub struct Model {
     /// Since when a grant is kept although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
     callbacks: HashMap<String, u32>,
+    /// Which job each reply changed.
+    replied: HashMap<ReplyId, JobId>,
     pub counts: BTreeMap<&'static str, u64>,
     pub trace: VecDeque<String>,
     pub broken: Option<String>,
@@ -167,9 +169,10 @@ impl Model {
             self.fault(format!("{id}: its version or revision went back"));
         }
         if old.life.ended().is_some() {
-            let mut forgotten = old.life.clone();
-            (forgotten.result, forgotten.revision) = (None, new.life.revision);
-            if forgotten != new.life || old.spec != new.spec {
+            // Its result goes, or it hears a reply that comes too late.
+            let forgets = Life { result: None, revision: new.life.revision, ..old.life.clone() };
+            let hears = Life { heard: new.life.heard.clone(), revision: new.life.revision, ..old.life.clone() };
+            if (forgets != new.life && hears != new.life) || old.spec != new.spec {
                 self.fault(format!("I5: {id} had ended as {:?} and changed to {:?}", old.life.state, new.life.state));
             }
             return;
@@ -183,6 +186,12 @@ impl Model {
         replies.sort_unstable_by_key(|reply| reply.0);
         if replies.windows(2).any(|pair| pair[0] == pair[1]) {
             self.fault(format!("{id} heard a reply twice"));
+        }
+        for reply in replies {
+            let first = self.replied.entry(reply).or_insert_with(|| id.clone()).clone();
+            if first != *id {
+                self.fault(format!("a second delivery of a reply to {first} was taken for one to {id}"));
+            }
         }
         if let (State::Scheduled { run_at, .. }, State::Running(_)) = (&old.life.state, &new.life.state) {
             return self.check_claim(old, new, *run_at, now);
@@ -430,7 +439,8 @@ impl Model {
             | ItemKind::Horizon
             | ItemKind::Schedule
             | ItemKind::ScheduleState
-            | ItemKind::Trigger => return,
+            | ItemKind::Trigger
+            | ItemKind::Drain => return,
         }
         for (queue, item) in &self.queues {
             let types = self

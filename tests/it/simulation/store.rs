@@ -2,6 +2,7 @@
 //! every commit the [`Model`] sees in the order in which it happened.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     future::Future,
     pin::pin,
     sync::{
@@ -18,7 +19,7 @@ use tidegate::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        SharedStore, StoreError, Txn, Write,
+        SharedStore, Standing, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Head, head::BatchId},
     testkit::faults::{Faults, FaultyStore},
@@ -36,6 +37,8 @@ pub struct Watched {
     pub slow: bool,
     /// How many claims are under way.
     pub claiming: AtomicUsize,
+    /// Since when keys point where they do.
+    pub keyed: Mutex<HashMap<Key, Timestamp>>,
 }
 
 /// Counts something that is under way, for as long as it lives.
@@ -158,6 +161,17 @@ impl JobStore for Way {
         pages
     }
 
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.read().await?;
+        self.inner.count_due(queue, types, until, most).await
+    }
+
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
         self.read().await?;
         self.inner.partitions(queue, types, after, limit).await
@@ -233,9 +247,20 @@ impl JobStore for Watched {
                 drop(claiming);
             }
             let mut model = self.model.lock();
-            let answer = at_once(self.store.commit(vec![txn.clone()]))?;
-            if matches!(answer[..], [Committed::All]) {
-                model.see(&txn, self.scheduler.now());
+            let mut answer = at_once(self.store.commit(vec![txn.clone()]))?;
+            let mut keyed = self.keyed.lock();
+            match &mut answer[..] {
+                [Committed::All] => {
+                    model.see(&txn, self.scheduler.now());
+                    let set = txn.iter().filter_map(|write| if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None });
+                    keyed.extend(set.map(|key| (key, self.scheduler.now())));
+                }
+                [Committed::Refused { step, standing: Standing::Key { since, .. } }] => {
+                    if let Write::SetKey { key, .. } = &txn[*step] {
+                        *since = keyed.get(key).copied();
+                    }
+                }
+                _ => {}
             }
             answers.extend(answer);
         }
@@ -264,6 +289,16 @@ impl JobStore for Watched {
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         at_once(self.store.due(queries))
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        at_once(self.store.count_due(queue, types, until, most))
     }
 
     async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {

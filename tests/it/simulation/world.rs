@@ -224,6 +224,7 @@ impl World {
             scheduler: Arc::clone(&scheduler),
             slow: plan.slow,
             claiming: AtomicUsize::new(0),
+            keyed: Mutex::default(),
         });
         let policy = plugins::policy(scheduler.now() + FAULTS);
         let world = Arc::new(Self {
@@ -483,7 +484,7 @@ impl World {
 
     /// Ticks until the end of the run.
     async fn tick(self: Arc<Self>, index: usize) {
-        let mut memory = Memory::default();
+        let (mut memory, mut scanning) = (Memory::default(), false);
         loop {
             let engine = Arc::clone(&self.engines.lock()[index]);
             let now = self.scheduler.now();
@@ -495,9 +496,10 @@ impl World {
             };
             let asks = self.asks();
             let kept = reports.clone();
-            let round = Round { reports, released, asks };
+            let news = !scanning || !reports.is_empty() || !released.is_empty();
+            let round = Round { reports, released, asks, news, ..Round::default() };
             let ticked = engine.tick(&self.queue, &mut memory, round).await;
-            let again = ticked.as_ref().is_ok_and(|ticked| ticked.again);
+            scanning = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {
                 for (report, answer) in kept.iter().zip(&ticked.reports) {
                     if !matches!(answer, Err(Error::Unavailable { .. })) {
@@ -521,7 +523,7 @@ impl World {
             if self.bad(0.03) {
                 memory = Memory::default();
             }
-            if !again {
+            if !scanning {
                 let nap = self.scheduler.span(1.5);
                 self.scheduler.sleep(nap + Duration::from_millis(50)).await;
             }

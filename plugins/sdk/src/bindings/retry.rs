@@ -35,7 +35,7 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub struct Failure {
                     pub attempt: u32,
-                    /// `failed`, `timeout`, `lost`, `not_delivered`, ...
+                    /// `failed`, `timeout`, `lost` or `not_delivered`. (What ends `unknown` or by its deadline has no next attempt.)
                     pub reason: _rt::String,
                     pub message: Option<_rt::String>,
                     /// The HTTP status its target answered, where there was one.
@@ -85,9 +85,11 @@ pub mod exports {
                 }
                 #[derive(Clone, PartialEq)]
                 pub struct Plan {
-                    /// When the next attempt is due: within 366 days. In the past means now. The job's windows apply to it.
+                    /// When the next attempt is due: within 366 days. In the past means now. The job's windows apply to it, and it is
+                    /// not before `not-before`, whatever is said here.
                     pub at: Timestamp,
-                    /// JSON text that replaces the job's data; none keeps it.
+                    /// JSON text that replaces the job's data, of no more bytes than the server takes (4 MiB, unless its operator says
+                    /// otherwise); none keeps it. The attributes that the type takes from data are taken from it anew.
                     pub data: Option<_rt::String>,
                     /// Replaces the job's priority; none keeps it.
                     pub priority: Option<i32>,
@@ -107,7 +109,7 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub enum Verdict {
                     Retry(Plan),
-                    /// No more attempts: the job ends `failed`, with this for its message if it is given.
+                    /// No more attempts: the job ends `failed`, with this for its message if it is given. At most 2000 bytes are kept.
                     GiveUp(Option<_rt::String>),
                 }
                 impl ::core::fmt::Debug for Verdict {
@@ -936,7 +938,8 @@ pub mod exports {
                     /// What is wrong with a configuration; empty if nothing is. Called when a job type or a job is given it.
                     #[allow(async_fn_in_trait)]
                     fn check_config(config: _rt::String) -> _rt::Vec<Problem>;
-                    /// Not asked when the worker said `retryable: false`, or when no attempts are left.
+                    /// Not asked when the worker said `retryable: false`, or when no attempts are left. After an error the built-in backoff
+                    /// decides, and at most 2000 bytes of it are shown.
                     #[allow(async_fn_in_trait)]
                     fn on_failure(
                         ctx: Context,

@@ -10,7 +10,8 @@
 #[allow(dead_code, clippy::all)]
 pub mod tidegate {
     pub mod plugin {
-        /// For the plugin's author: `tidegate plugin logs` shows it. At most 100 lines and 16 KiB a call are kept.
+        /// For the plugin's author: `tidegate plugin logs` shows it. At most 100 lines and 16 KiB a call are kept, and
+        /// 4 KiB of a line.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod log {
             #[used]
@@ -341,7 +342,8 @@ pub mod tidegate {
                 pub now: Timestamp,
                 /// For whoever needs chance: differs from call to call, and is recorded with the call.
                 pub seed: u64,
-                /// The configuration that the queue or type gives, as JSON text: an object, `{}` when none was given.
+                /// The configuration that the queue or type gives, as JSON text of at most 64 KiB: an object, `{}` when none was
+                /// given.
                 pub config: _rt::String,
             }
             impl ::core::fmt::Debug for Context {
@@ -357,7 +359,8 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// One attribute of a job. A number is written in its shortest decimal form (`2`, `0.5`).
+            /// One attribute of a job. A number is written in its shortest decimal form (`2`, `0.5`), a boolean as `true` or
+            /// `false`.
             #[derive(Clone, PartialEq)]
             pub struct Attribute {
                 pub name: _rt::String,
@@ -420,15 +423,15 @@ pub mod tidegate {
             /// the same fails (`invalid_answer`).
             #[derive(Clone, PartialEq)]
             pub struct Description {
-                /// A sentence for operators.
+                /// A sentence for operators, of at most 2000 bytes.
                 pub about: _rt::String,
-                /// JSON Schema of the configuration, if there is one.
+                /// JSON Schema of the configuration, if there is one: an object of at most 64 KiB.
                 pub config_schema: Option<_rt::String>,
                 /// The shape of the state: a new version of the plugin that says the same number goes on with the state of
                 /// the one before; with another it starts empty. 0 for a plugin without state.
                 pub state_version: u32,
                 /// Attributes by which it asks the running set (`running.groups`, `running.in-group`); `*` for any, where the
-                /// configuration names them. Job type and priority need no declaration.
+                /// configuration names them. At most 16, of 1 to 64 bytes each. Job type and priority need no declaration.
                 pub group_by: _rt::Vec<_rt::String>,
                 /// Whether it calls `running.page`.
                 pub needs_running_jobs: bool,
@@ -453,11 +456,12 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// What is wrong with a configuration.
+            /// What is wrong with a configuration. The first 50 are kept.
             #[derive(Clone, PartialEq)]
             pub struct Problem {
-                /// A JSON pointer into it (`/shares/east`), empty for the whole.
+                /// A JSON pointer into it (`/shares/east`), empty for the whole. At most 256 bytes are kept.
                 pub path: _rt::String,
+                /// At most 2000 bytes are kept.
                 pub message: _rt::String,
             }
             impl ::core::fmt::Debug for Problem {
@@ -753,7 +757,8 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The jobs themselves, the longest granted first; at most 1000 a call.
+            /// The jobs themselves, the longest granted first: at most 1000, however many are asked for, and at most 100,000 in
+            /// all that one decision asks for.
             #[allow(async_fn_in_trait)]
             pub fn page(offset: u32, limit: u32) -> _rt::Vec<RunningJob> {
                 unsafe {
@@ -982,8 +987,10 @@ pub mod exports {
                     pub job_type: _rt::String,
                     pub attributes: _rt::Vec<Attribute>,
                     pub attempt: u32,
+                    /// False for one that failed, and for one that was cancelled, which has no reason.
                     pub succeeded: bool,
-                    /// Why it failed: `failed`, `timeout`, `lost`, `not_delivered`, ...
+                    /// Why it failed: `failed`, `timeout`, `lost`, `not_delivered`, `unknown` (it may have run, and may not run twice) or
+                    /// `deadline`.
                     pub reason: Option<_rt::String>,
                     /// The HTTP status its target answered, where there was one.
                     pub status: Option<u16>,
@@ -1853,8 +1860,9 @@ pub mod exports {
                     /// Decides on candidates, which are in the queue's order and have passed its own limits one by one.
                     ///
                     /// If more are run than the queue's limits and workers take together, the queue leaves out those that did not
-                    /// fit and asks again. Only the last answer counts, and only its state is kept: what ran is what was answered.
-                    /// Critical jobs are never among the candidates. An error holds them all, and is shown.
+                    /// fit and asks again, three times at most. Only the last answer counts, and only its state is kept: what ran is
+                    /// what was answered. Critical jobs are never among the candidates. An error does to them what the queue's
+                    /// `on_failure` says, and at most 2000 bytes of it are shown.
                     #[allow(async_fn_in_trait)]
                     fn decide(
                         ctx: Context,

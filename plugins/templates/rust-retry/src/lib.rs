@@ -9,6 +9,9 @@ pub struct Config {
     base_seconds: Seconds,
 }
 
+/// No wait is longer: milliseconds.
+const A_DAY: u64 = 86_400_000;
+
 /// The retry strategy.
 pub struct Plugin;
 
@@ -20,8 +23,9 @@ impl RetryStrategy for Plugin {
         if matches!(failed.last.status, Some(404 | 410)) {
             return Ok(Verdict::GiveUp(Some("what it was for is gone".to_owned())));
         }
-        let doublings = (failed.job.attempt - 1).min(20);
-        Ok(Verdict::after(call, failed, config.base_seconds.millis() << doublings))
+        let doublings = (failed.job.attempt - 1).min(40);
+        let wait = config.base_seconds.millis().saturating_mul(1 << doublings);
+        Ok(Verdict::after(call, failed, wait.min(A_DAY)))
     }
 }
 

@@ -44,8 +44,12 @@ fn request(url: impl Into<String>) -> Request {
         basic_auth: None,
         body: Bytes::from_static(br#"{"n":1}"#),
         timeout: Duration::from_secs(20),
+        most_bytes: MOST,
     }
 }
+
+/// What is wanted of a body here: more than comes at once.
+const MOST: usize = 300_000;
 
 async fn call(url: impl Into<String>) -> Result<Response, TargetError> {
     HttpTarget::new(Guard::On).unwrap().call(request(url)).await
@@ -165,18 +169,34 @@ async fn untouched(listener: &TcpListener) -> bool {
 }
 
 #[tokio::test]
-async fn a_body_of_the_most_bytes_is_read_and_one_byte_more_is_not() {
+async fn of_a_body_that_is_longer_than_wanted_one_byte_more_is_read() {
     let announced = |len: usize| [format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n").into_bytes(), vec![b'x'; len]].concat();
     let until_closed = |len: usize| [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; len]].concat();
-    for answer in [announced(MAX_BODY_BYTES), until_closed(MAX_BODY_BYTES)] {
-        let (address, _seen) = worker(answer).await;
-        assert_eq!(call(format!("http://{address}/")).await.unwrap().body.len(), MAX_BODY_BYTES);
+    for (sent, read) in [(MOST, MOST), (MOST + 1, MOST + 1), (MOST * 2, MOST + 1)] {
+        for answer in [announced(sent), until_closed(sent)] {
+            let (address, _seen) = worker(answer).await;
+            assert_eq!(call(format!("http://{address}/")).await.unwrap().body.len(), read);
+        }
     }
-    for answer in [announced(MAX_BODY_BYTES + 1), until_closed(MAX_BODY_BYTES + 1)] {
-        let (address, _seen) = worker(answer).await;
-        let answer = call(format!("http://{address}/")).await;
-        assert!(matches!(answer, Err(TargetError::NoAnswer(ref reason)) if reason.contains("8388608")), "{:?}", answer.err());
-    }
+}
+
+#[tokio::test]
+async fn whoever_asks_for_a_document_has_it_whole_or_not_at_all() {
+    let get = async |most| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/keys", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nkeys").await.unwrap();
+        });
+        HttpTarget::new(Guard::On).unwrap().get(&url, Duration::from_secs(20), most).await
+    };
+    assert_eq!(get(4).await.unwrap().body, "keys");
+    assert!(matches!(get(3).await, Err(TargetError::NoAnswer(ref reason)) if reason.contains("over 3 bytes")));
 }
 
 #[tokio::test]

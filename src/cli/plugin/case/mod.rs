@@ -155,7 +155,7 @@ fn room() -> u32 {
 }
 
 impl Case {
-    /// The cases of a file: one, or a list.
+    /// The cases of a file: one, or a list; or a call as a server recorded it.
     ///
     /// # Errors
     ///
@@ -164,6 +164,10 @@ impl Case {
         fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
             let mut json = serde_json::Deserializer::from_str(text);
             serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string())
+        }
+        let call: Option<Value> = serde_json::from_str(text).ok();
+        if let Some(call) = call.filter(|call| call.get("throttle").or(call.get("retry")).is_some()) {
+            return parse(&recorded("a recorded call", &call)?.to_string()).map(|case| vec![case]);
         }
         if text.trim_start().starts_with('[') { parse(text) } else { parse(text).map(|case| vec![case]) }
     }

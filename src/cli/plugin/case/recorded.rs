@@ -84,6 +84,8 @@ mod tests {
             assert_eq!(case.name, "again");
             assert_eq!(case.call().unwrap().to_json(), original);
             assert!(Call::from_json(&original).is_ok());
+            let as_recorded = Case::read(&original).unwrap().pop().unwrap();
+            assert_eq!(as_recorded.call().unwrap().to_json(), original, "a log has it so");
         }
         let short = json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
         assert!(recorded("a", &short).unwrap()["name"].as_str().unwrap().contains("without the data of 1 jobs"));

@@ -188,6 +188,10 @@ impl Engine {
     }
 
     /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out. The caller bounds how much that is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if some cannot be read now: a plugin would take it for gone.
     async fn data_for<'a>(
         &self,
         throttling: &Throttling,
@@ -196,20 +200,16 @@ impl Engine {
         if !throttling.says().is_some_and(|says| says.needs_data) {
             return Ok(BTreeMap::new());
         }
-        let jobs: Vec<Job> = jobs.cloned().collect();
-        let loaded = match self.load(jobs.clone()).await {
-            Ok(loaded) => loaded,
-            Err(Error::Internal(_)) => {
-                let mut loaded = Vec::with_capacity(jobs.len());
-                for job in jobs {
-                    loaded.extend(self.load(vec![job]).await.unwrap_or_default());
-                }
-                loaded
-            }
-            Err(error) => return Err(error),
-        };
         let text = |job: &Job| String::from_utf8(job.data.inline()?.to_json().ok()?.into()).ok();
-        Ok(loaded.iter().filter_map(|job| Some((job.id.clone(), text(job)?))).collect())
+        let mut data = BTreeMap::new();
+        for loaded in self.load_each(jobs.cloned().collect()).await {
+            match loaded {
+                Ok(job) => data.extend(text(&job).map(|text| (job.id, text))),
+                Err(Error::Internal(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(data)
     }
 }
 

@@ -1,18 +1,21 @@
 //! A page of candidates that the throttler decides on: asked about, asked again until what runs fits together, obeyed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{Asked, Throttling, calls};
 use crate::{
     engine::{
         Error,
-        tick::search::Search,
+        tick::search::{Search, position},
         trouble::{FIRST_WAIT, Trouble},
     },
     job::{Event, Job, life::Waiting},
-    port::policy::{Action, Decision, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
-    queue::{Candidate, Rule, Verdict, admission::Hold, plugin::OnFailure},
+    port::policy::{Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
+    queue::{Candidate, Rule, Verdict, admission::Hold, order::Position, plugin::OnFailure},
 };
+
+/// A round that has lasted so long asks no more: what its queue's workers report waits for it. One call takes a quarter of it at most.
+const TIME: Duration = Duration::from_secs(1);
 
 /// An answer under which everything that runs fits.
 struct Agreed {
@@ -36,18 +39,30 @@ enum Fate {
 }
 
 impl Search<'_> {
-    /// Lets the throttler decide on a page of candidates. Whether those behind it may run too.
-    pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<bool, Error> {
+    /// Lets the throttler decide on a page of candidates. Whether those behind it are looked at too; where the next round is to go on, if
+    /// this one has taken its time.
+    pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<ControlFlow<Option<Position>>, Error> {
         for (index, jobs) in calls(self.plan.throttling.as_ref(), page).into_iter().enumerate() {
             // Those that nobody was asked about are looked at again from the front.
             if index > 0 && (self.admission.closed(false) || self.rooms.total() == 0) {
-                return Ok(false);
+                return Ok(ControlFlow::Break(None));
             }
+            let last = jobs.last().map(position);
             if !Box::pin(self.throttle_at_once(jobs)).await? {
-                return Ok(false);
+                return Ok(ControlFlow::Break(None));
+            }
+            if self.engine.now() >= self.now + TIME {
+                return Ok(ControlFlow::Break(last));
             }
         }
-        Ok(true)
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// A job was admitted: the next partition is the one behind its own.
+    fn pass_turn(&mut self, job: &Job) {
+        if self.limits.queue.partition_by.is_some() {
+            self.plan.turn = Some(job.spec.partition.clone());
+        }
     }
 
     /// The same with as many as one call may be about.
@@ -55,8 +70,8 @@ impl Search<'_> {
         if !self.plan.asks_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
             for job in &page {
-                if self.offer(job) && self.limits.queue.partition_by.is_some() {
-                    self.plan.turn = Some(job.spec.partition.clone());
+                if self.offer(job) {
+                    self.pass_turn(job);
                 }
             }
             return Ok(true);
@@ -124,11 +139,9 @@ impl Search<'_> {
             };
             match action {
                 Action::Run => {
-                    let ask = self.rooms.find(&job.spec.job_type).expect("the trial found room for everyone that runs");
+                    let ask = self.rooms.find(job).expect("the trial found room for everyone that runs");
                     self.admit(ask, job);
-                    if self.limits.queue.partition_by.is_some() {
-                        self.plan.turn = Some(job.spec.partition.clone());
-                    }
+                    self.pass_turn(job);
                 }
                 Action::Hold(until) => {
                     held += 1;
@@ -165,7 +178,15 @@ impl Search<'_> {
     async fn agree(&mut self, jobs: &[(Job, bool)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
-        let data = self.engine.data_for(throttling, jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job)).await?;
+        let wanted = jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job);
+        let (data, unread) = match self.engine.data_for(throttling, wanted).await {
+            Ok(data) => (data, None),
+            // Whoever needs no data, critical jobs say, does not wait for it.
+            Err(Error::Unavailable { message, .. }) => {
+                (BTreeMap::new(), Some(Fault { kind: FaultKind::Unavailable, message: format!("it needs data, and {message}") }))
+            }
+            Err(error) => return Err(error),
+        };
         let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::Missed).collect();
         let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1).collect();
         for asks in 1.. {
@@ -187,7 +208,13 @@ impl Search<'_> {
                     .collect(),
             });
             let policy = &self.engine.ports.policy;
-            let answer = policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+            let answer = match &unread {
+                None => policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call)),
+                Some(fault) => {
+                    policy.found(&plugin, &Call::Throttle(Arc::clone(&call)), fault);
+                    Err(fault.clone())
+                }
+            };
             let mut answer = match answer {
                 Ok(answer) => answer,
                 Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
@@ -208,11 +235,11 @@ impl Search<'_> {
                     Fate::Missed => drop(trial.judge(candidate)),
                     Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
                     Fate::Said(Decision { action: Action::Run, .. }) => {
-                        let ask = self.rooms.find_in(&left, &job.spec.job_type);
+                        let ask = self.rooms.find_in(&left, job);
                         let verdict = ask.map(|ask| (ask, trial.offer(candidate)));
                         fates[index] = match verdict {
                             Some((ask, Verdict::Run)) => {
-                                left[ask] -= 1;
+                                left.take(ask, job);
                                 ran.push(index);
                                 continue;
                             }
@@ -276,11 +303,14 @@ impl Search<'_> {
                 continue;
             }
             // It was seen to be a candidate already.
-            let Some(ask) = self.rooms.find(&job.spec.job_type) else { continue };
+            let Some(ask) = self.rooms.find(job) else { continue };
             match self.admission.offer(Candidate::of(&job.spec)) {
                 Verdict::Hold(hold) => self.plan.hold(hold),
                 Verdict::Move(_) => {}
-                Verdict::Run => self.admit(ask, job),
+                Verdict::Run => {
+                    self.admit(ask, job);
+                    self.pass_turn(job);
+                }
             }
         }
         true

@@ -1,0 +1,123 @@
+//! S3, or what speaks its protocol at another endpoint, as the place of large bodies and plugins.
+//!
+//! The one thing to know: all tries of a call together have a bound, since who waits is an invocation that is ended at its time and
+//! paid for until then; and each try that S3 refuses is counted.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use object_store::{
+    BackoffConfig, ClientOptions, Result, RetryConfig,
+    aws::AmazonS3Builder,
+    client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector},
+};
+
+/// How long making a connection may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Tries of a call, beside the first, and the longest wait before one.
+const AGAIN: usize = 4;
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// A bucket as the environment says: region, credentials, and the endpoint, which may speak plain HTTP. Without an answer for `patience` a
+/// call is given up.
+pub fn from_env(patience: Duration) -> AmazonS3Builder {
+    patient(AmazonS3Builder::from_env(), patience)
+}
+
+fn patient(builder: AmazonS3Builder, patience: Duration) -> AmazonS3Builder {
+    // The last try may begin when half of the time is over, and takes no longer than the other half.
+    let half = patience / 2;
+    let options = ClientOptions::new().with_allow_http(true).with_connect_timeout(CONNECT.min(half)).with_timeout(half);
+    let backoff = BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() };
+    let retry = RetryConfig { backoff, max_retries: AGAIN, retry_timeout: half };
+    builder.with_client_options(options).with_retry(retry).with_http_connector(Counted)
+}
+
+/// Makes clients that count.
+#[derive(Debug)]
+struct Counted;
+
+impl HttpConnector for Counted {
+    fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
+        Ok(HttpClient::new(Counting(ReqwestConnector::default().connect(options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct Counting(HttpClient);
+
+#[async_trait]
+impl HttpService for Counting {
+    async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+        let answer = self.0.execute(request).await;
+        let why = match answer.as_ref().map(|answer| answer.status().as_u16()) {
+            Ok(429 | 503) => Some("throttled"),
+            // What is not there, or not as it was: an answer like another.
+            Ok(404 | 412) => None,
+            Ok(status) if status < 400 => None,
+            Ok(_) | Err(_) => Some("other"),
+        };
+        if let Some(why) = why {
+            metrics::counter!("tidegate_refused_total", "service" => "s3", "why" => why).increment(1);
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use object_store::{ObjectStoreExt as _, aws::AmazonS3, path::Path};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A bucket at an endpoint that answers each request with `answer`, or (an empty one) not at all.
+    async fn bucket(answer: &'static str, patience: Duration) -> AmazonS3 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("us-east-1").with_endpoint(endpoint);
+        patient(builder.with_access_key_id("a").with_secret_access_key("s"), patience).build().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_without_an_answer_is_given_up_in_time() {
+        let bucket = bucket("", Duration::from_secs(1)).await;
+        let key = Path::from("bodies/a");
+        let call = bucket.get(&key);
+        // Ten times as long as it may take: what it is without a bound is three minutes.
+        tokio::time::timeout(Duration::from_secs(10), call).await.expect("it is given up").unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_is_counted_and_what_is_not_there_is_not() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let _counting = metrics::set_default_local_recorder(&recorder);
+        let key = Path::from("bodies/a");
+        let missing = bucket("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        missing.get(&key).await.map(drop).unwrap_err();
+        assert!(!counted.render().contains("tidegate_refused_total"), "{}", counted.render());
+        let denied = bucket("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        denied.get(&key).await.map(drop).unwrap_err();
+        let slow = bucket("HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        slow.get(&key).await.map(drop).unwrap_err();
+        let counted = counted.render();
+        assert!(counted.contains(r#"tidegate_refused_total{service="s3",why="other"} 1"#), "{counted}");
+        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="s3",why="throttled"}} {}"#, AGAIN + 1)), "{counted}");
+    }
+}

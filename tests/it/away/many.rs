@@ -1,0 +1,73 @@
+//! One call with as many messages as a function gets: all its targets are called at once.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use object_store::memory::InMemory;
+use tidegate::{
+    Server,
+    adapter::{
+        memory::{MemoryStore, MemoryWorkQueue},
+        sqs::pack::{self, BATCH, JOBS},
+        system::SystemClock,
+    },
+    cloud::{self, Event},
+    engine::{Ports, request::NewJob},
+    job::{JobId, Payload},
+    port::{
+        Clock, Target,
+        policy::NoPolicy,
+        target::{Request, Response, TargetError},
+    },
+    queue::{
+        TypeConfig,
+        config::{Push, TargetConfig},
+    },
+    testkit::{SeededEntropy, builders::name, lambda},
+};
+use tokio::sync::Barrier;
+
+/// Answers when everybody has been called.
+struct Together(Barrier);
+
+#[async_trait::async_trait]
+impl Target for Together {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        self.0.wait().await;
+        Ok(Response { status: 200, headers: Vec::new(), body: Bytes::new() })
+    }
+}
+
+#[tokio::test]
+async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
+    let (jobs, clock, work) = (BATCH * JOBS, Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
+    assert!(jobs >= 200);
+    let ports = Ports {
+        store: Arc::new(MemoryStore::new()),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::clone(&work) as _,
+        clock: clock.clone(),
+        entropy: Arc::new(SeededEntropy::new(1)),
+        policy: Arc::new(NoPolicy),
+    };
+    let server = Server::builder(ports, Arc::new(Together(Barrier::new(jobs)))).away().start().await.unwrap();
+    let target = Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/"))));
+    server.put_type(&name("t"), TypeConfig { target, ..TypeConfig::default() }, None).await.unwrap();
+    // The longest ids that there may be: a call that carries them is one request all the same.
+    let new = |number| NewJob { id: Some(name::<JobId>(&format!("{number:064}"))), ..NewJob::new(name("t"), Payload::null()) };
+    for answer in server.enqueue_many((0..jobs).map(new).collect()).await {
+        answer.unwrap();
+    }
+    server.flush().await.unwrap();
+    let messages = pack::work(&work.take(usize::MAX, clock.now()), clock.now());
+    assert_eq!(messages.len(), BATCH);
+    assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= 64 << 10);
+    let event: Event = serde_json::from_value(lambda::messages(messages.iter().map(|message| message.body.as_str()))).unwrap();
+    let call = cloud::deliver(&server, &event, clock.now() + Duration::from_mins(1));
+    assert!(call.await.is_empty(), "whoever is not called keeps the others waiting until the call is over");
+    for number in [0, jobs - 1] {
+        let job = server.job(&name(&format!("{number:064}")), None).await.unwrap();
+        assert_eq!(job.life.attempt, 1);
+        assert_eq!(job.life.ended(), Some(tidegate::job::Outcome::Succeeded));
+    }
+}

@@ -1,0 +1,143 @@
+//! Bulk operations: a repeat starts nothing new, and the server's own jobs are not everybody's.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tidegate::{
+    Server,
+    adapter::{
+        memory::{MemoryStore, MemoryWorkQueue},
+        system::SystemEntropy,
+    },
+    engine::{
+        Error, Ports,
+        request::{BulkKind, JobFilter, NewJob, Operation},
+    },
+    job::{Outcome, Payload},
+    port::{
+        Target,
+        job_store::{ListQuery, StateFilter},
+        policy::NoPolicy,
+        target::{Request, Response, TargetError},
+    },
+    queue::TypeConfig,
+    server::Handled,
+    testkit::{
+        FakeClock,
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
+};
+
+/// Where nobody is ever reached.
+struct Nobody;
+
+#[async_trait]
+impl Target for Nobody {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        Err(TargetError::NotConnected("nobody is there".into()))
+    }
+}
+
+/// A server whose jobs of type `work` succeed at once, and its store. Time stands still.
+async fn place() -> (Server, Arc<FaultyStore>) {
+    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let ports = Ports {
+        store: Arc::clone(&store) as _,
+        objects: Arc::new(object_store::memory::InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(FakeClock::default()),
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(NoPolicy),
+    };
+    let server = Server::builder(ports, Arc::new(Nobody));
+    let server = server.handler(name("work"), 8, |_| Box::pin(async { Handled::Succeeded(None) })).start().await.unwrap();
+    for kind in ["work", "later"] {
+        server.put_type(&name(kind), TypeConfig::default(), None).await.unwrap();
+    }
+    (server, store)
+}
+
+async fn until<T>(what: &str, mut good: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..20_000 {
+        if let Some(found) = good().await {
+            return found;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never came to that: {what}")
+}
+
+async fn count(server: &Server, job_type: &str) -> usize {
+    let query = ListQuery { job_type: Some(name(job_type)), limit: 100, ..ListQuery::default() };
+    server.list(&query).await.unwrap().jobs.len()
+}
+
+async fn over(server: &Server, operation: &Operation) -> Operation {
+    let over = async || Some(server.operation(&operation.id).await.unwrap()).filter(|operation| operation.ended_at.is_some());
+    until("the operation is over", over).await
+}
+
+/// Every job of type `work` that succeeded.
+fn succeeded() -> JobFilter {
+    let states = vec![StateFilter::Ended(Outcome::Succeeded)];
+    JobFilter { job_type: Some(name("work")), states, ..JobFilter::default() }
+}
+
+async fn three_have_succeeded(server: &Server) {
+    let jobs = (0..3).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+    assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+    let ended = async || {
+        let query = ListQuery { job_type: Some(name("work")), states: succeeded().states, limit: 100, ..ListQuery::default() };
+        (server.list(&query).await.unwrap().jobs.len() == 3).then_some(())
+    };
+    until("three have succeeded", ended).await;
+}
+
+#[tokio::test]
+async fn a_repeated_bulk_replay_replays_nothing_again() {
+    let (server, _) = place().await;
+    three_have_succeeded(&server).await;
+    let ask = async |kind, filter, key| server.bulk(kind, filter, Some(key)).await;
+    let first = ask(BulkKind::Replay, succeeded(), "k1").await.unwrap();
+    assert_eq!(over(&server, &first).await.done, 3);
+    let again = ask(BulkKind::Replay, succeeded(), "k1").await.unwrap();
+    assert_eq!((again.id, again.done), (first.id.clone(), 3), "the operation that is over");
+    assert_eq!(count(&server, "work").await, 6);
+    for (kind, filter) in [(BulkKind::Cancel, succeeded()), (BulkKind::Replay, JobFilter { from: Some(server.now()), ..succeeded() })] {
+        let refused = ask(kind, filter, "k1").await.unwrap_err();
+        assert!(matches!(refused, Error::Conflict { code: "idempotency_key_reused", .. }), "{refused:?}");
+    }
+    let other = ask(BulkKind::Cancel, succeeded(), "k2").await.unwrap();
+    assert_ne!(other.id, first.id);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_operation_whose_start_was_not_answered_is_begun_by_its_repeat() {
+    let (server, store) = place().await;
+    three_have_succeeded(&server).await;
+    store.set_faults(Faults { lose_answer: 1.0, ..Faults::default() });
+    assert!(matches!(server.bulk(BulkKind::Replay, succeeded(), Some("k")).await, Err(Error::Unavailable { .. })));
+    store.set_faults(Faults::default());
+    let again = server.bulk(BulkKind::Replay, succeeded(), Some("k")).await.unwrap();
+    assert_eq!(over(&server, &again).await.done, 3);
+    assert_eq!(count(&server, "work").await, 6);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
+    let (server, _) = place().await;
+    let told = NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), ..NewJob::new(name("work"), Payload::null()) };
+    server.enqueue(told).await.unwrap();
+    let callback = "tidegate.callback";
+    until("somebody is to be told", async || (count(&server, callback).await == 1).then_some(())).await;
+    server.enqueue(NewJob::new(name("later"), Payload::null())).await.unwrap();
+    let live = JobFilter { states: vec![StateFilter::Scheduled, StateFilter::Running], ..JobFilter::default() };
+    let all = server.bulk(BulkKind::Cancel, live.clone(), None).await.unwrap();
+    assert_eq!(over(&server, &all).await.matched, 1, "the one of type `later`");
+    let named = server.bulk(BulkKind::Cancel, JobFilter { job_type: Some(name(callback)), ..live }, None).await.unwrap();
+    assert_eq!(over(&server, &named).await.matched, 1);
+    // It is not stopped: that waits for the call to end, which is tried again later, and time stands still.
+}

@@ -1,0 +1,307 @@
+//! The process dies between any two writes of a verb, on stores that take transactions as a whole and on those that take them write by
+//! write. Whoever asked asks again, of another process, and everything goes on as if nothing had happened.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tidegate::{
+    adapter::{memory::MemoryStore, sqlite::SqliteStore},
+    engine::{
+        Error, Hand, Round,
+        request::{JobPatch, NewJob, ReplayWith, Verdict},
+    },
+    job::{
+        Job, JobId, Outcome,
+        spec::{Unique, UniqueWhile},
+    },
+    port::job_store::{ListQuery, SharedStore, StateFilter},
+    queue::{QueueConfig, TypeConfig},
+    testkit::{builders::name, faults::FaultyStore},
+    time::Seconds,
+};
+
+use super::place::{Place, ask, failed, queue, report, work};
+
+/// Has `verb` die after each number of its writes in turn, until it needs no more; then it is asked again, and `check` looks at what came of it.
+async fn cut<T>(
+    before: impl AsyncFn(&mut Place) -> T,
+    verb: impl AsyncFn(&mut Place, &T) -> Result<(), Error>,
+    check: impl AsyncFn(&mut Place, &T),
+) {
+    let stores: [fn() -> SharedStore; 2] = [|| Arc::new(MemoryStore::new()), || Arc::new(SqliteStore::open_temporary().unwrap())];
+    for (flight, store) in [Duration::ZERO, Duration::from_secs(5)].into_iter().flat_map(|flight| stores.map(|store| (flight, store))) {
+        let mut writes = 0;
+        loop {
+            let store = Arc::new(FaultyStore::new(store(), 1).with_flight(flight));
+            let mut place = Place::on(Arc::clone(&store) as SharedStore);
+            let scene = before(&mut place).await;
+            store.crash_after(writes);
+            let died = verb(&mut place, &scene).await;
+            store.revive();
+            place.restart();
+            let again = verb(&mut place, &scene).await;
+            assert!(matches!(again, Ok(()) | Err(Error::Conflict { .. })), "after {writes} writes: {again:?}");
+            check(&mut place, &scene).await;
+            if died.is_ok() {
+                break;
+            }
+            writes += 1;
+            assert!(writes < 50, "it never goes through: {died:?}");
+        }
+        assert!(writes > 0, "it writes something");
+    }
+}
+
+/// Every job of type `work`.
+async fn jobs(place: &Place) -> Vec<Job> {
+    let query = ListQuery { job_type: Some(name("work")), limit: 100, ..ListQuery::default() };
+    place.store.list(&query).await.unwrap().jobs
+}
+
+/// Leases and succeeds, a minute at a time, until every job has ended; no more than `limit` are ever granted. What is left holds no slot.
+async fn drain(place: &mut Place, limit: u64) {
+    for _ in 0..20 {
+        let run = place.lease(5).await;
+        assert!(place.granted().await <= limit, "{} are granted", place.granted().await);
+        place.succeed(&run).await;
+        place.wait(61);
+        if jobs(place).await.iter().all(|job| job.life.ended().is_some()) {
+            place.lease(5).await;
+            assert_eq!(place.granted().await, 0);
+            return;
+        }
+    }
+    panic!("some never end: {:?}", jobs(place).await);
+}
+
+async fn limited(place: &mut Place, limit: u32) {
+    place.with_limit(limit).await;
+    // A worker that died costs an attempt, and none of these is about that.
+    place.set_type("work", TypeConfig { attempts: Some(9), ..TypeConfig::default() }).await;
+    place.settle().await;
+}
+
+fn told() -> NewJob {
+    NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), ..work() }
+}
+
+#[tokio::test]
+async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
+    let asked = || {
+        let unique = Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
+        let expires_at = Some(tidegate::time::Timestamp::from_millis(4_000_000_000_000));
+        NewJob { idempotency_key: Some("i".into()), correlation_key: Some("c".into()), unique, expires_at, ..work() }
+    };
+    let before = async |place: &mut Place| limited(place, 2).await;
+    let verb = async |place: &mut Place, (): &()| place.engine.enqueue(vec![asked()]).await.pop().unwrap().map(|_| ());
+    let check = async |place: &mut Place, (): &()| {
+        assert_eq!(jobs(place).await.len(), 1);
+        drain(place, 2).await;
+        assert_eq!(jobs(place).await[0].life.ended(), Some(Outcome::Succeeded));
+    };
+    cut(before, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_round_that_dies_half_way_keeps_the_limit_and_loses_nobody() {
+    for hand in [Hand::Claim, Hand::Send] {
+        let before = async |place: &mut Place| {
+            limited(place, 2).await;
+            place.enqueue_many((0..3).map(|_| work())).await;
+        };
+        let verb = async |place: &mut Place, (): &()| {
+            let round = Round { asks: vec![ask(&["work"], 2, hand)], ..Round::default() };
+            place.engine.tick(&queue(), &mut place.memory, round).await.map(|_| ())
+        };
+        let check = async |place: &mut Place, (): &()| {
+            assert!(place.granted().await <= 2);
+            drain(place, 2).await;
+            assert!(jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Succeeded)));
+        };
+        cut(before, verb, check).await;
+    }
+}
+
+async fn one_runs(place: &mut Place) -> Job {
+    limited(place, 1).await;
+    place.enqueue(told()).await;
+    place.lease(1).await.remove(0)
+}
+
+async fn reported(place: &mut Place, run: &Job, verdict: Verdict) -> Result<(), Error> {
+    let round = Round { reports: vec![report(run, verdict)], ..Round::default() };
+    place.engine.tick(&queue(), &mut place.memory, round).await?.reports.remove(0).map(|_| ())
+}
+
+#[tokio::test]
+async fn a_report_that_dies_half_way_counts_once_and_is_told_once() {
+    let verb = async |place: &mut Place, run: &Job| reported(place, run, Verdict::Succeeded { result: None }).await;
+    let check = async |place: &mut Place, run: &Job| {
+        let job = place.job(&run.id).await;
+        assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 1));
+        let callbacks = ListQuery { job_type: Some(name("tidegate.callback")), limit: 10, ..ListQuery::default() };
+        assert_eq!(place.store.list(&callbacks).await.unwrap().jobs.len(), 1);
+        drain(place, 1).await;
+    };
+    cut(one_runs, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_failure_whose_report_dies_half_way_is_retried_once() {
+    let verb = async |place: &mut Place, run: &Job| reported(place, run, failed()).await;
+    let check = async |place: &mut Place, run: &Job| {
+        assert_eq!(place.job(&run.id).await.life.history.len(), 1);
+        place.wait(61);
+        drain(place, 1).await;
+        let job = place.job(&run.id).await;
+        assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
+    };
+    cut(one_runs, verb, check).await;
+}
+
+/// A job that is granted and not claimed, while another waits.
+async fn one_is_granted(place: &mut Place) -> JobId {
+    limited(place, 1).await;
+    let job = place.enqueue(told()).await;
+    place.enqueue(work()).await;
+    assert_eq!(place.send(1).await.len(), 1);
+    job.id
+}
+
+#[tokio::test]
+async fn a_cancel_that_dies_half_way_ends_the_job_and_gives_its_slot_back() {
+    let verb = async |place: &mut Place, id: &JobId| place.engine.cancel(id, None, false).await.map(|_| ());
+    let check = async |place: &mut Place, id: &JobId| {
+        drain(place, 1).await;
+        let job = place.job(id).await;
+        assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Cancelled), 0));
+    };
+    cut(one_is_granted, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
+    let patch = JobPatch { priority: Some(7), ..JobPatch::default() };
+    let verb = async |place: &mut Place, id: &JobId| place.engine.patch(id, None, patch.clone(), None).await.map(|_| ());
+    let check = async |place: &mut Place, id: &JobId| {
+        drain(place, 1).await;
+        let job = place.job(id).await;
+        assert_eq!((job.life.ended(), job.life.attempt, job.spec.priority), (Some(Outcome::Succeeded), 1, 7));
+    };
+    cut(one_is_granted, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_replay_that_dies_half_way_makes_one_job_in_the_end() {
+    let before = async |place: &mut Place| {
+        let run = one_runs(place).await;
+        place.succeed(std::slice::from_ref(&run)).await;
+        run.id
+    };
+    let verb =
+        async |place: &mut Place, id: &JobId| place.engine.replay(id, None, ReplayWith::default(), Some("again".into())).await.map(|_| ());
+    let check = async |place: &mut Place, _: &JobId| {
+        assert_eq!(jobs(place).await.len(), 2);
+        drain(place, 1).await;
+    };
+    cut(before, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_sweep_that_dies_half_way_ends_what_is_over() {
+    let before = async |place: &mut Place| {
+        limited(place, 1).await;
+        let expires_at = Some(place.now() + Duration::from_secs(10));
+        place.enqueue_many((0..2).map(|_| NewJob { expires_at, ..told() })).await;
+        place.wait(11);
+    };
+    let verb = async |place: &mut Place, (): &()| place.engine.sweep().await.map(|_| ());
+    let check = async |place: &mut Place, (): &()| {
+        assert!(jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Expired)), "{:?}", jobs(place).await);
+    };
+    cut(before, verb, check).await;
+}
+
+#[tokio::test]
+async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
+    let before = async |place: &mut Place| {
+        place.set_type("work", TypeConfig { attempts: Some(9), lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place.enqueue_many((0..3).map(|_| work())).await;
+        place.lease(2).await
+    };
+    let limit = || QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+    let verb = async |place: &mut Place, _: &Vec<Job>| place.engine.put_queue(&queue(), limit(), None).await.map(|_| ());
+    let check = async |place: &mut Place, run: &Vec<Job>| {
+        for _ in 0..3 {
+            assert!(place.lease(2).await.is_empty(), "two run, which is one too many");
+            place.wait(20);
+        }
+        place.succeed(run).await;
+        drain(place, 1).await;
+    };
+    cut(before, verb, check).await;
+}
+
+/// Two requests under one key, of which the first dies half way: there is one job, and every answer names it.
+#[tokio::test]
+async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_comes() {
+    let unique = || Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
+    let asked = [
+        NewJob { idempotency_key: Some("i".into()), ..work() },
+        NewJob { correlation_key: Some("c".into()), ..work() },
+        NewJob { unique: unique(), ..work() },
+    ];
+    for (flight, asked) in
+        [Duration::ZERO, Duration::from_secs(5)].into_iter().flat_map(|flight| asked.clone().map(|asked| (flight, asked)))
+    {
+        for writes in 0..6 {
+            let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(flight));
+            let mut place = Place::on(Arc::clone(&store) as SharedStore);
+            limited(&mut place, 1).await;
+            let enqueue = async |engine: &tidegate::engine::Engine| engine.enqueue(vec![asked.clone()]).await.pop().unwrap();
+            let second = place.another();
+            store.crash_after(writes);
+            let first = enqueue(&place.engine).await;
+            store.revive();
+            let mut named = BTreeSet::new();
+            for answer in [first, enqueue(&second).await, enqueue(&second).await] {
+                named.extend(match answer {
+                    Ok(enqueued) => Some(enqueued.job.id),
+                    Err(Error::Conflict { holder, .. }) => holder,
+                    Err(Error::Unavailable { .. }) => None,
+                    Err(error) => panic!("{error:?}"),
+                });
+            }
+            let there: BTreeSet<JobId> = jobs(&place).await.into_iter().map(|job| job.id).collect();
+            assert_eq!((there.len(), &there), (1, &named), "after {writes} writes");
+            place.restart();
+            drain(&mut place, 1).await;
+        }
+    }
+}
+
+/// As many as stand for a million: a round looks at no more of them than its bound, however many are due.
+#[tokio::test]
+async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
+    const JOBS: usize = 10_000;
+    for mut place in super::place::everywhere() {
+        limited(&mut place, 1000).await;
+        let midnight = place.now() + Duration::from_hours(8);
+        for _ in 0..JOBS / 1000 {
+            place.enqueue_many((0..1000).map(|_| NewJob { run_at: Some(midnight), ..work() })).await;
+        }
+        let early = place.tick(Round { asks: vec![ask(&["work"], 1000, Hand::Claim)], ..Round::default() }).await;
+        assert!(early.claimed.is_empty() && early.next_at.is_some_and(|at| at <= midnight), "it looks again in time: {:?}", early.next_at);
+        place.clock.set(midnight);
+        let mut started = BTreeSet::new();
+        for round in 0..JOBS / 1000 {
+            let run = place.lease(5000).await;
+            assert_eq!((run.len(), place.granted().await), (1000, 1000), "round {round}");
+            started.extend(run.iter().map(|job| job.id.clone()));
+            place.succeed(&run).await;
+        }
+        assert_eq!(started.len(), JOBS, "each once");
+        let depth = place.store.depth().await.unwrap();
+        let ended: u64 = depth.iter().filter(|depth| depth.state == StateFilter::Ended(Outcome::Succeeded)).map(|depth| depth.jobs).sum();
+        assert_eq!(ended, JOBS as u64);
+    }
+}

@@ -1,0 +1,191 @@
+//! Keys and ids outlive their jobs on the table, and lead nowhere then: whether the row of a forgotten job is still there or not,
+//! nobody is in anybody's way, and whoever names an id gets that one.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::json;
+use tidegate::{
+    adapter::dynamodb::{
+        DynamoStore,
+        memory::MemoryTable,
+        table::{Change, EXPIRES, Table, Val},
+    },
+    engine::{
+        Error,
+        ingest::Did,
+        request::{Enqueued, NewJob},
+    },
+    event::{Event, read},
+    job::{
+        JobId, Payload,
+        spec::{Unique, UniqueWhile},
+    },
+    port::{
+        Clock, Write,
+        job_store::{Expect, Key},
+    },
+    queue::TypeConfig,
+    testkit::{FakeClock, SeededEntropy, builders::name},
+    time::Seconds,
+};
+
+use super::emulator::EmulatedTable;
+use crate::cases::place::{Place, work};
+
+/// A place on a table, both in one time.
+struct Shop {
+    place: Place,
+    clock: Arc<FakeClock>,
+    /// The table, if it is to forget what is over at once, and not in two days.
+    forgets: Option<Arc<MemoryTable>>,
+}
+
+impl Shop {
+    async fn new(table: Arc<dyn Table>, forgets: Option<Arc<MemoryTable>>) -> Self {
+        let clock = Arc::new(FakeClock::default());
+        let store = DynamoStore::new(table, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(5)));
+        let place = Place::on(Arc::new(store));
+        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() }).await;
+        Self { place, clock, forgets }
+    }
+
+    /// One of each kind: the row is there for two days, also at an emulator's, or goes at once.
+    async fn each() -> [Self; 3] {
+        let memory = Arc::new(MemoryTable::new());
+        [
+            Self::new(Arc::new(MemoryTable::new()), None).await,
+            Self::new(Arc::clone(&memory) as _, Some(memory)).await,
+            Self::new(Arc::new(EmulatedTable::new()), None).await,
+        ]
+    }
+
+    async fn wait(&self, seconds: u64) {
+        self.place.wait(seconds);
+        self.clock.advance(Duration::from_secs(seconds));
+        if let Some(table) = &self.forgets {
+            let now = self.clock.now().millis() as u64 / 1000;
+            let over = table.items().into_iter().filter(|item| matches!(item.attrs.get(&EXPIRES), Some(Val::N(at)) if *at <= now));
+            let gone: Vec<Change> = over.map(|item| Change::Delete { key: item.key, when: None }).collect();
+            assert!(!gone.is_empty());
+            table.write(&gone).await.unwrap();
+        }
+    }
+
+    async fn enqueue(&self, job: NewJob) -> Result<Enqueued, Error> {
+        self.place.engine.enqueue(vec![job]).await.remove(0)
+    }
+
+    async fn end(&self, id: &JobId) {
+        self.place.engine.cancel(id, None, false).await.unwrap();
+    }
+
+    async fn ingest(&self, event: &Event) -> Result<Did, Error> {
+        Ok(self.place.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0)?.outcomes.remove(0).did)
+    }
+
+    /// A key that leads to a job which is not there.
+    async fn point(&self, key: &str, job: &JobId) {
+        let key = Key::Correlation(name("work"), key.into());
+        self.place.store.commit(vec![vec![Write::SetKey { key, job: job.clone(), was: Expect::Absent }]]).await.unwrap();
+    }
+}
+
+fn keyed(key: &str) -> NewJob {
+    NewJob { correlation_key: Some(key.into()), ..work() }
+}
+
+fn order(id: &str, key: &str) -> Event {
+    let event = json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "order", "data": {"key": key}});
+    read::structured(&Bytes::from(event.to_string())).unwrap()
+}
+
+async fn with_trigger(place: &Place) {
+    let rule = json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.key"}}});
+    place.engine.put_trigger(&name("orders"), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forgotten_jobs_keys_and_id_are_free() {
+    for mut shop in Shop::each().await {
+        let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
+        let all = |id: &str, data: &str| NewJob {
+            id: Some(name(id)),
+            unique: Some(unique.clone()),
+            idempotency_key: Some("i".into()),
+            data: Payload::json(data.to_owned()),
+            ..keyed("c")
+        };
+        let large = format!("\"{}\"", "x".repeat(5000));
+        let first = shop.enqueue(all("first", &large)).await.unwrap();
+        shop.end(&first.job.id).await;
+        shop.wait(400).await;
+        let second = shop.enqueue(all("second", "2")).await.unwrap();
+        assert_eq!((second.job.id.as_str(), second.new), ("second", true));
+        assert!(!shop.enqueue(all("second", "2")).await.unwrap().new, "a repeat is known for one");
+        shop.end(&second.job.id).await;
+        shop.wait(400).await;
+        // Under the id of the first, and not as a repeat of it.
+        let third = shop.enqueue(all("first", "3")).await.unwrap();
+        assert_eq!((third.job.id.as_str(), third.new), ("first", true));
+        let there = shop.place.job(&third.job.id).await;
+        assert_eq!((&there, shop.place.engine.data(&there).await.unwrap()), (&third.job, Payload::json("3")));
+        let run = shop.place.lease(10).await;
+        assert_eq!(run.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["first"]);
+        shop.place.succeed(&run).await;
+        // One without an id takes none over either.
+        shop.wait(400).await;
+        let fourth = shop.enqueue(keyed("c")).await.unwrap();
+        assert!(fourth.new && fourth.job.id != third.job.id);
+    }
+}
+
+#[tokio::test]
+async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
+    for shop in Shop::each().await {
+        with_trigger(&shop.place).await;
+        let Did::Enqueued { job: first, .. } = shop.ingest(&order("1", "c")).await.unwrap() else { panic!("it makes a job") };
+        shop.end(&first).await;
+        shop.wait(400).await;
+        let event = order("2", "c");
+        let Did::Enqueued { job, .. } = shop.ingest(&event).await.unwrap() else { panic!("it makes a job") };
+        assert_ne!(job, first);
+        assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job: job.clone() });
+        shop.end(&job).await;
+        assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job }, "and when that has ended");
+        assert_eq!(shop.place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
+    for shop in Shop::each().await {
+        if shop.forgets.is_some() {
+            continue;
+        }
+        with_trigger(&shop.place).await;
+        // Two who began, and have not added their jobs: one was given an id, the other has one of its own.
+        shop.point("given", &name("slow")).await;
+        let drawn = shop.enqueue(NewJob { delay_seconds: Some(Seconds::new(900)), ..work() }).await.unwrap().job.id;
+        let free: JobId = drawn.as_str().replacen(&drawn.as_str()[..20], "01arz3ndektsv4rrffq6", 1).parse().unwrap();
+        shop.point("drawn", &free).await;
+        for key in ["given", "drawn"] {
+            let refused = shop.enqueue(NewJob { id: Some(name(&format!("mine-{key}"))), ..keyed(key) }).await;
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{key}: {refused:?}");
+            let again = shop.ingest(&order(key, key)).await;
+            assert!(matches!(again, Err(Error::Unavailable { .. })), "an event is to be sent again: {again:?}");
+        }
+        let refused = shop.enqueue(keyed("given")).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "the slow one is to find its id free: {refused:?}");
+        assert!(shop.enqueue(NewJob { id: Some(name("slow")), ..keyed("given") }).await.unwrap().new, "it may repeat itself");
+        assert_eq!(shop.enqueue(keyed("drawn")).await.unwrap().job.id, free, "who has no id shares that of the slow one");
+        // Whoever began and never added its job is waited for as long as a write may take.
+        shop.point("died", &name("died")).await;
+        shop.wait(19).await;
+        assert!(matches!(shop.enqueue(keyed("died")).await, Err(Error::Unavailable { .. })));
+        shop.wait(1).await;
+        let Did::Enqueued { job, .. } = shop.ingest(&order("died", "died")).await.unwrap() else { panic!("it makes a job") };
+        assert_eq!(shop.place.job(&job).await.spec.correlation_key.as_deref(), Some("died"));
+        assert!(job.as_str().starts_with("ev-"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Round and round through the services of AWS: an event makes a job, the job is handed to a service, and what that hands on is the next event.
+
+use serde_json::{Value, json};
+use tidegate::port::target::Message;
+
+use super::place::{Place, message, recorded, records};
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn body(sent: &Message) -> Value {
+    serde_json::from_slice(&sent.body).unwrap()
+}
+
+/// A message of a queue as `ingest` is called with it.
+fn from_queue(sent: &Message, id: &str) -> Value {
+    assert!(sent.attributes.len() <= 10, "a queue hands no more on to a function");
+    let mut record = message(id, body(sent).to_string());
+    let attribute = |(name, value): &(&str, String)| {
+        let value = json!({"stringValue": value, "stringListValues": [], "binaryListValues": [], "dataType": "String"});
+        ((*name).to_owned(), value)
+    };
+    record["messageAttributes"] = Value::Object(sent.attributes.iter().map(attribute).collect());
+    records([record])
+}
+
+/// A message of a topic.
+fn from_topic(sent: &Message, id: &str) -> Value {
+    let mut notification = recorded("sns");
+    let message = &mut notification["Records"][0]["Sns"];
+    message["MessageId"] = json!(id);
+    message["Message"] = Value::String(body(sent).to_string());
+    let attribute = |(name, value): &(&str, String)| ((*name).to_owned(), json!({"Type": "String", "Value": value}));
+    message["MessageAttributes"] = Value::Object(sent.attributes.iter().map(attribute).collect());
+    notification
+}
+
+/// A message of a topic that a queue is subscribed to.
+fn from_topic_by_queue(sent: &Message, id: &str) -> Value {
+    records([message(id, from_topic(sent, id)["Records"][0]["Sns"].to_string())])
+}
+
+/// An event of a bus, which has nothing beside its detail. A function that puts what it was called with on a bus makes the same.
+fn from_bus(sent: &Message, id: &str) -> Value {
+    let mut event = recorded("eventbridge");
+    event["id"] = json!(id);
+    event["detail"] = body(sent);
+    event
+}
+
+/// What a service makes of a message, with this id.
+type Back = fn(&Message, &str) -> Value;
+
+#[tokio::test]
+async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_stopped() {
+    let sqs = json!({"sqs": {"queue_url": "https://sqs.eu-central-1.amazonaws.com/111122223333/work"}});
+    let sns = json!({"sns": {"topic_arn": "arn:aws:sns:eu-central-1:111122223333:work"}});
+    let bus = json!({"event_bridge": {"bus": "work", "source": "tidegate"}});
+    let function = json!({"lambda": {"function": "work", "invocation": "event"}});
+    let ways: [(Value, Back); 5] =
+        [(sqs, from_queue), (sns.clone(), from_topic), (sns, from_topic_by_queue), (bus, from_bus), (function, from_bus)];
+    for (mut target, back) in ways {
+        target["complete"] = json!("on_delivery");
+        let place = Place::empty().await;
+        let config = serde_json::from_value(json!({"target": target.clone()})).unwrap();
+        place.server.put_type(&"round".parse().unwrap(), config, None).await.unwrap();
+        place.trigger("all", json!({"enqueue": {"type": "round"}})).await;
+        let mut first = message("first", "{}");
+        let trace = json!({"stringValue": TRACE, "stringListValues": [], "binaryListValues": [], "dataType": "String"});
+        first["messageAttributes"] = json!({"traceparent": trace});
+        place.taken(&records([first])).await;
+        for turn in 1..=8 {
+            let sent = place.deliver().await;
+            assert_eq!(sent.len(), 1, "turn {turn} by {target}");
+            assert_eq!(body(&sent[0])["headers"], json!({"ce-tidegatehops": turn.to_string(), "traceparent": TRACE}), "{target}");
+            place.taken(&back(&sent[0], &format!("turn-{turn}"))).await;
+        }
+        assert_eq!((place.deliver().await.len(), place.dead().await.len()), (0, 0), "{target}");
+    }
+}
+
+#[tokio::test]
+async fn headers_in_data_that_are_none_of_ours_make_no_event_a_bad_one() {
+    let place = Place::seeing().await;
+    let bodies = [
+        json!({"headers": {"ce-tidegatehops": "many"}}),
+        json!({"headers": {"ce-tidegatehops": 9}}),
+        json!({"headers": ["ce-tidegatehops"]}),
+        json!({"headers": {"ce-tidegatehops": "70000"}}),
+    ];
+    let messages = bodies.iter().enumerate().map(|(n, body)| message(&n.to_string(), body.to_string()));
+    place.taken(&records(messages)).await;
+    assert_eq!((place.seen().await.len(), place.dead().await.len()), (bodies.len(), 0));
+}
