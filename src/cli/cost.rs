@@ -100,7 +100,7 @@ pub struct Args {
     #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "What is assumed")]
     queues: f64,
     /// Alarms of the stack.
-    #[arg(long, default_value = "16", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "What is assumed")]
+    #[arg(long, default_value = "17", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "What is assumed")]
     alarms: f64,
     /// The table cannot be restored to any second (`PointInTimeRecovery` is off).
     #[arg(long, help_heading = "What is assumed")]
