@@ -41,3 +41,10 @@ fn rickovers_method_drains_what_it_enqueued() {
     let figures = figures(&["--drain", "300", "--clients", "7"]);
     assert!(figure(&figures, "drain 300 with 7 workers")["ours"].as_f64().unwrap() > 0.0);
 }
+
+#[test]
+fn events_are_shown_beside_enqueues() {
+    let figures = figures(&["events"]);
+    let rate = figure(&figures, "events, batches of 1000");
+    assert!(rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0, "{rate}");
+}
