@@ -213,15 +213,23 @@ impl Engine {
     /// 404 `schedule_not_found`; 412.
     pub async fn delete_schedule(&self, name: &ScheduleName, if_match: Option<u64>) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let (item, upto) = (self.schedule(name).await?.0, self.made_upto(name).await?);
-            let version = item.version;
-            if if_match.is_some_and(|wanted| wanted != version) {
-                return Err(Error::Stale { version });
+            let catalog = self.catalog().await?;
+            let item = catalog.schedules.get(name).ok_or_else(|| missing(name))?;
+            if if_match.is_some_and(|wanted| wanted != item.version) {
+                return Err(Error::Stale { version: item.version });
             }
-            let kind = ItemKind::Schedule;
-            let write = Write::SetItem { kind, name: name.to_string(), was: version, version: version + 1, bytes: None };
+            // Paused first: if this dies half way nothing occurs any more, and a repeat removes what is left.
+            let item = if item.config.paused {
+                self.take_back(name, &item.config, self.made_upto(name).await?).await?;
+                Arc::clone(item)
+            } else {
+                let paused = ScheduleConfig { paused: true, ..item.config.clone() };
+                let Some(item) = self.write_schedule(&catalog, name, &paused, &item.data).await? else { continue };
+                item
+            };
+            let (kind, was) = (ItemKind::Schedule, item.version);
+            let write = Write::SetItem { kind, name: name.to_string(), was, version: was + 1, bytes: None };
             if matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)) {
-                self.take_back(name, &item.config, upto).await?;
                 // What is left behind if this fails is known by its rule, which a new schedule of the name has not.
                 return self.put_item(ItemKind::ScheduleState, name.as_str(), None).await;
             }

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::plugins::guest::Guest;
 
-/// The longest that nothing may start while jobs wait: less than the time after which a queue looks even if nobody asks.
-const GAP: Duration = Duration::from_secs(4);
+/// How much longer nothing may start while versions are swapped than while none is: loading the other one, unoptimised and beside other
+/// tests. What a swap must not cost is the time after which a queue looks though nobody asks, 5 s.
+const MORE: Duration = Duration::from_millis(750);
 
 const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
 
@@ -128,6 +129,12 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     let answered = tide.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.is(200);
     let ids: BTreeSet<&str> = answered["results"].as_array().unwrap().iter().map(|one| one["job"]["id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), JOBS);
+    eventually("a quarter ran under one version", || {
+        let count = started.lock().len();
+        async move { (count >= JOBS / 4).then_some(()) }
+    })
+    .await;
+    let before = started.lock().len();
     let mut swaps = 0;
     while started.lock().len() < JOBS {
         let live = tide.post("/v1/plugins/share/rollback", json!({"version": swaps % 2 + 1})).await.is(200)["live"].clone();
@@ -149,8 +156,9 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     let started = started.lock().clone();
     let called: BTreeSet<&str> = started.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!((started.len(), called), (JOBS, ids), "each ran exactly once");
-    let widest = started.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap();
-    assert!(widest < GAP, "nothing started for {widest:?}");
+    let widest = |calls: &[(String, Instant)]| calls.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap();
+    let (usual, swapping) = (widest(&started[..before]), widest(&started[before - 1..]));
+    assert!(swapping < usual + MORE, "nothing started for {swapping:?}, and for {usual:?} without a swap");
     assert_eq!(tide.get("/v1/plugins/share").await.is(200)["health"]["faults"], 0);
 }
 
