@@ -6,12 +6,9 @@ data "aws_iam_policy_document" "jobs" {
     actions = [
       "dynamodb:BatchGetItem",
       "dynamodb:BatchWriteItem",
-      "dynamodb:ConditionCheckItem",
       "dynamodb:DeleteItem",
-      "dynamodb:GetItem",
       "dynamodb:PartiQLDelete",
       "dynamodb:PartiQLInsert",
-      "dynamodb:PartiQLSelect",
       "dynamodb:PartiQLUpdate",
       "dynamodb:PutItem",
       "dynamodb:Query",
@@ -21,8 +18,13 @@ data "aws_iam_policy_document" "jobs" {
   }
   statement {
     sid       = "Objects"
-    actions   = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
-    resources = ["${local.bucket.arn}/${var.object_prefix}*"]
+    actions   = ["s3:GetObject"]
+    resources = ["${local.objects}*"]
+  }
+  statement {
+    sid       = "Bodies"
+    actions   = local.change_objects
+    resources = ["${local.objects}bodies/*"]
   }
   # Without it, an object that is not there is told of as a forbidden one.
   statement {
@@ -65,18 +67,23 @@ locals {
       TIDEGATE_EMF_NAMESPACE        = var.metrics_namespace
     }
   }
+  objects        = "${local.bucket.arn}/${var.object_prefix}"
+  change_objects = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
+
   url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url
   receive = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
   # What failed is to come again soon.
   receive_again = concat(local.receive, ["sqs:ChangeMessageVisibility"])
-  # `GET /v1/doctor` says how the table and the queues are.
-  doctor = [
+  # `GET /v1/doctor` says how the table and the queues are, and tries the bucket. Plugins are put and removed by nobody else: what runs a
+  # plugin cannot change its code.
+  api = [
     { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
     {
       sid       = "DoctorQueues"
       actions   = ["sqs:GetQueueAttributes"]
       resources = concat([for queue in aws_sqs_queue.live : queue.arn], [for queue in aws_sqs_queue.dead : queue.arn])
     },
+    { sid = "Plugins", actions = local.change_objects, resources = ["${local.objects}plugins/*", "${local.objects}doctor/*"] },
   ]
   targets = {
     SqsTargets      = { action = "sqs:SendMessage", arns = var.sqs_target_arns }
@@ -95,7 +102,7 @@ module "enqueue" {
   timeout     = 75
   reserved    = var.enqueue_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  may         = local.doctor
+  may         = local.api
 }
 
 module "plugins" {
@@ -106,7 +113,7 @@ module "plugins" {
   memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
   timeout     = 300
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  may         = local.doctor
+  may         = local.api
 }
 
 # The API has tokens of its own: without a good one every route but its health is refused.

@@ -44,7 +44,7 @@ pub fn base() -> openapi::OpenApi {
 
 /// The route that serves `document`, completed.
 pub fn route(document: openapi::OpenApi) -> Router {
-    let text = Bytes::from(complete(document).to_string());
+    let text = Bytes::from(complete(document).to_string().into_boxed_str().into_boxed_bytes());
     let served = move || {
         let text = text.clone();
         async move { ([(header::CONTENT_TYPE, "application/json")], text) }

@@ -70,7 +70,7 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
     params(("worker" = String, Path, description = "The worker's name")),
     responses(
         (status = 200, description = "The worker", body = Worker),
-        (status = 404, description = "`worker_not_found`"),
+        (status = 404, description = "`worker_not_found`; the serverless home drains whoever is named"),
         (status = 409, description = "`too_many_drains`"),
     ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {

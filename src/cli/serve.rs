@@ -61,6 +61,9 @@ struct Flags<'a> {
     public_url: Option<&'a url::Url>,
 }
 
+/// How long code that nothing runs stays in memory.
+#[cfg(target_os = "linux")]
+const CODE_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
@@ -203,10 +206,21 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
             tracing::error!(%error, "the listener ended");
         }
     });
-    // Most of the program is run once, to start it.
     #[cfg(target_os = "linux")]
-    crate::adapter::system::unload_code();
+    tokio::spawn(keep_code_small(closing.subscribe()));
     Ok(Serving { address, server, closing, listener, exporter })
+}
+
+/// Unloads what was run of the program, after the start and time and again: what is in use is back within microseconds, and what is
+/// not would stay for ever.
+#[cfg(target_os = "linux")]
+async fn keep_code_small(mut closing: watch::Receiver<bool>) {
+    loop {
+        crate::adapter::system::unload_code();
+        if tokio::time::timeout(CODE_STAYS, closing.changed()).await.is_ok() {
+            return;
+        }
+    }
 }
 
 /// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.

@@ -83,6 +83,13 @@ pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
     name.is_some_and(|name| catalog.drains.contains_key(name))
 }
 
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > 128 {
+        return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
+    }
+    Ok(())
+}
+
 impl Server {
     /// Says how many jobs a pull worker runs at once.
     ///
@@ -90,9 +97,7 @@ impl Server {
     ///
     /// 400 for a bad name or capacity.
     pub async fn register_worker(&self, name: &str, capacity: Option<u32>) -> Result<Worker, Error> {
-        if name.is_empty() || name.len() > 128 {
-            return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
-        }
+        check_name(name)?;
         if capacity == Some(0) {
             return Err(Error::invalid("capacity", "must be at least 1"));
         }
@@ -116,13 +121,20 @@ impl Server {
         self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
-    /// Gives a worker no more jobs, or jobs again.
+    /// Gives a worker no more jobs, or jobs again. A server that is [`away`](super::Builder::away) drains whoever is named: each of its
+    /// processes has heard of some workers only.
     ///
     /// # Errors
     ///
-    /// 404 `worker_not_found`; 409 `too_many_drains`.
+    /// 404 `worker_not_found`; 409 `too_many_drains`; 400 for a bad name.
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
-        let worker = self.worker(name).await?;
+        check_name(name)?;
+        let worker = match self.worker(name).await {
+            Err(Error::NotFound { .. }) if draining && self.inner.away.is_some() => {
+                Worker { name: name.to_owned(), capacity: None, running: 0, draining: false, seen_at: self.now() }
+            }
+            known => known?,
+        };
         if worker.draining != draining {
             let drains = self.inner.engine.catalog().await?.drains.len();
             if draining && drains >= MOST_DRAINS {

@@ -110,7 +110,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     // every 16 MiB, which writes a page that changes often once instead of many times.
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; \
-         PRAGMA cache_size = -2000; PRAGMA temp_store = MEMORY;",
+         PRAGMA cache_size = -1000; PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
@@ -142,7 +142,7 @@ pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
 pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
     let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     keep_statements(&db)?;
-    db.pragma_update(None, "cache_size", -500)?;
+    db.pragma_update(None, "cache_size", -250)?;
     db.busy_timeout(std::time::Duration::from_secs(5))?;
     Ok(db)
 }

@@ -1,34 +1,33 @@
-//! The program's own file in memory.
+//! The files that this process has mapped: its program and the libraries.
 
 use std::{ffi::c_void, fs, ptr::NonNull};
 
 use nix::sys::mman::{MmapAdvise, madvise};
 
-/// Takes what is mapped of the program's file out of this process's memory, and says how many bytes of addresses that was; what goes
-/// on being used comes back page by page, from the system's cache of the file.
+/// Takes what is mapped of the program's and the libraries' files out of this process's memory, and says how many bytes of addresses
+/// that was; what goes on being used comes back page by page, from the system's cache of the files.
 ///
-/// Worth doing once, after the start: its relocations are read then and never again, and building routes, documents and settings
-/// touches most of the program, while serving touches a fraction of it.
+/// A start reads every relocation and builds routes, documents and settings, and so touches most of the program; each kind of request
+/// touches a part of its own, and the system maps 64 KB around each page. Without this all that was ever run stays.
 pub fn unload_code() -> usize {
-    let (Ok(program), Ok(maps)) = (fs::read_link("/proc/self/exe"), fs::read_to_string("/proc/self/smaps")) else { return 0 };
-    let Some(program) = program.to_str() else { return 0 };
-    unchanged(&maps, program).filter(|(start, bytes)| unload(*start, *bytes)).map(|(_, bytes)| bytes).sum()
+    let Ok(maps) = fs::read_to_string("/proc/self/smaps") else { return 0 };
+    unchanged(&maps).filter(|(start, bytes)| unload(*start, *bytes)).map(|(_, bytes)| bytes).sum()
 }
 
-/// Where `program` is mapped as it lies in its file, by what `/proc/self/smaps` says: cannot be written, and no page differs.
+/// Where files are mapped as they lie on the disk, by what `/proc/self/smaps` says: cannot be written, and no page differs.
 ///
 /// ```text
 /// 55d0c000-55d0f000 r-xp 00001000 fe:01 131 /usr/bin/tidegate
 /// Anonymous:             0 kB
 /// ```
-fn unchanged<'a>(maps: &'a str, program: &'a str) -> impl Iterator<Item = (NonNull<c_void>, usize)> + 'a {
+fn unchanged(maps: &str) -> impl Iterator<Item = (NonNull<c_void>, usize)> + '_ {
     let mut mapped = None;
     maps.lines().filter_map(move |line| {
         if let Some(kilobytes) = line.strip_prefix("Anonymous:") {
             return mapped.take().filter(|_| kilobytes.trim() == "0 kB");
         }
-        if let Some(path) = line.find('/').map(|at| &line[at..]) {
-            mapped = read_only(line).filter(|_| path == program);
+        if line.contains('/') {
+            mapped = read_only(line);
         }
         None
     })
@@ -45,9 +44,9 @@ fn read_only(line: &str) -> Option<(NonNull<c_void>, usize)> {
 }
 
 fn unload(start: NonNull<c_void>, bytes: usize) -> bool {
-    #[allow(unsafe_code, reason = "the pages are mapped from the program's file and were never written: what is read again is the same")]
+    #[allow(unsafe_code, reason = "the pages are mapped from files and were never written: what is read again is the same")]
     // SAFETY: a private mapping that is not writable, and of which no page differs from the file, reads the same after its pages were
-    // dropped. What was relocated differs, and is not among them.
+    // dropped: the system itself drops such pages when memory is short. What was relocated differs, and is not among them.
     let unloaded = unsafe { madvise(start, bytes, MmapAdvise::MADV_DONTNEED) };
     unloaded.is_ok()
 }
@@ -61,13 +60,14 @@ mod tests {
         let found = |mode: &str, path: &str, anonymous: u32| {
             let maps =
                 format!("55d0c000-55d0f000 {mode} 00001000 fe:01 131 {path}\nRss: 12 kB\nAnonymous:    {anonymous} kB\nSwap: 0 kB\n");
-            unchanged(&maps, "/usr/bin/tidegate").map(|(start, bytes)| (start.as_ptr() as usize, bytes)).next()
+            unchanged(&maps).map(|(start, bytes)| (start.as_ptr() as usize, bytes)).next()
         };
         let whole = Some((0x55d0_c000, 0x3000));
-        assert_eq!([found("r-xp", "/usr/bin/tidegate", 0), found("r--p", "/usr/bin/tidegate", 0)], [whole, whole]);
+        assert_eq!([found("r-xp", "/usr/bin/tidegate", 0), found("r--p", "/usr/lib/libc.so.6", 0)], [whole, whole]);
         assert_eq!(found("r--p", "/usr/bin/tidegate", 4), None, "it was relocated");
         assert_eq!(found("rw-p", "/usr/bin/tidegate", 0), None);
-        assert_eq!(found("r-xp", "/other/usr/bin/tidegate", 0), None);
+        assert_eq!(found("r--s", "/data/tidegate.db-shm", 0), None, "others write it");
+        assert_eq!(found("r-xp", "[vdso]", 0), None, "no file");
     }
 
     #[test]

@@ -181,6 +181,29 @@ fn a_worker_leases_what_a_limit_lets_through_and_its_report_makes_room() {
 }
 
 #[test]
+fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
+    let cloud = Cloud::new(13);
+    cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
+    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
+    let ask = || LeaseRequest {
+        queue: None,
+        types: vec![name("pull")],
+        max: 1,
+        wait: Duration::ZERO,
+        worker: Some("elsewhere".into()),
+        lease_seconds: None,
+        reports: Vec::new(),
+    };
+    assert!(cloud.now(cloud.server.drain_worker("elsewhere", true)).unwrap().draining);
+    assert!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.is_empty());
+    cloud.now(cloud.server.drain_worker("elsewhere", false)).unwrap();
+    assert_eq!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.len(), 1);
+
+    assert!(cloud.now(cloud.server.drain_worker(&"w".repeat(129), true)).is_err());
+    assert!(cloud.now(cloud.server.drain_worker("nobody", false)).is_err(), "whoever is drained is known everywhere");
+}
+
+#[test]
 fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
     let cloud = Cloud::new(10);
     cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();

@@ -121,7 +121,9 @@ fn processes(name: &str) -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let of = |entry: &std::fs::DirEntry| {
         let program = std::fs::read_link(entry.path().join("exe")).ok()?;
-        let ours = program.starts_with(&here) && program.to_string_lossy().contains(&format!("tidegate-{name}-"));
+        let variables = std::fs::read(entry.path().join("environ")).ok()?;
+        let function = variables.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"AWS_LAMBDA_FUNCTION_NAME="))?;
+        let ours = program.starts_with(&here) && function.ends_with(format!("-{name}").as_bytes());
         ours.then(|| entry.file_name().to_string_lossy().parse().ok().map(Pid::from_raw)).flatten()
     };
     entries.filter_map(|entry| of(&entry)).collect()
