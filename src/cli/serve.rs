@@ -13,7 +13,7 @@ use crate::{
     adapter::{
         http::HttpTarget,
         otlp::Exporter,
-        system::{SystemClock, SystemEntropy},
+        system::{self, SystemClock, SystemEntropy},
     },
     api::{self, ApiOptions},
     auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
@@ -25,8 +25,10 @@ use crate::{
     settings::{LogFormat, Settings, reference_table, unknown_variables},
 };
 
+mod listen;
 mod measure;
 
+use listen::listen;
 use measure::Measuring;
 
 /// Serve the jobs in a directory.
@@ -61,9 +63,9 @@ struct Flags<'a> {
     public_url: Option<&'a url::Url>,
 }
 
-/// How long code that nothing runs stays in memory.
+/// How long what is needed no more stays in memory.
 #[cfg(target_os = "linux")]
-const CODE_STAYS: Duration = Duration::from_secs(2);
+const MEMORY_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
@@ -196,28 +198,25 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         metrics,
     };
     let router = api::router(server.clone(), options);
-    let (closing, mut closed) = watch::channel(false);
-    let listener = tokio::spawn(async move {
-        let shutdown = async move {
-            let _ = closed.wait_for(|closing| *closing).await;
-        };
-        let service = axum::serve(listener, router.into_make_service()).with_graceful_shutdown(shutdown);
-        if let Err(error) = service.await {
-            tracing::error!(%error, "the listener ended");
-        }
-    });
+    let closing = watch::Sender::new(false);
+    let listener = tokio::spawn(listen(listener, router, closing.subscribe()));
     #[cfg(target_os = "linux")]
-    tokio::spawn(keep_code_small(closing.subscribe()));
+    tokio::spawn(keep_memory_small(closing.subscribe()));
     Ok(Serving { address, server, closing, listener, exporter })
 }
 
-/// Unloads what was run of the program, after the start and time and again: what is in use is back within microseconds, and what is
-/// not would stay for ever.
+/// Gives memory back, after the start and time and again: what is in use of the code is back within microseconds, and what is not would stay
+/// for ever, as would what was freed.
 #[cfg(target_os = "linux")]
-async fn keep_code_small(mut closing: watch::Receiver<bool>) {
+async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
     loop {
-        crate::adapter::system::unload_code();
-        if tokio::time::timeout(CODE_STAYS, closing.changed()).await.is_ok() {
+        let give_back = || {
+            system::unload_code();
+            system::trim_heap();
+        };
+        // It holds the heaps' locks one after the other, so it takes a thread that serves nobody.
+        let _ = tokio::task::spawn_blocking(give_back).await;
+        if tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_ok() {
             return;
         }
     }

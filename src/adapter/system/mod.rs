@@ -1,11 +1,11 @@
 //! The machine's own clock, randomness and memory: the one place that asks for them.
 
 mod clock;
-#[cfg(all(target_os = "linux", feature = "embedded"))]
-mod code;
 mod entropy;
+#[cfg(all(target_os = "linux", feature = "embedded"))]
+mod memory;
 
 pub use clock::SystemClock;
-#[cfg(all(target_os = "linux", feature = "embedded"))]
-pub use code::unload_code;
 pub use entropy::SystemEntropy;
+#[cfg(all(target_os = "linux", feature = "embedded"))]
+pub use memory::{trim_heap, unload_code};

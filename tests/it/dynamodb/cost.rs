@@ -49,20 +49,23 @@ struct Shop<T> {
 
 const TYPE: &str = "invoice";
 
+/// Everything in memory, and a store on `table`.
+fn ports(table: Arc<dyn Table>, clock: &Arc<FakeClock>) -> Ports {
+    let (clock, entropy) = (Arc::clone(clock) as Arc<dyn Clock>, Arc::new(SeededEntropy::new(3)));
+    Ports {
+        store: Arc::new(DynamoStore::new(table, Arc::clone(&clock), Arc::clone(&entropy) as _)),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    }
+}
+
 impl<T: Table + 'static> Shop<T> {
     async fn new(table: T, config: QueueConfig) -> Self {
         let (table, clock) = (Metered::new(table), Arc::new(FakeClock::default()));
-        let entropy = Arc::new(SeededEntropy::new(3));
-        let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
-        let ports = Ports {
-            store: Arc::new(store),
-            objects: Arc::new(InMemory::new()),
-            work: Arc::new(MemoryWorkQueue::default()),
-            clock: Arc::clone(&clock) as _,
-            entropy,
-            policy: Arc::new(NoPolicy),
-        };
-        let engine = Engine::new(ports, Rules::default());
+        let engine = Engine::new(ports(Arc::clone(&table) as Arc<dyn Table>, &clock), Rules::default());
         engine.put_queue(&queue(), config, None).await.unwrap();
         let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
         engine.put_type(&name(TYPE), TypeConfig { queue: queue(), target, ..TypeConfig::default() }, None).await.unwrap();
@@ -218,16 +221,8 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
 
 /// Read units of a minute's round with so many replies that nobody asked for.
 async fn minute_with_replies(replies: usize) -> f64 {
-    let (table, clock, entropy) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(3)));
-    let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
-    let ports = Ports {
-        store: Arc::new(store),
-        objects: Arc::new(InMemory::new()),
-        work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::clone(&clock) as _,
-        entropy,
-        policy: Arc::new(NoPolicy),
-    };
+    let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
+    let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
     let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).away().start().await.unwrap();
     let of = |n: usize| Reply {
         id: ReplyId(n as u128),

@@ -1,4 +1,4 @@
-//! The files that this process has mapped: its program and the libraries.
+//! What this process holds of the machine's memory and need not: code that was run once, and heap that was freed.
 
 use std::{ffi::c_void, fs, ptr::NonNull};
 
@@ -42,6 +42,21 @@ fn read_only(line: &str) -> Option<(NonNull<c_void>, usize)> {
     let fixed = matches!(parts.next()?, "r--p" | "r-xp");
     if fixed { Some((NonNull::new(start as *mut c_void)?, end.checked_sub(start)?)) } else { None }
 }
+
+/// Gives the system back what was freed of the heap. Without this, a page that was once used stays, with all that a start or a busy hour took:
+/// the C library keeps a heap for each thread, and gives back only what is free at its end.
+#[cfg(target_env = "gnu")]
+pub fn trim_heap() {
+    #[allow(unsafe_code, reason = "a function of the C library without a safe name")]
+    // SAFETY: it may be called at any time by any thread: it takes each heap's lock, and touches only what is free.
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+/// Other C libraries than GNU's cannot be told to.
+#[cfg(not(target_env = "gnu"))]
+pub const fn trim_heap() {}
 
 fn unload(start: NonNull<c_void>, bytes: usize) -> bool {
     #[allow(unsafe_code, reason = "the pages are mapped from files and were never written: what is read again is the same")]
