@@ -68,22 +68,21 @@ locals {
     }
   }
   objects        = "${local.bucket.arn}/${var.object_prefix}"
-  change_objects = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
+  change_objects = ["s3:DeleteObject", "s3:PutObject"]
 
   url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url
   receive = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
   # What failed is to come again soon.
   receive_again = concat(local.receive, ["sqs:ChangeMessageVisibility"])
-  # `GET /v1/doctor` says how the table and the queues are, and tries the bucket. Plugins are put and removed by nobody else: what runs a
-  # plugin cannot change its code.
-  api = [
+  # `GET /v1/doctor` says how the table and the queues are, and tries the bucket.
+  doctor = [
     { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
     {
       sid       = "DoctorQueues"
       actions   = ["sqs:GetQueueAttributes"]
       resources = concat([for queue in aws_sqs_queue.live : queue.arn], [for queue in aws_sqs_queue.dead : queue.arn])
     },
-    { sid = "Plugins", actions = local.change_objects, resources = ["${local.objects}plugins/*", "${local.objects}doctor/*"] },
+    { sid = "DoctorObjects", actions = local.change_objects, resources = ["${local.objects}doctor/*"] },
   ]
   targets = {
     SqsTargets      = { action = "sqs:SendMessage", arns = var.sqs_target_arns }
@@ -102,7 +101,7 @@ module "enqueue" {
   timeout     = 75
   reserved    = var.enqueue_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  may         = local.api
+  may         = local.doctor
 }
 
 module "plugins" {
@@ -113,7 +112,8 @@ module "plugins" {
   memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
   timeout     = 300
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  may         = local.api
+  # The code that all of them run, which nobody else can change.
+  may = concat(local.doctor, [{ sid = "Code", actions = ["s3:PutObject"], resources = ["${local.objects}plugins/*"] }])
 }
 
 # The API has tokens of its own: without a good one every route but its health is refused.

@@ -44,7 +44,8 @@ impl From<Check> for CheckView {
     }
 }
 
-/// Looks at what the server stands on, and says what is wrong and what to do. It leaves nothing behind.
+/// Looks at what the server stands on, and says what is wrong and what to do. It leaves nothing behind, but on AWS a message
+/// to each queue that asks for nothing, which is gone when its function takes it.
 #[utoipa::path(get, path = "/v1/doctor", tag = "operate", operation_id = "doctor",
     responses((status = 200, description = "What was found, whether it is good or bad", body = Doctor)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

@@ -28,8 +28,6 @@ const TOO_LARGE: &str = "it is larger, in the encoding that its worker asked for
     the other encoding, or keep large data elsewhere and enqueue where it lies";
 /// The longest a call may wait.
 const LONGEST_WAIT: Seconds = Seconds::new(60);
-/// Most bytes of a worker's name.
-pub const MOST_WORKER: usize = 128;
 
 /// A pull worker's wish.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -110,9 +108,6 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
     let wait = ask.wait_seconds.unwrap_or_default();
     if wait > LONGEST_WAIT {
         return Err(Problem::invalid("wait_seconds", "must be 0 to 60"));
-    }
-    if ask.worker.as_ref().is_some_and(|name| name.is_empty() || name.len() > MOST_WORKER) {
-        return Err(Problem::invalid("worker", format!("must have 1 to {MOST_WORKER} bytes")));
     }
     if ask.reports.len() > MOST {
         return Err(Problem::invalid("reports", format!("must have at most {MOST} items")));

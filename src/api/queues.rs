@@ -149,16 +149,10 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (items, next_cursor) = page(api.server.queues().await?, cursor.as_deref(), limit);
-    let mut queues = Vec::with_capacity(items.len());
-    for (name, item) in &items {
-        let status = match api.server.queue_status(name).await {
-            Ok(status) => Some(status),
-            // It was deleted while the page was put together.
-            Err(Error::NotFound { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        queues.push(QueueView::new(name, item, status));
-    }
+    let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
+    // Without a status are those that were deleted while the page was put together.
+    let standing = items.iter().zip(statuses).filter(|(_, status)| status.is_some());
+    let queues = standing.map(|((name, item), status)| QueueView::new(name, item, status)).collect();
     Ok(accept.ok(QueuePage { queues, next_cursor }).into_response())
 }
 

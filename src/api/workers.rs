@@ -9,7 +9,6 @@ use super::{
     access::{May, Read, Work},
     body::Body,
     error::Problem,
-    leases::MOST_WORKER,
     media::Accept,
     params::{Name, Params, page},
 };
@@ -58,9 +57,6 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     responses((status = 200, description = "The worker", body = Worker)),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>, body: Body) -> Answer {
-    if name.len() > MOST_WORKER {
-        return Err(Problem::invalid("worker", format!("must have 1 to {MOST_WORKER} bytes")));
-    }
     let ask: RegistrationBody = body.read_or_default()?;
     Ok(accept.ok(api.server.register_worker(&name, ask.capacity).await?).into_response())
 }

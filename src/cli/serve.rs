@@ -209,9 +209,11 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
 /// for ever, as would what was freed.
 #[cfg(target_os = "linux")]
 async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
+    let code = Arc::new(system::Code::loaded());
     loop {
-        let give_back = || {
-            system::unload_code();
+        let code = Arc::clone(&code);
+        let give_back = move || {
+            code.unload();
             system::trim_heap();
         };
         // It holds the heaps' locks one after the other, so it takes a thread that serves nobody.

@@ -41,6 +41,8 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
+/// The digest of a request that has no name to be repeated under: neither an id nor a key of its own.
+const UNNAMED: [u8; 16] = [0; 16];
 /// How often a key may change hands, or the type change, while one enqueue wants it.
 const KEY_TRIES: usize = 8;
 
@@ -261,8 +263,7 @@ impl Engine {
         if matches!(key, Key::Unique(..)) {
             return Ok(Some(Enqueued { job: standing, new: false }));
         }
-        let message = format!("a live job of this type has this correlation key: {holder}");
-        Err(Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) })
+        Err(correlation_key_taken(holder))
     }
 
     /// Whether who pointed a key at a job that is not there, at `since`, may still add it. Clocks differ by less than a flight.
@@ -281,7 +282,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(Job, u64, Keys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
-        let digest = if new.is_repeatable() { digest(new) } else { [0; 16] };
+        let digest = if new.is_repeatable() { digest(new) } else { UNNAMED };
         let mut keys = Vec::new();
         if let Some(key) = &new.idempotency_key {
             keys.push((Key::Idempotency(key.clone()), Expect::Absent));
@@ -484,8 +485,17 @@ fn digest(new: &NewJob) -> [u8; 16] {
     short
 }
 
+fn correlation_key_taken(holder: JobId) -> Error {
+    let message = format!("a live job of this type has this correlation key: {holder}");
+    Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) }
+}
+
 /// The answer where `wanted`'s id is taken by `there`.
 fn same_request(wanted: &Job, there: Job) -> Result<Enqueued, Error> {
+    // Whoever asks by no name shares an id only with who found the key that both have pointing at it, and came first.
+    if wanted.spec.request_digest == UNNAMED && wanted.spec.correlation_key.is_some() {
+        return Err(correlation_key_taken(there.id));
+    }
     if wanted.spec.request_digest == there.spec.request_digest {
         return Ok(Enqueued { job: there, new: false });
     }

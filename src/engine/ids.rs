@@ -8,9 +8,10 @@ use crate::{job::JobId, port::Entropy, time::Timestamp};
 #[derive(Default)]
 pub(super) struct Ids(Ulid);
 
-/// Whether `id` looks like one that was drawn, with or without the place that a store gave it: nobody asked for it by name.
+/// Whether `id` was drawn for a job and given its place by the store, so that nobody asked for it by name: what somebody names is used as it
+/// is, and may well be a ULID.
 pub(super) fn is_drawn(id: &JobId) -> bool {
-    id.as_str().split('.').next().is_some_and(|ulid| Ulid::from_string(ulid).is_ok())
+    id.as_str().split_once('.').is_some_and(|(ulid, _)| Ulid::from_string(ulid).is_ok())
 }
 
 impl Ids {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     job::{Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
-    port::{Committed, job_store::Standing},
+    port::{Committed, StoreError, job_store::Standing},
     queue::check::check_windows,
     time::Timestamp,
 };
@@ -243,18 +243,18 @@ impl Engine {
         self.load_each(jobs).await.into_iter().collect()
     }
 
-    /// The same, with an answer per job: one whose body is gone does not keep the others from theirs.
+    /// The same, with an answer per job: one whose body is gone or damaged does not keep the others from theirs.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
         let beside: Vec<usize> = (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
         if !beside.is_empty() {
             let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
-            match self.ports.store.bodies(&ids).await {
+            match self.bodies(&ids).await {
                 Ok(bodies) => beside.into_iter().zip(bodies).for_each(|(i, body)| {
                     if let Some(body) = body {
                         jobs[i].data = Body::Inline(body);
                     }
                 }),
-                Err(error) => return jobs.iter().map(|_| Err(error.clone().into())).collect(),
+                Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
             }
         }
         let is_here = |job: &Job| job.data.inline().is_some() && job.life.result.as_ref().is_none_or(|result| result.object.is_none());
@@ -265,11 +265,30 @@ impl Engine {
         stream::iter(each).buffered(READS).collect().await
     }
 
+    /// The bodies that lie beside jobs, read together, and one by one if one of them is damaged: then it alone is missing.
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, Error> {
+        match self.ports.store.bodies(ids).await {
+            Err(StoreError::Corrupt(_)) => {}
+            answer => return Ok(answer?),
+        }
+        let mut bodies = Vec::with_capacity(ids.len());
+        for id in ids {
+            bodies.push(match self.ports.store.bodies(std::slice::from_ref(id)).await {
+                Err(StoreError::Corrupt(problem)) => {
+                    tracing::error!(job = %id, problem, "a body cannot be read");
+                    None
+                }
+                answer => answer?.pop().flatten(),
+            });
+        }
+        Ok(bodies)
+    }
+
     async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {
         match &job.data {
             Body::Inline(_) => {}
             Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
-            Body::Beside(_) => return Err(Error::Internal(format!("the body of job {} is gone", job.id))),
+            Body::Beside(_) => return Err(Error::Internal(format!("the body of job {} is gone or damaged", job.id))),
         }
         if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
             let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;

@@ -12,7 +12,8 @@
 //! the two sees the other, whatever their order, and a sweep does for whoever dies between its write and its look.
 //!
 //! A job knows which replies it heard, those that came too late among them, and what it knows goes over to the next job under its
-//! key. So a second delivery of one changes nothing, not even a later attempt or a later job.
+//! key. So a second delivery of one changes nothing, not even a later attempt or a later job. (What a job heard that was handed on
+//! without a claim goes with the process that handed it on.)
 
 use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
 
@@ -237,8 +238,11 @@ impl Engine {
                     met.answers[one.index] = Ok(Replied::Known(id));
                     known.extend(one.forget().map(|write| vec![write]));
                 }
-                // What was handed on without a claim is not written before its end.
+                // What was handed on without a claim is not written before its end, and knows until then what it heard.
                 Place::Late if plain.is_some() => {
+                    if let Some(job) = self.running.lock().get_mut(&id) {
+                        job.life.heard_late(reply.id);
+                    }
                     met.answers[one.index] = Ok(Replied::Late(id));
                     known.extend(one.forget().map(|write| vec![write]));
                 }

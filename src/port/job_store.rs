@@ -428,8 +428,8 @@ pub trait JobStore: Send + Sync {
     /// jobs out, and nobody is shown what should be gone.
     fn forgets(&self) -> bool;
 
-    /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies. Clients' ids are
-    /// taken as they are.
+    /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies, behind a dot. One whose
+    /// writes have a [`JobStore::flight`] does, so that a drawn id is told from one that a client gave, which is taken as it is.
     fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
 
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].

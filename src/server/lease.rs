@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     Home, Inner, Server, Stage, deliver,
     queue_task::{Demand, LeaseCall, Message},
+    workers::check_name,
 };
 use crate::{
     engine::{
@@ -50,9 +51,7 @@ impl Server {
         if request.wait > MAX_WAIT {
             return Err(Error::invalid("wait_seconds", "must be 0 to 60"));
         }
-        if request.worker.as_ref().is_some_and(|worker| worker.is_empty() || worker.len() > 128) {
-            return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
-        }
+        request.worker.as_deref().map_or(Ok(()), check_name)?;
         request.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         if request.reports.len() > MAX_LEASES as usize {
             return Err(Error::invalid("reports", format!("must have at most {MAX_LEASES} entries")));

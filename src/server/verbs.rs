@@ -11,7 +11,7 @@ use crate::{
         request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report},
     },
     job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
-    port::job_store::{DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
+    port::job_store::{Depth, DueQuery, ItemKind, ListPage, ListQuery, StateFilter},
     queue::{
         Order, QueueConfig, TypeConfig,
         check::check_lease,
@@ -293,19 +293,42 @@ impl Server {
     ///
     /// 404.
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
+        let depth = self.inner.engine.ports().store.depth().await?;
+        self.status_in(name, &depth).await
+    }
+
+    /// The same of many queues, for one look at the depth of all; none for one that is not there.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn queue_statuses<'a>(&self, names: impl Iterator<Item = &'a QueueName> + Send) -> Result<Vec<Option<QueueStatus>>, Error> {
+        let depth = self.inner.engine.ports().store.depth().await?;
+        let mut statuses = Vec::new();
+        for name in names {
+            statuses.push(match self.status_in(name, &depth).await {
+                Ok(status) => Some(status),
+                Err(Error::NotFound { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(statuses)
+    }
+
+    async fn status_in(&self, name: &QueueName, depths: &[Depth]) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
         engine.queue(name).await?;
         let catalog = engine.catalog().await?;
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut types: Vec<TypeName> = catalog.types_of(name).map(|(name, _)| name.clone()).collect();
         let mut waiting = BTreeMap::new();
-        for one in engine.ports().store.depth().await?.into_iter().filter(|one| one.queue == *name) {
+        for one in depths.iter().filter(|one| one.queue == *name) {
             *depth.entry(state_word(one.state)).or_default() += one.jobs;
             if one.state == StateFilter::Scheduled && one.jobs > 0 {
                 if !types.contains(&one.job_type) {
                     types.push(one.job_type.clone());
                 }
-                waiting.insert(one.job_type, one.jobs);
+                waiting.insert(one.job_type.clone(), one.jobs);
             }
         }
         let now = engine.now();

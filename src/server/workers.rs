@@ -83,7 +83,8 @@ pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
     name.is_some_and(|name| catalog.drains.contains_key(name))
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
+/// Refuses what is no name of a worker.
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > 128 {
         return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
     }

@@ -8,4 +8,4 @@ mod memory;
 pub use clock::SystemClock;
 pub use entropy::SystemEntropy;
 #[cfg(all(target_os = "linux", feature = "embedded"))]
-pub use memory::{trim_heap, unload_code};
+pub use memory::{Code, trim_heap};

@@ -1,6 +1,6 @@
 //! `tidegate doctor`: what is wrong with a server or a data directory, or soon will be, and what to do about it.
 //!
-//! It changes nothing. What it says of queues and types is decided in [`config`], pure, from the same
+//! It changes nothing (a deployment on AWS gets a message into each queue that asks for nothing). What it says of queues and types is decided in [`config`], pure, from the same
 //! shapes whether they were read over HTTP ([`server`]) or from the file ([`dir`]).
 
 mod config;

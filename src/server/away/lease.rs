@@ -69,8 +69,11 @@ impl Server {
                 let leased = match self.lease_round(queue, types.as_deref(), room, space, &request, here).await {
                     Ok(leased) => leased,
                     Err(error) if jobs.is_empty() => return Err(error),
-                    // What another queue gave is not to be lost with this one's answer.
-                    Err(_) => break,
+                    // What another queue gave is not to be lost with this one's answer, and the next may give more.
+                    Err(error) => {
+                        tracing::warn!(%queue, %error, "no round was taken for a lease");
+                        continue;
+                    }
                 };
                 space = space.map(|space| leased.iter().fold(space, |space, job| space.beside(job).unwrap_or(Space { left: 0, ..space })));
                 jobs.extend(leased);

@@ -17,7 +17,7 @@ use tidegate::{
         Error, Hand, Memory, Round,
         request::{Heartbeat, JobPatch, NewJob, Verdict},
     },
-    job::{Outcome, State, life::Reason},
+    job::{Outcome, Payload, State, life::Reason},
     port::job_store::{ListQuery, SharedStore},
     queue::{QueueConfig, TypeConfig, config::Delivery},
     testkit::faults::FaultyStore,
@@ -256,6 +256,27 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
         let next = place.store.list(&ListQuery { cursor: first.next_cursor.clone(), ..all.clone() }).await.unwrap();
         let ids: Vec<_> = first.jobs.iter().chain(&next.jobs).map(|job| &job.id).collect();
         assert_eq!(ids, [&jobs[2].id, &jobs[1].id]);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_body_keeps_nobody_else_from_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+    place.set_type("work", TypeConfig::default()).await;
+    let large = Payload::json(format!("\"{}\"", "x".repeat(50_000)));
+    let jobs = place.enqueue_many((0..3).map(|_| NewJob { data: large.clone(), ..work() })).await;
+    // The table takes bytes and nothing else; as an ordinary one it takes what a damaged page may hold.
+    let open = || rusqlite::Connection::open(database(dir.path())).unwrap();
+    let ordinary = "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'bodies'";
+    open().execute_batch(ordinary).unwrap();
+    let damage = "UPDATE bodies SET bytes = 'no bytes' WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
+    assert_eq!(open().execute(damage, [jobs[1].id.as_str()]).unwrap(), 1);
+    let found = place.store.get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>()).await.unwrap();
+    let loaded = place.engine.load_each(found.into_iter().flatten().collect()).await;
+    assert!(matches!(&loaded[1], Err(Error::Internal(_))), "{:?}", loaded[1]);
+    for loaded in [&loaded[0], &loaded[2]] {
+        assert_eq!(loaded.as_ref().unwrap().data.inline(), Some(&large));
     }
 }
 

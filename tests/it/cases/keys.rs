@@ -1,19 +1,23 @@
 //! A job's id and its keys: a repeat is answered by the id, whoever holds the keys by then.
 
+use std::sync::Arc;
+
+use futures_util::poll;
 use tidegate::{
     engine::{
         Error,
-        request::{NewJob, ReplayWith},
+        request::{Enqueued, NewJob, ReplayWith},
     },
     job::{
-        Payload,
+        Body, Payload,
         spec::{Unique, UniqueWhile},
     },
+    port::job_store::{Key, SharedStore},
     queue::TypeConfig,
-    testkit::builders::name,
+    testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{everywhere, work};
+use super::place::{Place, everywhere, in_every_home, work};
 
 fn with_keys(id: &str) -> NewJob {
     let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
@@ -58,6 +62,55 @@ async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
         let other = NewJob { weight: Some(6), ..by_id };
         let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
         assert!(matches!(&refused, Err(Error::Invalid { code: "weight_over_limit", .. })), "{refused:?}");
+    }
+}
+
+/// A request that has no name, and this correlation key.
+fn unnamed(data: &'static str) -> NewJob {
+    NewJob { correlation_key: Some("c".into()), data: Payload::json(data), ..work() }
+}
+
+/// A place whose writes go out one by one, with others' turns between them, on `behind`.
+async fn one_by_one(behind: SharedStore) -> Place {
+    let place = Place::on(Arc::new(FaultyStore::new(behind, 1)));
+    place.set_type("work", TypeConfig::default()).await;
+    place
+}
+
+/// Begins to enqueue `job`, as far as its correlation key.
+async fn begun<'a>(place: &'a Place, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> + 'a {
+    let mut enqueue = Box::pin(place.engine.enqueue(vec![job]));
+    while place.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0].is_none() {
+        assert!(poll!(&mut enqueue).is_pending(), "it ends after its key is written");
+    }
+    async move { enqueue.await.pop().unwrap() }
+}
+
+#[tokio::test]
+async fn the_slower_of_two_that_share_a_correlation_key_is_told_so() {
+    for behind in in_every_home().into_iter().map(|place| place.store) {
+        let place = one_by_one(behind).await;
+        let slow = begun(&place, unnamed("1")).await;
+        let fast = place.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
+        let slow = slow.await;
+        let accepted: Vec<_> = [slow, fast].into_iter().flatten().collect();
+        assert_eq!(accepted.len(), 1, "one of them has the key: {accepted:?}");
+        let job = place.job(&accepted[0].job.id).await;
+        assert_eq!(job.data, accepted[0].job.data, "what was accepted is what is done");
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_somebody_named_is_nobody_elses_though_it_looks_like_a_drawn_one() {
+    for behind in in_every_home().into_iter().map(|place| place.store) {
+        let place = one_by_one(behind).await;
+        let named = || NewJob { id: Some(name("01jcz0000000000000000000aa")), ..unnamed("1") };
+        // It dies between its key and its job.
+        drop(begun(&place, named()).await);
+        let other = place.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
+        assert!(matches!(&other, Err(Error::Unavailable { .. })), "{other:?}");
+        let again = place.engine.enqueue(vec![named()]).await.pop().unwrap().unwrap();
+        assert_eq!((again.new, &again.job.data), (true, &Body::Inline(Payload::json("1"))));
     }
 }
 

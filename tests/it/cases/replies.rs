@@ -13,7 +13,10 @@ use tidegate::{
     event::{Event, read},
     job::{Job, Outcome, Payload, State, life::Waiting},
     port::job_store::{RecordKind, RecordQuery},
-    queue::{QueueConfig, TypeConfig, config::Delivery},
+    queue::{
+        QueueConfig, TypeConfig,
+        config::{Delivery, Push, Start, TargetConfig},
+    },
     testkit::{builders::name, faults::FaultyStore},
     time::Seconds,
 };
@@ -286,6 +289,27 @@ async fn a_late_reply_to_a_job_that_lives_is_known_by_the_next_one_too() {
         assert_eq!(did(&place, late.clone()).await, Did::Late { job: first.id.clone() });
         assert_eq!(did(&place, late.clone()).await, Did::Known { job: first.id });
         assert_eq!(place.succeed(&again).await.len(), 1, "its worker goes on");
+        place.enqueue(keyed("a")).await;
+        let next = place.lease(1).await;
+        assert_eq!(did(&place, late).await, Did::Known { job: next[0].id.clone() });
+    }
+}
+
+#[tokio::test]
+async fn a_late_reply_to_a_job_that_was_handed_on_is_known_by_the_next_one_too() {
+    for mut place in everywhere() {
+        with_trigger(&place).await;
+        let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+        place.set_type("work", TypeConfig { target, start: Start::Plain, ..TypeConfig::default() }).await;
+        let first = place.enqueue(keyed("a")).await;
+        let run = place.lease(1).await;
+        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.wait(7200);
+        let again = place.lease(1).await;
+        assert_eq!(again[0].life.attempt, 2);
+        let late = event("late", json!({"key": "a", "attempt": 1}));
+        assert_eq!(did(&place, late.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(place.succeed(&again).await.len(), 1, "its target goes on");
         place.enqueue(keyed("a")).await;
         let next = place.lease(1).await;
         assert_eq!(did(&place, late).await, Did::Known { job: next[0].id.clone() });
