@@ -11,16 +11,20 @@ use axum::{
 
 use super::error::Problem;
 
-/// Whether `answer` has at most `most` bytes, if that is a bound and its size is known.
-pub fn fits(answer: &Response, most: Option<usize>) -> bool {
-    let bytes = answer.body().size_hint().exact();
-    most.zip(bytes).is_none_or(|(most, bytes)| bytes <= most as u64)
+/// The bytes of `answer`'s body, as far as they are known: all of them but where it is streamed.
+pub fn bytes(answer: &Response) -> u64 {
+    answer.body().size_hint().lower()
+}
+
+/// By how many bytes `answer` is larger than `most`, if that is a bound.
+pub fn excess(answer: &Response, most: Option<usize>) -> u64 {
+    most.map_or(0, |most| bytes(answer).saturating_sub(most as u64))
 }
 
 /// `answer`, or the problem that it is too large.
 pub fn bounded(answer: Response, most: Option<usize>) -> Response {
-    let Some(most) = most.filter(|_| !fits(&answer, most)) else { return answer };
-    let bytes = answer.body().size_hint().lower();
+    let Some(most) = most.filter(|_| excess(&answer, most) > 0) else { return answer };
+    let bytes = bytes(&answer);
     let detail = format!("the answer has {bytes} bytes, and one may have {most} here: ask for fewer at a time");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "answer_too_large", detail).into_response()
 }

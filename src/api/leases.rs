@@ -1,5 +1,7 @@
 //! Leases: pull workers ask for work, and say what became of the last.
 
+use std::collections::BTreeSet;
+
 use axum::{Extension, extract::State, response::IntoResponse};
 use serde::{Deserialize, Serialize};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -8,6 +10,7 @@ use super::{
     Answer, Api, MOST_BATCH_BYTES,
     access::{May, Work},
     body::{Body, BodyLimit},
+    bound,
     error::Problem,
     jobs::{
         attempt::ReportBody,
@@ -143,9 +146,26 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
         }
         // What was leased fits as it is kept; converted, it may be several times as long.
         let alone = jobs.len() == 1 && reports.is_empty();
-        let back = jobs.split_off(jobs.len() / 2);
+        let back = longest(&mut jobs, api.excess(&answer), accept);
         api.server.give_back(&back, TOO_LARGE, !alone).await;
     }
+}
+
+/// Takes the longest of `jobs` out, as few as have `excess` bytes in their leases, so that a long one costs no short one its attempt.
+fn longest(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
+    let bytes = |job: &Job| LeaseView::new(job, accept).map_or(0, |lease| bound::bytes(&accept.ok(lease).into_response()));
+    let mut by_length: Vec<(u64, usize)> = jobs.iter().map(bytes).zip(0..).collect();
+    by_length.sort_unstable_by(|a, b| b.cmp(a));
+    let (mut taken, mut freed) = (BTreeSet::new(), 0);
+    for (bytes, place) in by_length {
+        if freed >= excess && !taken.is_empty() {
+            break;
+        }
+        taken.insert(place);
+        freed += bytes;
+    }
+    let mut places = 0..;
+    jobs.extract_if(.., |_| places.next().is_some_and(|place| taken.contains(&place))).collect()
 }
 
 impl<'a> LeaseView<'a> {

@@ -95,7 +95,12 @@ type Answer = Result<Response, Problem>;
 impl Api {
     /// Whether `answer` is not larger than one may be here.
     fn fits(&self, answer: &Response) -> bool {
-        bound::fits(answer, self.server.options().answer_bytes)
+        self.excess(answer) == 0
+    }
+
+    /// By how many bytes `answer` is larger than one may be here.
+    fn excess(&self, answer: &Response) -> u64 {
+        bound::excess(answer, self.server.options().answer_bytes)
     }
 
     /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own.

@@ -130,6 +130,16 @@ async fn what_grows_over_the_bound_in_the_workers_encoding_is_given_back_and_end
 }
 
 #[tokio::test]
+async fn a_job_that_grows_over_the_bound_costs_no_other_its_attempt() {
+    let function = start_pull().await;
+    enqueue_nulls(&function, 1_000_000).await;
+    let jobs: Vec<Value> = (0..20).map(|number| json!({"type": "pull", "data": number})).collect();
+    assert_eq!(call(&function, "POST", "/v1/jobs/batch", Some(TOKEN), Some(json!({"jobs": jobs}))).await.0, 200);
+    let leases = lease_all(&function).await;
+    assert_eq!(leases.iter().map(|lease| lease["job"]["data"].as_u64().unwrap()).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn a_job_is_accepted_handed_on_and_shown_by_one_call_after_the_other() {
     let function = start().await;
     let of_type = json!({"target": {"url": "https://worker.example/work"}});
