@@ -512,7 +512,8 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
             let (place, other) = ahead().await;
             let changed = paced(0, pace, change.make(&place.engine));
             let (changed, looked) = futures_util::future::join(changed, paced(first, 1, other.occur(minute))).await;
-            (changed.unwrap(), looked.unwrap());
+            changed.unwrap();
+            looked.unwrap();
             place.engine.occur(minute).await.unwrap();
             assert_eq!(waiting(&place).await, change.leaves(), "{change:?} at {pace}, a look after {first} turns");
         }
@@ -523,7 +524,8 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
         };
         let pause = paced(0, pace, async { place.engine.pause_schedule(&beat(), true).await });
         let (paused, resumed) = futures_util::future::join(pause, paced(first, 1, resume)).await;
-        (paused.unwrap(), resumed.unwrap());
+        paused.unwrap();
+        resumed.unwrap();
         place.engine.occur(minute).await.unwrap();
         let paused = place.engine.schedule(&beat()).await.unwrap().0.config.paused;
         let wanted = if paused { BTreeSet::new() } else { minute_of(10, "{\"n\":1}") };
@@ -542,7 +544,8 @@ async fn what_is_made_ahead_while_a_schedule_changes_is_as_it_is_to_be() {
             let other = place.another();
             let late = paced(turns, 1, change.make(&other));
             let (looked, changed) = futures_util::future::join(paced(0, 1, place.engine.occur(minute)), late).await;
-            (looked.unwrap(), changed.unwrap());
+            looked.unwrap();
+            changed.unwrap();
             place.engine.occur(minute).await.unwrap();
             assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {turns} turns");
         }
