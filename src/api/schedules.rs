@@ -127,7 +127,7 @@ fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
 /// Make a schedule, or replace all of it; what is absent is its default.
 ///
 /// From now on it occurs by its rule: nothing is made up for that would have occurred before. If neither the rule nor `paused` changes,
-/// it goes on where it is.
+/// it goes on where it is, but that jobs which were made ahead of their time are made anew.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", request_body = ScheduleBody,
     params(
         ("schedule" = String, Path, description = "The schedule's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
@@ -216,7 +216,9 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }
 
-/// Delete a schedule. The jobs that it made stay.
+/// Delete a schedule. The jobs that it made stay, but for those whose time has not come.
+///
+/// A repeat of a removal that was cut short does what is left of it, whatever its `If-Match`.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules",
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
@@ -237,7 +239,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Let nothing occur. The jobs that were made stay.
+/// Let nothing occur. The jobs that were made stay, but for those whose time has not come.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule", tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     job::{
-        Attributes, Body, Job, JobId, Life, Payload, Spec, State, TypeName,
+        Attributes, Body, Job, JobId, Life, Payload, Revision, Spec, State, TypeName,
         extract::{TEXT_BYTES, extract},
         life::Waiting,
         name::ROUTE_WORDS,
@@ -53,6 +53,8 @@ pub(super) struct With {
     pub require: Vec<Write>,
     /// What is written after it. Of items only.
     pub then: Vec<Write>,
+    /// The revision that the job begins with, if it is not to be the first.
+    pub revision: Option<Revision>,
 }
 
 /// A job on its way into the store.
@@ -126,7 +128,10 @@ impl Engine {
         for (index, job) in jobs.into_iter().enumerate() {
             let with = with.next().unwrap_or_default();
             match self.entry(&job, &mut catalog, &mut checked, now).await {
-                Ok((made, type_version, keys)) => entries.push(Entry { index, with, asked: job, job: made, type_version, keys }),
+                Ok((mut made, type_version, keys)) => {
+                    made.life.revision = with.revision.unwrap_or(made.life.revision);
+                    entries.push(Entry { index, with, asked: job, job: made, type_version, keys });
+                }
                 Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
         }
@@ -324,7 +329,8 @@ impl Engine {
         let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
         let digest = entry.job.spec.request_digest;
         let Job { spec, mut life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
-        // Its id stays, what it took over with its key, and its body, which may be an object by now.
+        // Its id stays, its revision, what it took over with its key, and its body, which may be an object by now.
+        life.revision = entry.job.life.revision;
         life.heard = std::mem::take(&mut entry.job.life.heard);
         (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
         Ok(())
@@ -469,7 +475,7 @@ pub(crate) fn fault(fault: check::Fault) -> Error {
 }
 
 /// What a repeat of a request must have in common with it: everything as it was sent.
-fn digest(new: &NewJob) -> [u8; 16] {
+pub(super) fn digest(new: &NewJob) -> [u8; 16] {
     let mut sent = new.clone();
     // A repeat comes with a trace of its own.
     sent.headers.retain(|name, _| !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE));

@@ -21,7 +21,7 @@ use super::{
     request::{Enqueued, NewJob},
 };
 use crate::{
-    job::{Payload, ScheduleName},
+    job::{Payload, Revision, ScheduleName},
     port::{Committed, Txn, Write, job_store::ItemKind},
     queue::{
         ScheduleConfig,
@@ -80,7 +80,7 @@ impl Planned {
     }
 
     fn plan(&mut self) {
-        self.next = self.item.config.recurrence().and_then(|recurrence| recurrence.after(self.state.upto));
+        self.next = self.item.recurrence().and_then(|recurrence| recurrence.after(self.state.upto));
     }
 
     /// The state was written.
@@ -97,13 +97,14 @@ impl Planned {
 
     /// What must stand when its state is written, and the write.
     fn writes(&self, name: &ScheduleName, state: &ScheduleState) -> Result<With, Error> {
-        let name = name.to_string();
+        let (name, revision) = (name.to_string(), Some(Revision(self.item.rule)));
         let (was, version, bytes) = (self.was, self.was + 1, Some(bytes(state)?));
         let require = vec![
             Write::RequireItem { kind: ItemKind::Schedule, name: name.clone(), version: self.item.version },
             Write::RequireItem { kind: ItemKind::ScheduleState, name: name.clone(), version: was },
         ];
-        Ok(With { require, then: vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }] })
+        let then = vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
+        Ok(With { require, then, revision })
     }
 }
 
@@ -144,8 +145,11 @@ impl Engine {
 
     /// One commit: a step of each schedule that has one. Whether there was any.
     async fn pass(&self, agenda: &mut Agenda, look_ahead: Duration, told: &mut Occurred) -> Result<bool, Error> {
-        let catalog = self.catalog().await?;
+        let mut catalog = self.catalog().await?;
         if agenda.catalog != catalog.version || catalog.version == 0 {
+            if self.finish_schedules(&catalog, told).await {
+                catalog = self.catalog().await?;
+            }
             *agenda = self.agenda(&catalog).await?;
         }
         let now = self.now();
@@ -211,6 +215,18 @@ impl Engine {
         Ok(true)
     }
 
+    /// Does what is left of changes that are under way, or died half way. Whether there were any.
+    async fn finish_schedules(&self, catalog: &Catalog, told: &mut Occurred) -> bool {
+        let mut any = false;
+        for (name, item) in catalog.schedules.iter().filter(|(_, item)| item.replaced.is_some()) {
+            any = true;
+            if let Err(error) = Box::pin(self.finish_schedule(name, item)).await {
+                told.errors.push((name.clone(), error));
+            }
+        }
+        any
+    }
+
     /// The schedules of `catalog` with their states as they are stored.
     async fn agenda(&self, catalog: &Catalog) -> Result<Agenda, Error> {
         if catalog.schedules.is_empty() {
@@ -245,7 +261,7 @@ struct Notes {
 
 impl Notes {
     fn add(&mut self, planned: &Planned, turn: Turn, state: ScheduleState) -> Result<(), Error> {
-        let With { require, then } = planned.writes(&turn.name, &state)?;
+        let With { require, then, .. } = planned.writes(&turn.name, &state)?;
         self.txns.push([require, then].concat());
         self.turns.push((turn, state));
         Ok(())

@@ -210,10 +210,30 @@ pub struct ScheduleItem {
     pub data: Payload,
     /// Raised by every change.
     pub version: u64,
-    /// The version at which its occurrences changed last: it was made, its rule was changed, or it was paused or resumed.
+    /// The version at which it began anew: it was made, its rule was changed, it was paused or resumed, or jobs that it had made
+    /// ahead were to be others. Its jobs are made with this revision, so that they are told from those of before.
     pub rule: u64,
     /// When that was: what occurs after it counts.
     pub since: Timestamp,
+    /// What made the jobs that are to be taken back. Until they are, nothing occurs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Box<Replaced>>,
+}
+
+/// A schedule as it was when jobs made ahead of their time were taken from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// What its owner said.
+    pub config: ScheduleConfig,
+    /// What its jobs carry.
+    #[serde(with = "stored")]
+    pub data: Payload,
+    /// The rule under which they were made.
+    pub rule: u64,
+    /// Occurrences up to this one were dealt with.
+    pub upto: Timestamp,
+    /// Whether the schedule is removed: nothing stands in its place but this.
+    pub removed: bool,
 }
 
 /// How far a schedule has come. Stored apart, since it changes with every occurrence.
@@ -263,10 +283,20 @@ impl ScheduleItem {
         ScheduleState { rule: self.rule, upto, ..stored }
     }
 
+    /// When it occurs; none while it is paused, or what it replaced is to be taken back.
+    pub fn recurrence(&self) -> Option<Recurrence> {
+        self.config.recurrence().filter(|_| self.replaced.is_none())
+    }
+
+    /// Whether it is removed, and stands only until its jobs are taken back.
+    pub fn is_removed(&self) -> bool {
+        self.replaced.as_ref().is_some_and(|replaced| replaced.removed)
+    }
+
     /// The next step at `now` where everything up to `upto` is dealt with and occurrences up to `horizon` are wanted; none
     /// if there is nothing to do.
     pub fn step(&self, upto: Timestamp, now: Timestamp, horizon: Timestamp) -> Option<Step> {
-        let recurrence = self.config.recurrence()?;
+        let recurrence = self.recurrence()?;
         let first = recurrence.after(upto).filter(|first| *first <= horizon)?;
         // The latest instant at which an occurrence is missed.
         let missed = now - GRACE - Duration::from_millis(1);

@@ -27,7 +27,7 @@ fn second(second: u64) -> Timestamp {
 /// A schedule every ten seconds.
 fn item(missed: Missed, max_missed: u32) -> ScheduleItem {
     let config = ScheduleConfig { missed, max_missed, ..ScheduleConfig::every("work".parse().unwrap(), Seconds::new(10)) };
-    ScheduleItem { config, data: Payload::null(), version: 1, rule: 1, since: second(0) }
+    ScheduleItem { config, data: Payload::null(), version: 1, rule: 1, since: second(0), replaced: None }
 }
 
 fn step(occurrence: Option<u64>, skipped: u64, upto: Timestamp) -> Step {

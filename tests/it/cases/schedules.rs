@@ -1,11 +1,14 @@
 //! Schedules on every store: each occurrence makes one job, through restarts, crashes, other engines and clocks that jump.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, task::Poll, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate::{
     adapter::{memory::MemoryStore, sqlite::SqliteStore},
-    engine::{Engine, Error, Occurred, request::NewJob},
+    engine::{
+        Engine, Error, Occurred,
+        request::{JobPatch, NewJob},
+    },
     job::{
         Job, Payload, ScheduleName,
         spec::{Unique, UniqueWhile},
@@ -295,29 +298,32 @@ async fn a_schedule_that_is_deleted_while_it_occurs_makes_nothing_afterwards() {
 
 /// The state of a schedule stays behind if its removal dies half way.
 #[tokio::test]
-async fn what_a_half_done_removal_leaves_behind_counts_for_nothing() {
-    let mut died = 0;
-    for writes in 0.. {
-        let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1));
-        let place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
-        place.occur_at(second(10)).await;
-        place.engine.occur(Duration::from_secs(30)).await.unwrap();
-        store.crash_after(writes);
-        if place.engine.delete_schedule(&beat(), None).await.is_ok() {
-            break;
+async fn what_a_half_done_removal_leaves_behind_counts_for_nothing_and_a_repeat_goes_on() {
+    for (if_match, flight) in [(None, 5), (Some(1), 5), (Some(1), 0)] {
+        let mut died = 0;
+        for writes in 0.. {
+            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
+            let store = Arc::new(store);
+            let place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
+            place.occur_at(second(10)).await;
+            place.engine.occur(Duration::from_secs(30)).await.unwrap();
+            store.crash_after(writes);
+            if place.engine.delete_schedule(&beat(), if_match).await.is_ok() {
+                break;
+            }
+            store.revive();
+            died += 1;
+            let again = place.engine.delete_schedule(&beat(), if_match).await;
+            assert!(matches!(again, Ok(()) | Err(Error::NotFound { .. })), "after {writes} writes: {again:?}");
+            assert!(place.engine.schedule(&beat()).await.is_err(), "after {writes} writes it is gone");
+            assert!(waiting(&place).await.is_empty(), "after {writes} writes what was made ahead is gone");
+            place.clock.set(second(500));
+            place.put(tens()).await;
+            assert_eq!(place.state().await.upto, second(500), "after {writes} writes");
+            assert_eq!(place.occur_at(second(510)).await.made.len(), 1);
         }
-        store.revive();
-        died += 1;
-        if place.engine.schedule(&beat()).await.is_ok() {
-            place.engine.delete_schedule(&beat(), None).await.unwrap();
-        }
-        assert!(waiting(&place).await.is_empty(), "after {writes} writes what was made ahead is gone");
-        place.clock.set(second(500));
-        place.put(tens()).await;
-        assert_eq!(place.state().await.upto, second(500), "after {writes} writes");
-        assert_eq!(place.occur_at(second(510)).await.made.len(), 1);
+        assert!(died > 4, "it writes {died} times");
     }
-    assert!(died > 4, "it writes {died} times");
 }
 
 #[tokio::test]
@@ -403,6 +409,178 @@ async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_a
         place.engine.cancel(&occurrence_id(&beat(), second(80)), None, false).await.unwrap();
         place.engine.delete_schedule(&beat(), None).await.unwrap();
         assert_eq!(place.ids().await, at_seconds([10, 20, 30, 40, 80]));
+    }
+}
+
+/// What an owner does to a schedule of which jobs were made ahead.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Data,
+    Rule,
+    Pause,
+    Delete,
+}
+
+impl Change {
+    const ALL: [Self; 4] = [Self::Data, Self::Rule, Self::Pause, Self::Delete];
+
+    async fn make(self, engine: &Engine) -> Result<(), Error> {
+        let every = |span| ScheduleConfig { every_seconds: Some(Seconds::new(span)), ..tens() };
+        let put = async |span, data| engine.put_schedule(&beat(), every(span), Payload::json(data), None).await.map(drop);
+        match self {
+            Self::Data => put(10, "2").await,
+            Self::Rule => put(15, "{\"n\":1}").await,
+            Self::Pause => engine.pause_schedule(&beat(), true).await.map(drop),
+            Self::Delete => engine.delete_schedule(&beat(), None).await,
+        }
+    }
+
+    /// What waits after it, a minute ahead.
+    fn leaves(self) -> BTreeSet<(u64, String)> {
+        match self {
+            Self::Data => minute_of(10, "2"),
+            Self::Rule => minute_of(15, "{\"n\":1}"),
+            Self::Pause | Self::Delete => BTreeSet::new(),
+        }
+    }
+}
+
+/// The first minute's jobs, one every `span` seconds, as [`waiting`] says it.
+fn minute_of(span: usize, data: &str) -> BTreeSet<(u64, String)> {
+    (span as u64..=60).step_by(span).map(|at| (at, data.to_owned())).collect()
+}
+
+/// The process dies after every number of writes in turn, on a store that takes them one by one and on an atomic one.
+#[tokio::test]
+async fn a_change_that_dies_half_way_has_not_begun_or_is_carried_through_by_whoever_looks_next() {
+    let minute = Duration::from_mins(1);
+    for (change, flight) in Change::ALL.into_iter().flat_map(|change| [(change, 0), (change, 5)]) {
+        let mut died = 0;
+        for writes in 0.. {
+            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
+            let store = Arc::new(store);
+            let mut place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
+            place.engine.occur(minute).await.unwrap();
+            place.wait(5);
+            store.crash_after(writes);
+            if change.make(&place.engine).await.is_ok() {
+                break;
+            }
+            store.revive();
+            died += 1;
+            place.restart();
+            place.engine.occur(minute).await.unwrap();
+            let (found, before) = (waiting(&place).await, minute_of(10, "{\"n\":1}"));
+            assert!(found == before || found == change.leaves(), "{change:?} after {writes} writes: {found:?}");
+            let again = change.make(&place.engine).await;
+            assert!(matches!(again, Ok(()) | Err(Error::NotFound { .. })), "{change:?} after {writes} writes: {again:?}");
+            place.engine.occur(minute).await.unwrap();
+            assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {writes} writes, and again");
+        }
+        assert!(died > 4, "{change:?} writes {died} times");
+    }
+}
+
+/// `work`, by somebody who is given only every `pace`-th turn, from turn `first` on.
+async fn paced<T>(first: u32, pace: u32, work: impl Future<Output = T>) -> T {
+    let mut work = Box::pin(work);
+    let mut left = first;
+    std::future::poll_fn(|context| {
+        if left > 0 {
+            left -= 1;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        left = pace - 1;
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Writes go out one by one here, and whoever changes the schedule is slow, so that others do all they can between any two of them.
+#[tokio::test]
+async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
+    let minute = Duration::from_mins(1);
+    let ahead = async || {
+        let place = Place::on(Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1))).scheduled(tens()).await;
+        place.engine.occur(minute).await.unwrap();
+        let other = place.another();
+        (place, other)
+    };
+    for (first, pace) in (0..30).flat_map(|first| [(first, 1), (first, 6), (first, 50)]) {
+        for change in Change::ALL {
+            let (place, other) = ahead().await;
+            let changed = paced(0, pace, change.make(&place.engine));
+            let (changed, looked) = futures_util::future::join(changed, paced(first, 1, other.occur(minute))).await;
+            changed.unwrap();
+            looked.unwrap();
+            place.engine.occur(minute).await.unwrap();
+            assert_eq!(waiting(&place).await, change.leaves(), "{change:?} at {pace}, a look after {first} turns");
+        }
+        let (place, other) = ahead().await;
+        let resume = async {
+            other.pause_schedule(&beat(), false).await.unwrap();
+            other.occur(minute).await
+        };
+        let pause = paced(0, pace, async { place.engine.pause_schedule(&beat(), true).await });
+        let (paused, resumed) = futures_util::future::join(pause, paced(first, 1, resume)).await;
+        paused.unwrap();
+        resumed.unwrap();
+        place.engine.occur(minute).await.unwrap();
+        let paused = place.engine.schedule(&beat()).await.unwrap().0.config.paused;
+        let wanted = if paused { BTreeSet::new() } else { minute_of(10, "{\"n\":1}") };
+        assert_eq!(waiting(&place).await, wanted, "paused: {paused} at {pace}, a resume after {first} turns");
+    }
+}
+
+#[tokio::test]
+async fn what_is_made_ahead_while_a_schedule_changes_is_as_it_is_to_be() {
+    let minute = Duration::from_mins(1);
+    for turns in 0..16 {
+        for change in Change::ALL {
+            // It gives way before each transaction.
+            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO);
+            let place = Place::on(Arc::new(store)).scheduled(tens()).await;
+            let other = place.another();
+            let late = paced(turns, 1, change.make(&other));
+            let (looked, changed) = futures_util::future::join(paced(0, 1, place.engine.occur(minute)), late).await;
+            looked.unwrap();
+            changed.unwrap();
+            place.engine.occur(minute).await.unwrap();
+            assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {turns} turns");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_clients_put_in_place_of_an_occurrence_or_changed_of_it_is_never_taken_back() {
+    let minute = Duration::from_mins(1);
+    for place in in_every_home() {
+        let place = place.scheduled(tens()).await;
+        let id = |at| occurrence_id(&beat(), second(at));
+        let mine = NewJob { id: Some(id(20)), run_at: Some(second(20)), ..NewJob::new(name("work"), Payload::json("\"mine\"")) };
+        place.enqueue(mine).await;
+        place.engine.occur(minute).await.unwrap();
+        let patch = async |at, patch: JobPatch| place.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap();
+        patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() }).await;
+        patch(40, JobPatch { run_at: Some(second(45)), ..JobPatch::default() }).await;
+        patch(50, JobPatch { priority: Some(3), ..JobPatch::default() }).await;
+        let kept = [(20, "\"mine\""), (30, "\"patched\""), (45, "{\"n\":1}"), (50, "{\"n\":1}")];
+        let kept: BTreeSet<(u64, String)> = kept.into_iter().map(|(at, data)| (at, data.to_owned())).collect();
+        place.engine.pause_schedule(&beat(), true).await.unwrap();
+        assert_eq!(waiting(&place).await, kept, "paused");
+        place.engine.pause_schedule(&beat(), false).await.unwrap();
+        place.engine.occur(minute).await.unwrap();
+        let resumed: BTreeSet<_> = kept.iter().cloned().chain([10, 60].map(|at| (at, "{\"n\":1}".to_owned()))).collect();
+        assert_eq!(waiting(&place).await, resumed);
+        for change in [Change::Data, Change::Rule, Change::Delete] {
+            change.make(&place.engine).await.unwrap();
+            assert_eq!(waiting(&place).await, kept, "{change:?}");
+            if !matches!(change, Change::Delete) {
+                place.engine.occur(minute).await.unwrap();
+                assert!(waiting(&place).await.is_superset(&kept), "{change:?}");
+            }
+        }
     }
 }
 
