@@ -78,7 +78,7 @@ async fn one_by_one(behind: SharedStore) -> Place {
 }
 
 /// Begins to enqueue `job`, as far as its correlation key.
-async fn begun<'a>(place: &'a Place, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> + 'a {
+async fn begun(place: &Place, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> {
     let mut enqueue = Box::pin(place.engine.enqueue(vec![job]));
     while place.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0].is_none() {
         assert!(poll!(&mut enqueue).is_pending(), "it ends after its key is written");
