@@ -1,7 +1,8 @@
 //! The most that an answer may have, where the home sets a bound: a function's answer is refused by Lambda when it is over it, and its caller
 //! learns nothing of what was done.
 //!
-//! The one thing to know: whoever answers with what cannot be asked for again, a lease, makes it fit. This is for all others.
+//! The one thing to know: whoever answers with what cannot be asked for again (a lease, a batch's jobs, a result that is read once) makes it fit,
+//! or leaves it to be asked for. This is for all others.
 
 use axum::{
     body::HttpBody as _,

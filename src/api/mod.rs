@@ -103,7 +103,8 @@ impl Api {
         bound::excess(answer, self.server.options().answer_bytes)
     }
 
-    /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own.
+    /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own. Of many jobs
+    /// even the least of these may be too large.
     fn fitting(&self, answer: impl Fn(Bodies) -> Response) -> Response {
         let fits = [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
         fits.unwrap_or_else(|| answer(Bodies::Small))

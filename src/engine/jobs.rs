@@ -303,6 +303,15 @@ impl Engine {
     ///
     /// 409 `contended` if many take it at once; as for [`Engine::data`].
     pub async fn take_result(&self, job: &Job) -> Result<Option<Payload>, Error> {
+        self.take_result_if(job, |_| true).await
+    }
+
+    /// The same, but one that does not `fit` where it goes is not taken: it is to be had some other way.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::take_result`].
+    pub async fn take_result_if(&self, job: &Job, fits: impl Fn(&Payload) -> bool) -> Result<Option<Payload>, Error> {
         let Some(result) = &job.life.result else { return Ok(None) };
         // It is read before it is taken: taking removes it, and what could not be read is not lost.
         let read = self.data(&Job { data: result.body(), ..job.clone() }).await;
@@ -310,7 +319,7 @@ impl Engine {
             return Ok(None);
         }
         let payload = read?;
-        if job.spec.keep_result == KeepResult::Once {
+        if job.spec.keep_result == KeepResult::Once && fits(&payload) {
             let (before, _) = self
                 .alter(&job.id, None, |job, now| {
                     if job.life.result.is_none() {

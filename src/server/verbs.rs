@@ -203,6 +203,21 @@ impl Server {
     ///
     /// 404; 400 for a longer wait.
     pub async fn result(&self, id: &JobId, job_type: Option<&TypeName>, wait: Duration) -> Result<Option<Option<Payload>>, Error> {
+        self.result_if(id, job_type, wait, |_| true).await
+    }
+
+    /// The same, but a result that may be read once and does not `fit` where it goes stays to be read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::result`].
+    pub async fn result_if(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        wait: Duration,
+        fits: impl Fn(&Payload) -> bool,
+    ) -> Result<Option<Option<Payload>>, Error> {
         if wait > Duration::from_mins(1) {
             return Err(Error::invalid("wait", "must be 0 to 60"));
         }
@@ -215,7 +230,7 @@ impl Server {
             told.as_mut().enable();
             let job = engine.job(id, job_type).await?;
             if job.life.ended().is_some() {
-                return engine.take_result(&job).await.map(Some);
+                return engine.take_result_if(&job, fits).await.map(Some);
             }
             let now = engine.now();
             if now >= until {

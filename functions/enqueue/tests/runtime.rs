@@ -107,6 +107,41 @@ async fn what_was_done_is_answered_though_it_cannot_be_shown_whole() {
     let results = answer["results"].as_array().unwrap();
     assert_eq!((status, results.len()), (200, 5));
     assert!(results.iter().all(|result| result["status"] == 201 && result["job"]["data_bytes"] == 960_002), "{answer}");
+
+    // What is shown of every job beside its bodies may be too much, too.
+    let headers: Value = (0..4).map(|number| (format!("x-{number}"), json!("h".repeat(2000)))).collect::<serde_json::Map<_, _>>().into();
+    assert_eq!(call(&function, "PUT", "/v1/job-types/long", Some(TOKEN), Some(json!({"headers": headers}))).await.0, 201);
+    let jobs: Vec<Value> = (0..1000).map(|number| json!({"type": "long", "data": number})).collect();
+    let (status, answer) = call(&function, "POST", "/v1/jobs/batch", Some(TOKEN), Some(json!({"jobs": jobs}))).await;
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((status, results.len()), (200, 1000));
+    assert!(results.iter().all(|result| result["status"] == 201 && result["job"]["state"] == "scheduled"), "{}", results[0]);
+}
+
+#[tokio::test]
+async fn a_result_that_is_read_once_is_not_lost_with_an_answer_that_is_too_large() {
+    let function = start_pull().await;
+    assert_eq!(call(&function, "PUT", "/v1/job-types/once", Some(TOKEN), Some(json!({"keep_result": "once"}))).await.0, 201);
+    let (_, job) = call(&function, "POST", "/v1/jobs", Some(TOKEN), Some(json!({"type": "once", "data": 1}))).await;
+    let path = format!("/v1/jobs/once/{}", job["id"].as_str().unwrap());
+    assert_eq!(lease_all(&function).await.len(), 1);
+    let mut report = b"\x83\xa7attempt\x01\xa6status\xa9succeeded\xa6result\xdd".to_vec();
+    report.extend(1_000_000_u32.to_be_bytes());
+    report.resize(report.len() + 1_000_000, 0xc0);
+    let mut event = request("POST", &path, Some(TOKEN), None);
+    event["headers"]["content-type"] = json!("application/msgpack");
+    (event["body"], event["isBase64Encoded"]) = (json!(BASE64_STANDARD.encode(report)), json!(true));
+    assert_eq!(read(&function.call(event).await.unwrap()).0, 200);
+    let result = format!("{path}/result");
+    for _ in 0..2 {
+        assert_eq!(call(&function, "GET", &result, Some(TOKEN), None).await.0, 413, "it has five megabytes in JSON");
+    }
+    let mut event = request("GET", &result, Some(TOKEN), None);
+    event["headers"]["accept"] = json!("application/msgpack");
+    let answer = function.call(event).await.unwrap();
+    let bytes = BASE64_STANDARD.decode(answer["body"].as_str().unwrap()).unwrap();
+    assert_eq!((answer["statusCode"].as_u64(), bytes.len()), (Some(200), 1_000_005));
+    assert_eq!(call(&function, "GET", &result, Some(TOKEN), None).await, (200, Value::Null), "now it was read");
 }
 
 #[tokio::test]

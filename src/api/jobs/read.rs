@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     engine::request::Explanation,
-    job::{JobId, TypeName},
+    job::{JobId, Payload, TypeName},
     time::Seconds,
 };
 
@@ -92,8 +92,11 @@ pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: 
         Some(_) => return Err(Problem::invalid("wait", "must be 0 to 60")),
     };
     params.done()?;
-    match api.server.result(&path.id, Some(&path.job_type), wait).await? {
-        Some(Some(result)) => Ok(accept.ok(Raw::new(&result, accept.0)).into_response()),
+    let shown = |result: &Payload| accept.ok(Raw::new(result, accept.0)).into_response();
+    // One that is read once is not to be lost with an answer that is too large.
+    let fits = |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
+    match api.server.result_if(&path.id, Some(&path.job_type), wait, fits).await? {
+        Some(Some(result)) => Ok(shown(&result)),
         Some(None) => Ok(accept.ok(()).into_response()),
         None if wait.is_zero() => Ok(accept.ok(()).into_response()),
         None => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "wait_over", "the job has not ended yet; ask again")),

@@ -242,6 +242,33 @@ fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<Raw>, Optio
     }
 }
 
+/// A job without anything whose length its sender chooses, so that a thousand fit into any answer. It can be read by its id.
+/// The fields are those of [`JobView`].
+#[derive(Debug, Serialize)]
+pub struct ShortView<'a> {
+    id: &'a JobId,
+    r#type: &'a TypeName,
+    queue: &'a QueueName,
+    state: &'static str,
+    attempt: u16,
+    run_at: Option<Timestamp>,
+    created_at: Timestamp,
+}
+
+impl<'a> From<&'a Job> for ShortView<'a> {
+    fn from(job: &'a Job) -> Self {
+        Self {
+            id: &job.id,
+            r#type: &job.spec.job_type,
+            queue: &job.spec.queue,
+            state: word(&job.life.state),
+            attempt: job.life.attempt,
+            run_at: job.life.run_at(),
+            created_at: job.spec.created_at,
+        }
+    }
+}
+
 impl<'a> ErrorView<'a> {
     fn new(failure: &'a Failure, encoding: Encoding) -> Self {
         let details = failure.details.as_ref().map(|text| Raw::new(&Payload::json(text.clone()), encoding));
@@ -278,6 +305,9 @@ pub struct JobPage<'a> {
 pub enum One<'a> {
     /// The job.
     Job(Box<JobView<'a>>),
+    /// The same, where all of them together are more than an answer may have.
+    #[serde(rename = "job")]
+    Short(ShortView<'a>),
     /// Why there is none.
     Error(Problem),
 }
