@@ -355,7 +355,7 @@ impl Search<'_> {
     }
 
     /// Lets the throttler decide on the candidates of partitions that take turns, page by page; when that has taken its time, on one page
-    /// more of those behind `look`, so that the search gets on. Where it left off in each partition of which it did not ask about
+    /// more of those from `look` on, so that the search gets on. Where it left off in each partition of which it did not ask about
     /// everybody; none if nobody further is to be looked at.
     async fn throttle_lanes(
         &mut self,
@@ -379,10 +379,11 @@ impl Search<'_> {
         let (asked, left) = places.split_at(places.len() - line.len());
         let mut reached: HashMap<&str, &Position> = look.iter().map(|look| (look.partition.as_str(), *look)).collect();
         pass(&mut reached, order, asked);
-        let more: Vec<Job> = match look {
-            Some(look) => line.filter(|job| is_behind(&position(job), look, order)).take(first).collect(),
-            None => Vec::new(),
-        };
+        // One partition after the other, as the search goes on: many may have a few left each.
+        let behind = |job: &Job, look: &Position| job.spec.partition > look.partition || is_behind(&position(job), look, order);
+        let mut more: Vec<Job> = look.map(|look| line.filter(|job| behind(job, look)).collect()).unwrap_or_default();
+        more.sort_by(|one, other| one.spec.partition.cmp(&other.spec.partition));
+        more.truncate(first);
         let more_places: Vec<Position> = more.iter().map(position).collect();
         let mut more = more.into_iter();
         if more.len() > 0 && self.throttle(&mut more, first).await? == ControlFlow::Break(None) {
