@@ -82,7 +82,7 @@ pub struct Hold {
 }
 
 /// The limits that an earlier candidate did not fit and that no later one may pass.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
     queue: bool,
     types: HashSet<TypeName>,
@@ -130,7 +130,8 @@ pub struct Admission<'a> {
     /// What they take of [`MAX_BUCKET_BYTES`].
     bucket_bytes: usize,
     reserved: Reserved,
-    /// The rates, by constraint and value, whose tokens were gone when a candidate asked for one.
+    /// The rates and the limits of 0, by constraint and value, that had nothing for a candidate and have nothing for anybody: whoever
+    /// comes later in this round or the next is held without a reservation.
     spent: HashMap<usize, HashSet<String>>,
 }
 
@@ -242,7 +243,11 @@ impl<'a> Admission<'a> {
             }
             Limit::Counted(place) => {
                 let (index, value) = &counted[place];
-                self.reserved.values.entry(*index).or_default().insert(value.to_string());
+                let none = self.limits.queue.constraints[*index].concurrency == Some(0);
+                // A backlog may have any number of values, and a reservation lasts for the whole scan. A limit that is full has no more of
+                // them than what runs.
+                let values = if none { &mut self.spent } else { &mut self.reserved.values };
+                values.entry(*index).or_default().insert(value.to_string());
             }
         }
     }
@@ -344,9 +349,9 @@ impl<'a> Admission<'a> {
         self.reserved.values.iter().chain(&self.spent).map(|(index, values)| (*index, values))
     }
 
-    /// What candidates of this round and of those before it have reserved.
-    pub fn reserved(&self) -> &Reserved {
-        &self.reserved
+    /// Gives away what candidates of this round and of those before it have reserved: nobody is offered after that.
+    pub fn take_reserved(&mut self) -> Reserved {
+        std::mem::take(&mut self.reserved)
     }
 
     /// Keeps what candidates have reserved that come before those which are offered from here on.

@@ -81,7 +81,7 @@ impl Engine {
         catalog: &Catalog,
         limits: &Arc<Limits>,
     ) -> Result<Option<Ticked>, Error> {
-        let reserved = memory.reserved(limits);
+        let reserved = memory.view.as_ref().map(|view| memory.reserved(view, limits)).unwrap_or_default();
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
         // Version 0: nobody configures the queue (any more), which the commit requires to be so still.

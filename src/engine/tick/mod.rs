@@ -99,12 +99,17 @@ impl Space {
     /// What is left beside `job`, if it fits.
     #[must_use]
     pub fn beside(self, job: &Job) -> Option<Self> {
-        let left = self.left.checked_sub(job.bytes().min(self.most))?;
+        let left = self.left.checked_sub(self.bytes(job))?;
         Some(Self { left, ..self })
+    }
+
+    /// What `job` takes.
+    fn bytes(self, job: &Job) -> usize {
+        job.bytes().min(self.most)
     }
 }
 
-/// What one engine remembers of a queue between rounds. Losing it costs reads, nothing else.
+/// What one engine remembers of a queue between rounds. Losing it costs reads, and what a scan that goes on has reserved.
 #[derive(Debug, Default)]
 pub struct Memory {
     view: Option<View>,
@@ -113,8 +118,8 @@ pub struct Memory {
     turn: Option<String>,
     lap: Option<String>,
     look: Option<Position>,
-    /// What candidates before `look` have reserved, under this version of the queue's configuration: it says of what.
-    reserved: (u64, Reserved),
+    /// What candidates before `look` have reserved in this scan.
+    reserved: (Scan, Reserved),
     /// Whether something came since the scan that goes on began.
     news: bool,
     /// When more is due than was, by what that scan saw.
@@ -127,16 +132,31 @@ pub struct Memory {
     faults: Vec<Asked>,
 }
 
+/// Which scan it is, as far as it has come. Another process may end one and begin the next, which writes the head; and what is reserved
+/// means something only under the configuration that was seen.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Scan {
+    config_version: u64,
+    head_version: u64,
+    look: Option<Position>,
+}
+
+impl Scan {
+    fn of(view: &View, limits: &Limits) -> Self {
+        Self { config_version: limits.version, head_version: view.head.version, look: view.head.look.clone() }
+    }
+}
+
 impl Memory {
     /// The view of the queue's head, if there is one and it was read.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// What earlier rounds of a scan that goes on have reserved of `limits`.
-    fn reserved(&self, limits: &Limits) -> Reserved {
-        let (version, reserved) = &self.reserved;
-        if *version == limits.version { reserved.clone() } else { Reserved::default() }
+    /// What earlier rounds of the scan that goes on in `view` have reserved, if they were taken here.
+    fn reserved(&self, view: &View, limits: &Limits) -> Reserved {
+        let (scan, reserved) = &self.reserved;
+        if view.head.look.is_some() && *scan == Scan::of(view, limits) { reserved.clone() } else { Reserved::default() }
     }
 
     /// Takes note of news that a scan which goes on may have passed.
@@ -148,7 +168,8 @@ impl Memory {
 
     /// Takes note of what `plan` leaves to the next round's scan. One that is through begins anew if there were news.
     fn keep_scan(&mut self, plan: &mut Plan, limits: &Limits) {
-        self.reserved = (limits.version, std::mem::take(&mut plan.reserved));
+        let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
+        self.reserved = (scan, std::mem::take(&mut plan.reserved));
         if plan.goes_on() {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
         } else if plan.searched {

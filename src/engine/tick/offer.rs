@@ -24,13 +24,15 @@ impl Search<'_> {
     /// Offers one job; whether it was admitted.
     pub(super) fn offer(&mut self, job: &Job) -> bool {
         let Some(ask) = self.consider(job) else { return false };
-        match self.admission.offer(Candidate::of(&job.spec)) {
-            Verdict::Hold(hold) => self.plan.hold(hold),
-            Verdict::Move(opening) => self.plan.await_window(job, opening, self.now),
-            Verdict::Run => {
-                self.admit(ask, job);
+        let bytes = self.rooms.left.bytes(job);
+        match self.rooms.left.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
+            Some(Verdict::Hold(hold)) => self.plan.hold(hold),
+            Some(Verdict::Move(opening)) => self.plan.await_window(job, opening, self.now),
+            Some(Verdict::Run) => {
+                self.admit(ask, job, bytes);
                 return true;
             }
+            None => {}
         }
         false
     }
@@ -54,7 +56,7 @@ impl Search<'_> {
                 }
             }
         }
-        let ask = self.rooms.offer(job)?;
+        let ask = self.rooms.find(job)?;
         if let Some(ended) = overdue(job, self.now) {
             self.plan.end(job, ended);
             return None;
@@ -69,8 +71,8 @@ impl Search<'_> {
         (!job.life.awaits_verdict()).then_some(ask)
     }
 
-    /// Grants and claims (or sends) an admitted job.
-    pub(super) fn admit(&mut self, ask: usize, job: &Job) {
+    /// Grants and claims (or sends) an admitted job that takes so much space.
+    pub(super) fn admit(&mut self, ask: usize, job: &Job, bytes: usize) {
         let now = self.now;
         let asker = &self.rooms.asks[ask];
         let granted = self.granted.is_some();
@@ -79,7 +81,7 @@ impl Search<'_> {
             self.plan.delta.sent = false;
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
             self.plan.wake(Some(now + CLAIM_BY));
-            self.rooms.left.take(ask, job);
+            self.rooms.left.take(ask, bytes);
             return;
         }
         let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
@@ -111,7 +113,7 @@ impl Search<'_> {
             self.plan.claims.push(change);
         }
         self.plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        self.rooms.left.take(ask, job);
+        self.rooms.left.take(ask, bytes);
     }
 }
 

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::ControlFlow,
+    time::Duration,
 };
 
 use super::{Ask, Plan, Round, Space, throttle::PAGE};
@@ -15,8 +16,7 @@ use crate::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{Work, job_store::DueQuery},
     queue::{
-        Admission, Limits, Rule,
-        admission::Reserved,
+        Admission, Candidate, Limits, Rule, Verdict,
         config::SCAN_BOUND,
         head::Bucket,
         order::{Order, Position},
@@ -57,8 +57,6 @@ impl Search<'_> {
 pub(super) struct Rooms<'a> {
     pub(super) asks: &'a [Ask],
     pub(super) left: Left,
-    /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
-    full: bool,
 }
 
 /// What askers still take.
@@ -68,29 +66,44 @@ pub(super) struct Left {
     jobs: Vec<u32>,
     /// All of them together.
     space: Option<Space>,
+    /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
+    pub(super) full: bool,
 }
 
 impl Left {
-    /// Gives `job` to the asker `ask`.
-    pub(super) fn take(&mut self, ask: usize, job: &Job) {
-        self.jobs[ask] -= 1;
-        self.space = self.space.map(|space| space.beside(job).unwrap_or(Space { left: 0, ..space }));
+    /// What `job` takes of the space. A job is written out for that, so it is asked once.
+    pub(super) fn bytes(&self, job: &Job) -> usize {
+        self.space.map_or(0, |space| space.bytes(job))
     }
 
-    fn fits(&self, job: &Job) -> bool {
-        self.space.is_none_or(|space| space.beside(job).is_some())
+    /// The verdict of `admission` on a candidate that takes so much space. None if it would run and is too large for what is left.
+    pub(super) fn offer(&mut self, admission: &mut Admission<'_>, candidate: Candidate<'_>, bytes: usize) -> Option<Verdict> {
+        if self.space.is_none_or(|space| bytes <= space.left) {
+            return Some(admission.offer(candidate));
+        }
+        let held = Some(admission.judge(candidate)).filter(|verdict| *verdict != Verdict::Run);
+        self.full |= held.is_none();
+        held
+    }
+
+    /// Gives a job that takes so much space to the asker `ask`.
+    pub(super) fn take(&mut self, ask: usize, bytes: usize) {
+        self.jobs[ask] -= 1;
+        if let Some(space) = &mut self.space {
+            space.left = space.left.saturating_sub(bytes);
+        }
     }
 }
 
 impl<'a> Rooms<'a> {
     pub(super) fn of(round: &'a Round) -> Self {
         let jobs = round.asks.iter().map(|ask| ask.room).collect();
-        Self { asks: &round.asks, left: Left { jobs, space: round.space }, full: false }
+        Self { asks: &round.asks, left: Left { jobs, space: round.space, full: false } }
     }
 
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
-        let left = |(_, left): &(&Ask, &u32)| **left > 0 && !self.full;
+        let left = |(_, left): &(&Ask, &u32)| **left > 0 && !self.left.full;
         let mut types: Vec<TypeName> =
             self.asks.iter().zip(&self.left.jobs).filter(left).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
         types.sort_unstable();
@@ -98,7 +111,7 @@ impl<'a> Rooms<'a> {
         types
     }
 
-    /// Who takes `job`.
+    /// Who takes `job`, if there is space for it.
     pub(super) fn find(&self, job: &Job) -> Option<usize> {
         self.find_in(&self.left, job)
     }
@@ -106,13 +119,7 @@ impl<'a> Rooms<'a> {
     /// The same, if this were left.
     pub(super) fn find_in(&self, left: &Left, job: &Job) -> Option<usize> {
         let takes = |index: &usize| left.jobs[*index] > 0 && self.asks[*index].types.contains(&job.spec.job_type);
-        (0..self.asks.len()).find(takes).filter(|_| left.fits(job))
-    }
-
-    /// Who is to take a candidate, if it does not come too late.
-    pub(super) fn offer(&mut self, job: &Job) -> Option<usize> {
-        self.full |= !self.left.fits(job);
-        self.find(job).filter(|_| !self.full)
+        (0..self.asks.len()).find(takes).filter(|_| !left.full)
     }
 
     /// How many are still taken, if they are small.
@@ -133,7 +140,6 @@ impl Search<'_> {
             } else {
                 self.scan_all().await?;
             }
-            self.plan.reserved = if self.plan.look.is_some() { self.admission.reserved().clone() } else { Reserved::default() };
         }
         self.tell_ended().await?;
         Ok(self.admission.finish().1)
@@ -164,7 +170,7 @@ impl Search<'_> {
 
     /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
     async fn scan_all(&mut self) -> Result<(), Error> {
-        let look = self.plan.look.take();
+        let (look, reserved) = (self.plan.look.take(), std::mem::take(&mut self.plan.reserved));
         let front = if look.is_some() { FRONT } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
         self.plan.look = match (look, stopped) {
@@ -173,11 +179,14 @@ impl Search<'_> {
             (None, Some(stopped)) => Some(stopped),
             (Some(look), Some(_)) => {
                 // Whoever was passed on the way here is passed by nobody behind.
-                self.admission.recall(&std::mem::take(&mut self.plan.reserved));
+                self.admission.recall(&reserved);
                 self.scan(false, Some(look), SCAN_BOUND).await?
             }
         };
-        self.plan.again |= self.plan.look.is_some();
+        if self.plan.look.is_some() {
+            self.plan.again = true;
+            self.plan.reserved = self.admission.take_reserved();
+        }
         Ok(())
     }
 
@@ -213,7 +222,7 @@ impl Search<'_> {
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
                 looked += page.jobs.len() as u32;
-                if let ControlFlow::Break(stopped) = self.throttle(page.jobs).await? {
+                if let ControlFlow::Break(stopped) = self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await? {
                     return Ok(stopped);
                 }
                 if self.admission.closed(critical) {
@@ -295,7 +304,16 @@ impl Search<'_> {
             lanes.push(page.jobs.into_iter());
         }
         let mut offered = !throttled;
-        let mut stopped = throttled && !self.throttle_lanes(&mut lanes).await?;
+        let mut stopped = false;
+        if throttled {
+            match self.throttle_lanes(&mut lanes, look.as_ref()).await? {
+                Some(mut left_off) => {
+                    deeper = look.as_ref().and_then(|look| left_off.remove(&look.partition)).or(deeper);
+                    ends.extend(left_off);
+                }
+                None => stopped = true,
+            }
+        }
         while offered && !self.admission.closed(false) && self.rooms.total() > 0 {
             offered = false;
             for lane in &mut lanes {
@@ -336,27 +354,55 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Lets the throttler decide on the candidates of partitions that take turns, page by page. Whether it let the round see all.
-    async fn throttle_lanes(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) -> Result<bool, Error> {
-        let mut size = self.rooms.total().max(PAGE) as usize;
-        let mut turns = Turns::of(lanes);
-        loop {
-            let page: Vec<Job> = turns.by_ref().take(size).collect();
-            if page.is_empty() {
-                return Ok(true);
+    /// Lets the throttler decide on the candidates of partitions that take turns, page by page; when that has taken its time, on one page
+    /// more of those from `look` on, so that the search gets on. Where it left off in each partition of which it did not ask about
+    /// everybody; none if nobody further is to be looked at.
+    async fn throttle_lanes(
+        &mut self,
+        lanes: &mut [std::vec::IntoIter<Job>],
+        look: Option<&Position>,
+    ) -> Result<Option<BTreeMap<String, Position>>, Error> {
+        let order = Order::of(&self.limits.queue);
+        let first = self.rooms.total().max(PAGE) as usize;
+        let mut size = first;
+        let mut line = Turns::of(lanes).collect::<Vec<Job>>().into_iter();
+        let places: Vec<Position> = line.as_slice().iter().map(position).collect();
+        let mut late = false;
+        while !late && line.len() > 0 {
+            match self.throttle(&mut line, size).await? {
+                ControlFlow::Break(None) => return Ok(None),
+                ControlFlow::Break(Some(_)) => late = true,
+                ControlFlow::Continue(()) if self.admission.closed(false) || self.rooms.total() == 0 => return Ok(None),
+                ControlFlow::Continue(()) => size *= 2,
             }
-            if let ControlFlow::Break(last) = self.throttle(page).await? {
-                if let Some(last) = last {
-                    // It has taken its time: the next round begins behind the partition that it came to.
-                    (self.plan.turn, self.plan.again) = (Some(last.partition), true);
-                }
-                return Ok(false);
-            }
-            if self.admission.closed(false) || self.rooms.total() == 0 {
-                return Ok(false);
-            }
-            size *= 2;
         }
+        let (asked, left) = places.split_at(places.len() - line.len());
+        let mut reached: HashMap<&str, &Position> = look.iter().map(|look| (look.partition.as_str(), *look)).collect();
+        pass(&mut reached, order, asked);
+        // One partition after the other, as the search goes on: many may have a few left each.
+        let behind = |job: &Job, look: &Position| job.spec.partition > look.partition || is_behind(&position(job), look, order);
+        let mut more: Vec<Job> = look.map(|look| line.filter(|job| behind(job, look)).collect()).unwrap_or_default();
+        more.sort_by(|one, other| one.spec.partition.cmp(&other.spec.partition));
+        more.truncate(first);
+        let more_places: Vec<Position> = more.iter().map(position).collect();
+        let mut more = more.into_iter();
+        if more.len() > 0 && self.throttle(&mut more, first).await? == ControlFlow::Break(None) {
+            return Ok(None);
+        }
+        pass(&mut reached, order, &more_places[..more_places.len() - more.len()]);
+        let mut left_off = BTreeMap::new();
+        for next in left {
+            match reached.get(next.partition.as_str()) {
+                Some(last) if is_behind(next, last, order) => drop(left_off.insert(next.partition.clone(), (*last).clone())),
+                Some(_) => {}
+                // Nobody of it was asked about. Nobody is due a millisecond before the first.
+                None => {
+                    let before = || Position { run_at: next.run_at - Duration::from_millis(1), ..next.clone() };
+                    left_off.entry(next.partition.clone()).or_insert_with(before);
+                }
+            }
+        }
+        Ok(Some(left_off))
     }
 }
 
@@ -400,6 +446,22 @@ impl Iterator for Turns<'_> {
             self.lanes[lane].next()
         })
     }
+}
+
+/// Takes note of who was asked about: `reached` has the last of each partition.
+fn pass<'a>(reached: &mut HashMap<&'a str, &'a Position>, order: Order, asked: &'a [Position]) {
+    for place in asked {
+        let last = reached.entry(&place.partition).or_insert(place);
+        if is_behind(place, last, order) {
+            *last = place;
+        }
+    }
+}
+
+/// Whether `place` comes after `other`, which is in the same partition.
+fn is_behind(place: &Position, other: &Position, order: Order) -> bool {
+    let key = |place: &Position| order.key(place.priority, place.run_at, &place.id);
+    place.partition == other.partition && key(place) > key(other)
 }
 
 /// Whether the way round from after `from` up to `to` passes `start`.

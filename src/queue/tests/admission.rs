@@ -9,6 +9,7 @@ use crate::{
     job::{Attributes, Spec, TypeName, Version},
     queue::{
         Admission, Candidate, Grant, Limits, Rule, Usage, Verdict,
+        admission::Reserved,
         config::{BUCKET_BYTES, MAX_BUCKET_BYTES, MAX_RUNNING, QueueConfig},
         head::Bucket,
     },
@@ -164,6 +165,24 @@ fn limit_zero_admits_nothing() {
     let zero = limits(json!({"concurrency": 0}), json!({}));
     let admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
     assert!(admission.closed(false) && !admission.closed(true), "critical jobs still run");
+}
+
+#[test]
+fn a_limit_of_zero_per_value_reserves_nothing_however_many_values_there_are() {
+    let per = |most: u32| limits(json!({"constraints": [{"name": "tenant", "per": "tenant", "concurrency": most}]}), json!({}));
+    let of = |tenant: u32, weight| job("a", weight, json!({"tenant": format!("t{tenant}")}));
+    let zero = per(0);
+    let mut admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
+    for tenant in 0..100 {
+        assert_eq!(said(&admission.offer(Candidate::of(&of(tenant, 1)))), format!("tenant:t{tenant}"));
+    }
+    assert!(admission.closed_to_value("tenant", "t7"), "nobody else of that tenant is looked at in this round");
+    assert_eq!(admission.take_reserved(), Reserved::default());
+    // What is full, though some of it may become free, is kept for whoever waits for it.
+    let one = per(1);
+    let mut admission = Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), Buckets::new(), at(0));
+    assert_eq!(said(&admission.offer(Candidate::of(&of(1, 1)))), "tenant:t1");
+    assert_ne!(admission.take_reserved(), Reserved::default());
 }
 
 #[test]

@@ -118,7 +118,8 @@ impl Server {
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
         let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };
         let (began, mut memory) = (self.now(), away.memory(queue));
-        let round = Round { released, asks: vec![ask], space, ..Round::default() };
+        let news = !released.is_empty();
+        let round = Round { released, asks: vec![ask], news, space, ..Round::default() };
         let ticked = engine.tick(queue, &mut memory, round).await;
         away.keep(queue, memory);
         let mut ticked = ticked?;

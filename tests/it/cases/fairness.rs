@@ -406,6 +406,37 @@ async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
     }
 }
 
+#[cfg(feature = "aws")]
+#[tokio::test]
+async fn what_a_process_saw_reserved_holds_nobody_in_a_scan_that_others_began() {
+    let mut place = super::place::in_the_cloud().unwrap();
+    let ids = long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))]).await;
+    place.settle().await;
+    let round = || Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() };
+    // One process sees that the second waits for the first, and is called again much later.
+    let ticked = place.tick(round()).await;
+    assert!(ticked.again && ticked.claimed[0].job.id == ids[0]);
+    let frozen = std::mem::take(&mut place.memory);
+    // Another brings that scan to its end, and both theirs. Its next scan is on its way to the third.
+    for id in &ids[..2] {
+        while place.tick(round()).await.again {}
+        let running = place.job(id).await;
+        place.succeed(&[running]).await;
+    }
+    let ticked = place.tick(round()).await;
+    assert!(ticked.again && ticked.claimed.is_empty());
+    place.memory = frozen;
+    let mut started = Vec::new();
+    loop {
+        let ticked = place.tick(round()).await;
+        started.extend(ticked.claimed.into_iter().map(|claimed| claimed.job.id));
+        if !ticked.again {
+            break;
+        }
+    }
+    assert_eq!(started, ids[2..]);
+}
+
 #[tokio::test]
 async fn a_scan_that_finds_nobody_writes_nothing() {
     for mut place in everywhere() {

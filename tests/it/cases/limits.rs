@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use tidegate::{
-    engine::{Hand, Memory, Round, request::Verdict},
-    job::Job,
+    engine::{
+        Hand, Memory, Round, Space,
+        request::{NewJob, Verdict},
+    },
+    job::{Job, Payload},
     queue::{
         QueueConfig, TypeConfig,
         config::{Constraint, Push, Rate, Start, TargetConfig},
@@ -30,6 +33,31 @@ async fn a_limit_lowered_below_what_runs_interrupts_nothing_and_admits_nothing_u
         place.succeed(&running[4..5]).await;
         assert_eq!(place.lease(20).await.len(), 1);
         assert_eq!(place.granted().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
+    for fits in [false, true] {
+        for mut place in everywhere() {
+            let matcher = serde_json::from_value(serde_json::json!({"attribute": {"size": "large"}})).unwrap();
+            let concurrency = Some(u32::from(fits));
+            let constraints = vec![Constraint { name: "large".into(), matcher, per: None, concurrency, rate: None }];
+            place.set_queue(QueueConfig { constraints, ..QueueConfig::default() }).await;
+            place.set_type("work", TypeConfig::default()).await;
+            let large = NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(100_000))), ..with("size", "large") };
+            for job in [work(), large, work(), work()] {
+                place.enqueue(job).await;
+                place.clock.advance(std::time::Duration::from_millis(1));
+            }
+            let space = Some(Space { left: 90_000, most: 90_000 });
+            let mut taken = Vec::new();
+            for _ in 0..3 {
+                let round = Round { asks: vec![ask(&["work"], 9, Hand::Claim)], space, ..Round::default() };
+                taken.push(place.tick(round).await.claimed.len());
+            }
+            assert_eq!(taken, if fits { [1, 1, 2] } else { [3, 0, 0] }, "one that runs is overtaken by nobody, and has a round to itself");
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub fn everywhere() -> [Place; 2] {
 /// A place on a table of DynamoDB, in memory.
 #[cfg(feature = "aws")]
 #[allow(clippy::unnecessary_wraps, reason = "without the feature there is none")]
-fn in_the_cloud() -> Option<Place> {
+pub fn in_the_cloud() -> Option<Place> {
     use tidegate::adapter::dynamodb::{DynamoStore, memory::MemoryTable};
     let clock = Arc::new(FakeClock::default());
     let store = DynamoStore::new(Arc::new(MemoryTable::new()), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(11)));
@@ -64,7 +64,7 @@ fn in_the_cloud() -> Option<Place> {
 }
 
 #[cfg(not(feature = "aws"))]
-fn in_the_cloud() -> Option<Place> {
+pub fn in_the_cloud() -> Option<Place> {
     None
 }
 

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tidegate::{
     engine::{
-        Hand, OBJECT_BYTES, Round,
+        Hand, OBJECT_BYTES, Round, Space,
         request::{NewJob, Verdict},
     },
     job::{
@@ -52,6 +52,10 @@ fn watched(throttle: impl Fn(&ThrottleCall) -> ThrottleAnswer + Send + Sync + 's
         Ok(throttle(call))
     });
     (policy, calls)
+}
+
+fn each_held(call: &ThrottleCall) -> ThrottleAnswer {
+    each(call, |_| hold("no"))
 }
 
 fn region(job: &Job) -> String {
@@ -305,7 +309,7 @@ async fn a_round_that_has_taken_its_time_leaves_the_rest_to_the_next_ones() {
         let clock = Arc::clone(&place.clock);
         let (policy, calls) = watched(move |call| {
             clock.advance(Duration::from_millis(600));
-            each(call, |_| hold("no"))
+            each_held(call)
         });
         let mut place = place.with_policy(policy);
         place.throttled(says(), limit(9)).await;
@@ -319,6 +323,41 @@ async fn a_round_that_has_taken_its_time_leaves_the_rest_to_the_next_ones() {
             offered.extend(asked.iter().flat_map(|call| call.candidates.iter().map(|job| job.id.clone())));
         }
         assert_eq!(offered.len(), 700, "each is looked at");
+    }
+}
+
+#[tokio::test]
+async fn partitions_are_looked_through_by_a_throttler_that_takes_all_the_time_of_each_round() {
+    // One call sees the last job; not the second half of each partition; not every partition that a round visits; not even one job of each.
+    for (partitions, each, bytes, rounds) in [(1, 40, 2, 1), (2, 350, 2, 10), (70, 3, 2, 16), (7, 2, 3 << 20, 16)] {
+        for place in everywhere() {
+            let clock = Arc::clone(&place.clock);
+            let (policy, calls) = watched(move |call| {
+                clock.advance(Duration::from_millis(1100));
+                each_held(call)
+            });
+            let mut place = place.with_policy(policy);
+            let by_region = QueueConfig { partition_by: Some("region".into()), ..limit(9) };
+            place.throttled(Description { needs_data: true, ..says() }, by_region).await;
+            let data = Payload::json(format!("\"{}\"", "x".repeat(bytes - 2)));
+            for _ in 0..each {
+                let jobs = (0..partitions).map(|n| NewJob { data: data.clone(), ..with("region", &format!("r{n:02}")) });
+                place.enqueue_many(jobs).await;
+            }
+            let mut offered = std::collections::BTreeSet::new();
+            for round in 1.. {
+                let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+                let asked: Vec<ThrottleCall> = calls.lock().drain(..).collect();
+                // From the front, and where the last one stopped.
+                assert!(asked.len() <= 2, "{} calls in round {round}", asked.len());
+                offered.extend(asked.iter().flat_map(|call| call.candidates.iter().map(|job| job.id.clone())));
+                if !ticked.again {
+                    break;
+                }
+                assert!(round < rounds, "{partitions} partitions: {} offered in {round} rounds", offered.len());
+            }
+            assert_eq!(offered.len(), partitions * each, "each is looked at");
+        }
     }
 }
 
@@ -714,6 +753,31 @@ async fn one_call_has_no_more_data_than_its_bound() {
         place.engine.explain(&last.id, None, |_| true).await.unwrap();
         let call = calls.lock().pop().unwrap();
         assert_eq!((call.candidates.len(), &call.candidates[4].id, call.data.len()), (5, &last.id, 5));
+    }
+}
+
+#[tokio::test]
+async fn a_large_job_that_the_throttler_holds_leaves_its_space_to_those_behind_it() {
+    for runs in [false, true] {
+        for place in everywhere() {
+            let (policy, _) =
+                watched(move |call| each(call, |job| if runs || region(job) == "west" { run() } else { hold("not the west") }));
+            let mut place = place.with_policy(policy);
+            place.throttled(says(), limit(9)).await;
+            let large = NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(100_000))), ..with("region", "east") };
+            place.enqueue(with("region", "west")).await;
+            for job in [large, with("region", "west"), with("region", "west")] {
+                place.clock.advance(Duration::from_millis(1));
+                place.enqueue(job).await;
+            }
+            let round = |space| Round {
+                asks: vec![ask(&["work"], 9, Hand::Claim)],
+                space: Some(Space { left: space, most: space }),
+                ..Round::default()
+            };
+            let sizes = [place.tick(round(90_000)).await.claimed.len(), place.tick(round(90_000)).await.claimed.len()];
+            assert_eq!(sizes, if runs { [1, 1] } else { [3, 0] }, "one that runs is overtaken by nobody, and has a round to itself");
+        }
     }
 }
 

@@ -213,18 +213,11 @@ impl Engine {
     }
 }
 
-/// Cuts candidates into calls: as many as have no more than [`DATA_BYTES`] of data between them, and one at least. A plugin that does not look at data
-/// gets all of them at once.
-fn calls(throttling: Option<&Throttling>, mut jobs: Vec<Job>) -> Vec<Vec<Job>> {
-    let mut calls = Vec::new();
-    if throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data) {
-        while let Some(end) = over(jobs.iter()) {
-            let rest = jobs.split_off(end);
-            calls.push(std::mem::replace(&mut jobs, rest));
-        }
-    }
-    calls.push(jobs);
-    calls
+/// How many of the first of `jobs` one call is about: as many as have no more than [`DATA_BYTES`] of data between them, and one at least. A
+/// plugin that does not look at data gets all of them at once.
+fn one_call(throttling: Option<&Throttling>, jobs: &[Job]) -> usize {
+    let needs_data = throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data);
+    needs_data.then(|| over(jobs.iter())).flatten().unwrap_or(jobs.len())
 }
 
 /// How many of the first of `jobs` one call is about, if not about all.

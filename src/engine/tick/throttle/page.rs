@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
 
-use super::{Asked, Throttling, calls};
+use super::{Asked, Throttling, one_call};
 use crate::{
     engine::{
         Error,
@@ -14,7 +14,8 @@ use crate::{
     queue::{Candidate, Rule, Verdict, admission::Hold, order::Position, plugin::OnFailure},
 };
 
-/// A round that has lasted so long asks no more: what its queue's workers report waits for it. One call takes a quarter of it at most.
+/// A round that has lasted so long begins no further page but the one at which its scan stands, so that this gets on: what its queue's
+/// workers report waits for it. One call takes a quarter of it at most; reading its candidates' data comes on top of that.
 const TIME: Duration = Duration::from_secs(1);
 
 /// An answer under which everything that runs fits.
@@ -24,6 +25,8 @@ struct Agreed {
     answer: ThrottleAnswer,
     /// What is said of each candidate.
     fates: Vec<Fate>,
+    /// Whether somebody was to run who is too large for the space that is left.
+    full: bool,
 }
 
 /// What is said of a candidate.
@@ -39,19 +42,28 @@ enum Fate {
 }
 
 impl Search<'_> {
-    /// Lets the throttler decide on a page of candidates. Whether those behind it are looked at too; where the next round is to go on, if
-    /// this one has taken its time.
-    pub(in crate::engine::tick) async fn throttle(&mut self, page: Vec<Job>) -> Result<ControlFlow<Option<Position>>, Error> {
-        for (index, jobs) in calls(self.plan.throttling.as_ref(), page).into_iter().enumerate() {
-            // Those that nobody was asked about are looked at again from the front.
-            if index > 0 && (self.admission.closed(false) || self.rooms.total() == 0) {
-                return Ok(ControlFlow::Break(None));
-            }
+    /// Lets the throttler decide on the first `size` candidates of `line`. Whether those behind them are looked at too; who was asked about
+    /// last, if this round has taken its time. Those whom nobody was asked about stay in the line.
+    pub(in crate::engine::tick) async fn throttle(
+        &mut self,
+        line: &mut std::vec::IntoIter<Job>,
+        size: usize,
+    ) -> Result<ControlFlow<Option<Position>>, Error> {
+        let mut left = size.min(line.len());
+        while left > 0 {
+            let call = one_call(self.plan.throttling.as_ref(), &line.as_slice()[..left]);
+            let jobs: Vec<Job> = line.take(call).collect();
+            left -= jobs.len();
             let last = jobs.last().map(position);
             if !Box::pin(self.throttle_at_once(jobs)).await? {
                 return Ok(ControlFlow::Break(None));
             }
-            if self.engine.now() >= self.now + TIME {
+            let late = self.engine.now() >= self.now + TIME;
+            // Then those that nobody was asked about are looked at again from the front.
+            if (late || left > 0) && (self.admission.closed(false) || self.rooms.total() == 0) {
+                return Ok(ControlFlow::Break(None));
+            }
+            if late {
                 return Ok(ControlFlow::Break(last));
             }
         }
@@ -78,7 +90,7 @@ impl Search<'_> {
         }
         // What somebody reserves concerns those behind it alone, so the page starts again from here.
         let base = self.admission.clone();
-        let mut jobs: Vec<(Job, bool)> = Vec::with_capacity(page.len());
+        let mut jobs: Vec<(Job, Option<usize>)> = Vec::with_capacity(page.len());
         for job in page {
             if self.consider(&job).is_none() {
                 continue;
@@ -86,13 +98,16 @@ impl Search<'_> {
             match self.admission.judge(Candidate::of(&job.spec)) {
                 Verdict::Hold(hold) => {
                     self.plan.hold(hold);
-                    jobs.push((job, false));
+                    jobs.push((job, None));
                 }
                 Verdict::Move(opening) => self.plan.await_window(&job, opening, self.now),
-                Verdict::Run => jobs.push((job, true)),
+                Verdict::Run => {
+                    let bytes = self.rooms.left.bytes(&job);
+                    jobs.push((job, Some(bytes)));
+                }
             }
         }
-        if !jobs.iter().any(|(_, fits)| *fits) {
+        if !jobs.iter().any(|(_, fits)| fits.is_some()) {
             return Ok(true);
         }
         self.admission = base;
@@ -107,13 +122,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Asks about those candidates that fit the limits alone (the others keep what they reserve), and does what is said.
-    async fn obey(&mut self, jobs: Vec<(Job, bool)>) -> Result<bool, Error> {
+    /// Asks about those candidates that fit the limits alone, each with the space it takes (the others keep what they reserve), and does
+    /// what is said.
+    async fn obey(&mut self, jobs: Vec<(Job, Option<usize>)>) -> Result<bool, Error> {
         let agreed = match self.agree(&jobs).await? {
             Ok(agreed) => agreed,
             Err(asked) => return Ok(self.without(&jobs, *asked)),
         };
-        let Agreed { call, answer, fates } = agreed;
+        let Agreed { call, answer, fates, full } = agreed;
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
         throttling.answered = true;
         throttling.ended = Arc::default();
@@ -124,7 +140,7 @@ impl Search<'_> {
         self.plan.trouble = None;
         let now = self.now;
         let mut held = 0;
-        for ((job, _), fate) in jobs.iter().zip(fates) {
+        for ((job, bytes), fate) in jobs.iter().zip(fates) {
             let Decision { action, reason } = match fate {
                 Fate::Missed => continue,
                 Fate::Said(decision) => decision,
@@ -140,7 +156,7 @@ impl Search<'_> {
             match action {
                 Action::Run => {
                     let ask = self.rooms.find(job).expect("the trial found room for everyone that runs");
-                    self.admit(ask, job);
+                    self.admit(ask, job, bytes.unwrap_or_default());
                     self.pass_turn(job);
                 }
                 Action::Hold(until) => {
@@ -161,6 +177,7 @@ impl Search<'_> {
                 }
             }
         }
+        self.rooms.left.full |= full;
         if held > 0 {
             *self.plan.held.entry(rule).or_default() += held;
         }
@@ -175,10 +192,10 @@ impl Search<'_> {
     ///
     /// The second time those are left out that did not fit; the third time only those are asked about that ran and
     /// fitted. Each is offered in its place with no more taken before it than the last time, so all of them fit again.
-    async fn agree(&mut self, jobs: &[(Job, bool)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
+    async fn agree(&mut self, jobs: &[(Job, Option<usize>)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
-        let wanted = jobs.iter().filter(|(_, fits)| *fits).map(|(job, _)| job);
+        let wanted = jobs.iter().filter(|(_, fits)| fits.is_some()).map(|(job, _)| job);
         let (data, unread) = match self.engine.data_for(throttling, wanted).await {
             Ok(data) => (data, None),
             // Whoever needs no data, critical jobs say, does not wait for it.
@@ -188,7 +205,8 @@ impl Search<'_> {
             Err(error) => return Err(error),
         };
         let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::Missed).collect();
-        let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1).collect();
+        let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1.is_some()).collect();
+        let mut full = false;
         for asks in 1.. {
             let call = Arc::new(ThrottleCall {
                 queue: self.queue.clone(),
@@ -228,7 +246,7 @@ impl Search<'_> {
             let mut left = self.rooms.left.clone();
             let (mut ran, mut new_misfits) = (Vec::new(), 0);
             let mut would_fit = false;
-            for (index, (job, _)) in jobs.iter().enumerate() {
+            for (index, (job, bytes)) in jobs.iter().enumerate() {
                 let candidate = Candidate::of(&job.spec);
                 match &fates[index] {
                     // In their places they reserve what they do not fit.
@@ -236,15 +254,16 @@ impl Search<'_> {
                     Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
                     Fate::Said(Decision { action: Action::Run, .. }) => {
                         let ask = self.rooms.find_in(&left, job);
-                        let verdict = ask.map(|ask| (ask, trial.offer(candidate)));
+                        let bytes = bytes.unwrap_or_default();
+                        let verdict = ask.and_then(|ask| Some((ask, left.offer(&mut trial, candidate, bytes)?)));
                         fates[index] = match verdict {
                             Some((ask, Verdict::Run)) => {
-                                left.take(ask, job);
+                                left.take(ask, bytes);
                                 ran.push(index);
                                 continue;
                             }
                             Some((_, Verdict::Hold(hold))) => Fate::LeftOut(Some(hold)),
-                            // No worker takes it any more. (Windows were looked at before.)
+                            // No worker takes it any more, or there is no space for it. (Windows were looked at before.)
                             Some((_, Verdict::Move(_))) | None => Fate::LeftOut(None),
                         };
                         new_misfits += 1;
@@ -252,13 +271,14 @@ impl Search<'_> {
                     Fate::Said(_) | Fate::Earlier(_) => {}
                 }
             }
+            full |= left.full;
             if new_misfits == 0 {
                 self.admission = trial;
                 if would_fit && self.rooms.total() as usize > ran.len() {
                     // Those it did not fit together with were not run in the end.
                     self.plan.wake(Some(self.now + FIRST_WAIT));
                 }
-                return Ok(Ok(Agreed { call, answer, fates }));
+                return Ok(Ok(Agreed { call, answer, fates, full }));
             }
             if asks == 1 {
                 among.retain(|index| !matches!(fates[*index], Fate::LeftOut(_)));
@@ -284,7 +304,7 @@ impl Search<'_> {
     }
 
     /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
-    fn without(&mut self, jobs: &[(Job, bool)], asked: Asked) -> bool {
+    fn without(&mut self, jobs: &[(Job, Option<usize>)], asked: Asked) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
         throttling.failed = true;
         let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
@@ -294,23 +314,23 @@ impl Search<'_> {
         self.plan.wake(Some(until));
         self.plan.faults.push(asked);
         if hold {
-            *self.plan.held.entry(rule).or_default() += jobs.iter().filter(|(_, fits)| *fits).count() as u64;
+            *self.plan.held.entry(rule).or_default() += jobs.iter().filter(|(_, fits)| fits.is_some()).count() as u64;
             return false;
         }
         for (job, fits) in jobs {
-            if !fits {
+            let Some(bytes) = *fits else {
                 self.admission.judge(Candidate::of(&job.spec));
                 continue;
-            }
+            };
             // It was seen to be a candidate already.
             let Some(ask) = self.rooms.find(job) else { continue };
-            match self.admission.offer(Candidate::of(&job.spec)) {
-                Verdict::Hold(hold) => self.plan.hold(hold),
-                Verdict::Move(_) => {}
-                Verdict::Run => {
-                    self.admit(ask, job);
+            match self.rooms.left.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
+                Some(Verdict::Hold(hold)) => self.plan.hold(hold),
+                Some(Verdict::Run) => {
+                    self.admit(ask, job, bytes);
                     self.pass_turn(job);
                 }
+                Some(Verdict::Move(_)) | None => {}
             }
         }
         true
