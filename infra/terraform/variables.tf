@@ -70,10 +70,10 @@ variable "lambda_target_arns" {
 variable "max_data_bytes" {
   type        = number
   default     = 4194304
-  description = "The most bytes of a job's data; a function URL takes no more than 6 MB."
+  description = "The most bytes of a job's data; a function URL takes no more than 6 MB, and answers with 4.7 MB at most."
   validation {
-    condition     = var.max_data_bytes >= 1024 && var.max_data_bytes <= 6000000
-    error_message = "max_data_bytes must be 1024 to 6000000."
+    condition     = var.max_data_bytes >= 1024 && var.max_data_bytes <= 4500000
+    error_message = "max_data_bytes must be 1024 to 4500000."
   }
 }
 

@@ -311,10 +311,10 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asks, lanes) = if draining { (Vec::new(), Vec::new()) } else { self.asks(inner, &catalog, &reports) };
-        self.listen(&asks, &catalog);
+        let (asked, lanes) = if draining { Default::default() } else { self.asks(inner, &catalog, &reports) };
+        self.listen(&asked.asks, &catalog);
         let came = came || !self.scanning;
-        let round = Round { reports, released: self.left.clone(), asks, news: came, ..Round::default() };
+        let round = Round { reports, released: self.left.clone(), news: came, ..asked };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
@@ -365,8 +365,8 @@ impl Task {
         self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
     }
 
-    /// Everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
-    fn asks(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (Vec<Ask>, Vec<Place>) {
+    /// A round for everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
+    fn asks(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (Round, Vec<Place>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
@@ -386,29 +386,27 @@ impl Task {
             asks.push(Ask { types: push, room, worker: None, lease: None, hand: Hand::Claim });
             places.push(Place::Lane(Lane::Push));
         }
-        let mut running = None;
+        let (mut running, mut workers) = (None, BTreeMap::new());
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
             if call.reply.is_closed() || is_drained(catalog, call.worker.as_deref()) {
                 continue;
             }
-            let capacity = call.worker.as_deref().and_then(|name| Some((name, inner.workers.capacity(name)?)));
-            let room = capacity.map_or(call.max, |(name, most)| {
+            if let Some(name) = call.worker.as_deref()
+                && let Some(most) = inner.workers.capacity(name)
+            {
                 let running = running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
-                let runs: &mut u64 = running.entry(name.to_owned()).or_default();
-                let room = call.max.min(u64::from(most).saturating_sub(*runs) as u32);
-                // Another call of the same worker gets what this one leaves.
-                *runs += u64::from(room);
-                room
-            });
+                let runs = running.get(name).copied().unwrap_or_default();
+                workers.insert(name.to_owned(), u64::from(most).saturating_sub(runs) as u32);
+            }
             let types: Vec<TypeName> = match &call.types {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
                 None => pull.clone(),
             };
-            asks.push(Ask { types, room, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
+            asks.push(Ask { types, room: call.max, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
             places.push(Place::Lease(index));
         }
-        (asks, places)
+        (Round { asks, workers, ..Round::default() }, places)
     }
 
     /// Answers reports and leases, starts deliveries and handlers.

@@ -79,6 +79,8 @@ pub struct Round {
     pub released: Vec<(JobId, Version)>,
     /// Who takes jobs.
     pub asks: Vec<Ask>,
+    /// How many more each worker takes that has a capacity, in all its asks.
+    pub workers: BTreeMap<String, u32>,
     /// Whether something came, or became free, since the last round: where a scan goes on that has passed it, another follows.
     pub news: bool,
     /// How much the jobs that they take may have together; absent: any.

@@ -24,8 +24,8 @@ impl Search<'_> {
     /// Offers one job; whether it was admitted.
     pub(super) fn offer(&mut self, job: &Job) -> bool {
         let Some(ask) = self.consider(job) else { return false };
-        let bytes = self.rooms.left.bytes(job);
-        match self.rooms.left.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
+        let bytes = self.rooms.bytes(job);
+        match self.rooms.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
             Some(Verdict::Hold(hold)) => self.plan.hold(hold),
             Some(Verdict::Move(opening)) => self.plan.await_window(job, opening, self.now),
             Some(Verdict::Run) => {
@@ -81,7 +81,7 @@ impl Search<'_> {
             self.plan.delta.sent = false;
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
             self.plan.wake(Some(now + CLAIM_BY));
-            self.rooms.left.take(ask, bytes);
+            self.rooms.take(ask, bytes);
             return;
         }
         let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
@@ -113,7 +113,7 @@ impl Search<'_> {
             self.plan.claims.push(change);
         }
         self.plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        self.rooms.left.take(ask, bytes);
+        self.rooms.take(ask, bytes);
     }
 }
 

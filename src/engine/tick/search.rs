@@ -54,23 +54,58 @@ impl Search<'_> {
 }
 
 /// The rooms of a round's askers as they fill.
+#[derive(Clone)]
 pub(super) struct Rooms<'a> {
     pub(super) asks: &'a [Ask],
-    pub(super) left: Left,
-}
-
-/// What askers still take.
-#[derive(Clone)]
-pub(super) struct Left {
-    /// How many each.
+    /// How many jobs each asker still takes for itself.
     jobs: Vec<u32>,
-    /// All of them together.
+    /// How many more each worker takes that has a capacity, in all its asks.
+    workers: BTreeMap<&'a str, u32>,
+    /// What all of them together take.
     space: Option<Space>,
     /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
     pub(super) full: bool,
 }
 
-impl Left {
+impl<'a> Rooms<'a> {
+    pub(super) fn of(round: &'a Round) -> Self {
+        let workers = round.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
+        Self { asks: &round.asks, jobs: round.asks.iter().map(|ask| ask.room).collect(), workers, space: round.space, full: false }
+    }
+
+    /// The types somebody still takes.
+    fn types(&self) -> Vec<TypeName> {
+        let asks = self.asks.iter().enumerate().filter(|(index, _)| self.takes(*index));
+        let mut types: Vec<TypeName> = asks.flat_map(|(_, ask)| ask.types.iter().cloned()).collect();
+        types.sort_unstable();
+        types.dedup();
+        types
+    }
+
+    /// Whether the asker `ask` takes more.
+    fn takes(&self, ask: usize) -> bool {
+        let worker = self.asks[ask].worker.as_deref().and_then(|name| self.workers.get(name));
+        !self.full && self.jobs[ask] > 0 && worker != Some(&0)
+    }
+
+    /// Who takes `job`, if there is space for it.
+    pub(super) fn find(&self, job: &Job) -> Option<usize> {
+        (0..self.asks.len()).find(|ask| self.takes(*ask) && self.asks[*ask].types.contains(&job.spec.job_type))
+    }
+
+    /// How many are still taken, if they are small.
+    pub(super) fn total(&self) -> u32 {
+        let mut workers = self.workers.clone();
+        self.asks.iter().zip(&self.jobs).fold(0, |sum: u32, (ask, jobs)| {
+            let mut taken = *jobs;
+            if let Some(free) = ask.worker.as_deref().and_then(|name| workers.get_mut(name)) {
+                taken = taken.min(*free);
+                *free -= taken;
+            }
+            sum.saturating_add(taken)
+        })
+    }
+
     /// What `job` takes of the space. A job is written out for that, so it is asked once.
     pub(super) fn bytes(&self, job: &Job) -> usize {
         self.space.map_or(0, |space| space.bytes(job))
@@ -89,42 +124,12 @@ impl Left {
     /// Gives a job that takes so much space to the asker `ask`.
     pub(super) fn take(&mut self, ask: usize, bytes: usize) {
         self.jobs[ask] -= 1;
+        if let Some(free) = self.asks[ask].worker.as_deref().and_then(|name| self.workers.get_mut(name)) {
+            *free -= 1;
+        }
         if let Some(space) = &mut self.space {
             space.left = space.left.saturating_sub(bytes);
         }
-    }
-}
-
-impl<'a> Rooms<'a> {
-    pub(super) fn of(round: &'a Round) -> Self {
-        let jobs = round.asks.iter().map(|ask| ask.room).collect();
-        Self { asks: &round.asks, left: Left { jobs, space: round.space, full: false } }
-    }
-
-    /// The types somebody still takes.
-    fn types(&self) -> Vec<TypeName> {
-        let left = |(_, left): &(&Ask, &u32)| **left > 0 && !self.left.full;
-        let mut types: Vec<TypeName> =
-            self.asks.iter().zip(&self.left.jobs).filter(left).flat_map(|(ask, _)| ask.types.iter().cloned()).collect();
-        types.sort_unstable();
-        types.dedup();
-        types
-    }
-
-    /// Who takes `job`, if there is space for it.
-    pub(super) fn find(&self, job: &Job) -> Option<usize> {
-        self.find_in(&self.left, job)
-    }
-
-    /// The same, if this were left.
-    pub(super) fn find_in(&self, left: &Left, job: &Job) -> Option<usize> {
-        let takes = |index: &usize| left.jobs[*index] > 0 && self.asks[*index].types.contains(&job.spec.job_type);
-        (0..self.asks.len()).find(takes).filter(|_| !left.full)
-    }
-
-    /// How many are still taken, if they are small.
-    pub(super) fn total(&self) -> u32 {
-        self.left.jobs.iter().fold(0, |sum, left| sum.saturating_add(*left))
     }
 }
 

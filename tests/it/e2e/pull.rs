@@ -140,6 +140,38 @@ async fn a_drained_worker_gets_no_more_jobs() {
 }
 
 #[tokio::test]
+async fn the_calls_of_one_worker_share_its_capacity() {
+    let tide = Tidegate::start().await;
+    tide.put("/v1/queues/q", json!({})).await.is(201);
+    for name in ["idle", "busy"] {
+        tide.job_type(name, json!({"queue": "q"})).await;
+    }
+    let registered = tide.put("/v1/workers/w1", json!({"capacity": 5})).await.is(200);
+    // The first call takes as many as the worker may have, and waits: nothing of its type comes.
+    let first = tide.lease(json!({"types": ["idle"], "worker": "w1", "max": 5, "wait_seconds": 60}));
+    let others = async {
+        eventually("the first call waits", || async {
+            let workers = tide.get("/v1/workers").await.is(200);
+            (workers["workers"][0]["seen_at"] != registered["seen_at"]).then_some(())
+        })
+        .await;
+        for _ in 0..9 {
+            tide.enqueue_a("busy").await;
+        }
+        let ask = |wait: f64| json!({"types": ["busy"], "worker": "w1", "max": 10, "wait_seconds": wait});
+        let leases = tide.lease(ask(20.0)).await;
+        assert_eq!(leases.len(), 5, "the other call leaves it all that the worker takes, and no more");
+        assert_eq!(tide.lease(ask(0.2)).await.len(), 0);
+        tide.report(&leases[0], "succeeded").await.is(200);
+        assert_eq!(tide.lease(ask(20.0)).await.len(), 1);
+    };
+    tokio::select! {
+        leases = first => panic!("there was nothing for the first call, and it got {}", leases.len()),
+        () = others => {}
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_worker_runs_a_command_for_each_job() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({"attempts": 1})).await;

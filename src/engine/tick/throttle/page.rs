@@ -102,7 +102,7 @@ impl Search<'_> {
                 }
                 Verdict::Move(opening) => self.plan.await_window(&job, opening, self.now),
                 Verdict::Run => {
-                    let bytes = self.rooms.left.bytes(&job);
+                    let bytes = self.rooms.bytes(&job);
                     jobs.push((job, Some(bytes)));
                 }
             }
@@ -177,7 +177,7 @@ impl Search<'_> {
                 }
             }
         }
-        self.rooms.left.full |= full;
+        self.rooms.full |= full;
         if held > 0 {
             *self.plan.held.entry(rule).or_default() += held;
         }
@@ -243,7 +243,7 @@ impl Search<'_> {
                 fates[*index] = Fate::Said(decision);
             }
             let mut trial = self.admission.clone();
-            let mut left = self.rooms.left.clone();
+            let mut rooms = self.rooms.clone();
             let (mut ran, mut new_misfits) = (Vec::new(), 0);
             let mut would_fit = false;
             for (index, (job, bytes)) in jobs.iter().enumerate() {
@@ -253,12 +253,12 @@ impl Search<'_> {
                     Fate::Missed => drop(trial.judge(candidate)),
                     Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
                     Fate::Said(Decision { action: Action::Run, .. }) => {
-                        let ask = self.rooms.find_in(&left, job);
+                        let ask = rooms.find(job);
                         let bytes = bytes.unwrap_or_default();
-                        let verdict = ask.and_then(|ask| Some((ask, left.offer(&mut trial, candidate, bytes)?)));
+                        let verdict = ask.and_then(|ask| Some((ask, rooms.offer(&mut trial, candidate, bytes)?)));
                         fates[index] = match verdict {
                             Some((ask, Verdict::Run)) => {
-                                left.take(ask, bytes);
+                                rooms.take(ask, bytes);
                                 ran.push(index);
                                 continue;
                             }
@@ -271,7 +271,7 @@ impl Search<'_> {
                     Fate::Said(_) | Fate::Earlier(_) => {}
                 }
             }
-            full |= left.full;
+            full |= rooms.full;
             if new_misfits == 0 {
                 self.admission = trial;
                 if would_fit && self.rooms.total() as usize > ran.len() {
@@ -324,7 +324,7 @@ impl Search<'_> {
             };
             // It was seen to be a candidate already.
             let Some(ask) = self.rooms.find(job) else { continue };
-            match self.rooms.left.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
+            match self.rooms.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
                 Some(Verdict::Hold(hold)) => self.plan.hold(hold),
                 Some(Verdict::Run) => {
                     self.admit(ask, job, bytes);
