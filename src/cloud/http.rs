@@ -12,7 +12,7 @@ use axum::{
     Router,
     body::HttpBody as _,
     extract::Request,
-    http::{HeaderValue, StatusCode, header},
+    http::{self, HeaderValue, StatusCode, Uri, header, uri::PathAndQuery},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -82,6 +82,18 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
         async move { metrics.around(call).await }
     });
     api::router(server, options).layer(layer)
+}
+
+/// Leaves the stage of an API Gateway out of a request's path: it stands in front of it, but for that of `$default`.
+pub fn leave_out_stage<B>(request: &mut http::Request<B>, stage: &str) {
+    let Some(asked) = request.uri().path_and_query() else { return };
+    let behind = asked.as_str().strip_prefix('/').and_then(|asked| asked.strip_prefix(stage)).filter(|behind| behind.starts_with('/'));
+    let Some(Ok(behind)) = behind.map(PathAndQuery::try_from) else { return };
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = Some(behind);
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
 }
 
 /// A text stands in a function's answer as a JSON string, and its quotes take two bytes each: one that might grow over the bound goes as base64,

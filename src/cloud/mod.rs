@@ -25,7 +25,7 @@ pub mod settings;
 
 pub use again::Again;
 pub use event::{Event, Failures};
-pub use http::router;
+pub use http::{leave_out_stage, router};
 pub use ingest::Ingest;
 pub use measure::{Metrics, observe};
 pub use messages::{MinuteFailed, deliver, give_up, tick};

@@ -58,6 +58,28 @@ async fn lease_all(function: &Function) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn behind_an_http_api_the_routes_begin_after_its_stage() {
+    let function = start().await;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/events/api-gateway-v2.json");
+    let mut event: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    event["headers"]["authorization"] = json!(format!("Bearer {TOKEN}"));
+    let mut call = async |path: &str, stage: &str| {
+        (event["rawPath"], event["requestContext"]["http"]["path"]) = (json!(path), json!(path));
+        (event["rawQueryString"], event["requestContext"]["stage"]) = (json!(""), json!(stage));
+        read(&function.call(event.clone()).await.unwrap())
+    };
+    for (path, stage) in [("/prod/v1/events", "prod"), ("/v1/events", "$default")] {
+        let (status, answer) = call(path, stage).await;
+        assert_eq!((status, &answer["id"]), (200, &json!("c-1")), "{path}: {answer}");
+    }
+    for (path, stage) in [("/prod/v1/events", "$default"), ("/prod/hooks/shop", "prod"), ("/produce/v1/events", "prod"), ("/prod", "prod")]
+    {
+        let (status, answer) = call(path, stage).await;
+        assert_eq!((status, &answer["code"]), (404, &json!("route_not_found")), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn jobs_are_leased_while_they_fit_into_an_answer_and_the_others_wait() {
     let function = start_pull().await;
     // Every third byte is a quote or two, which a function's answer writes as two bytes.

@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate::testkit::lambda::{Function, messages, messages_of};
 
 #[tokio::test]
 async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_again() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
-    let minute = json!({"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}, "resources": []});
+    let minute: Value = serde_json::from_str(include_str!("../../../tests/events/eventbridge-schedule.json")).unwrap();
     let done = json!({"batchItemFailures": []});
     assert_eq!(function.call(minute).await, Ok(done.clone()));
     assert_eq!(function.call(json!({"tidegate": "minute"})).await, Ok(done));
@@ -38,7 +38,7 @@ async fn a_message_that_failed_comes_again_within_seconds_and_in_the_end_when_it
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
     for (receives, seconds) in [(1, Some(2)), (2, Some(10)), (3, Some(60)), (4, None)] {
         assert_eq!(function.call(messages_of("hints.fifo", receives, bodies)).await, Ok(failed.clone()));
-        let told: Vec<(String, serde_json::Value)> = function.sent();
+        let told: Vec<(String, Value)> = function.sent();
         let expected = seconds
             .map(|seconds| ("hints.fifo".to_owned(), json!({"Id": "0", "ReceiptHandle": "receipt-1", "VisibilityTimeout": seconds})));
         assert_eq!(told, Vec::from_iter(expected), "after receive {receives}");
