@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, ops::RangeInclusive, path
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tracing::level_filters::LevelFilter;
 use url::Url;
 
 use crate::{
@@ -158,15 +159,14 @@ pub enum LogLevel {
     Trace,
 }
 
-impl LogLevel {
-    /// The level's name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
         }
     }
 }

@@ -9,47 +9,48 @@ use async_trait::async_trait;
 use object_store::{
     BackoffConfig, ClientOptions, Result, RetryConfig,
     aws::AmazonS3Builder,
-    client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector},
+    client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService},
 };
 
-/// How long making a connection may take.
-const CONNECT: Duration = Duration::from_secs(2);
+use super::aws::Calls;
+
 /// Tries of a call, beside the first, and the longest wait before one.
 const AGAIN: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// A bucket as the environment says: region, credentials, and the endpoint, which may speak plain HTTP. Without an answer for `patience` a
-/// call is given up.
-pub fn from_env(patience: Duration) -> AmazonS3Builder {
-    patient(AmazonS3Builder::from_env(), patience)
+/// A bucket as the environment says: region, credentials, and the endpoint, which may speak plain HTTP. It is asked through `calls`; without an
+/// answer for `patience` a call is given up.
+pub fn from_env(calls: Calls, patience: Duration) -> AmazonS3Builder {
+    patient(AmazonS3Builder::from_env(), calls, patience)
 }
 
-fn patient(builder: AmazonS3Builder, patience: Duration) -> AmazonS3Builder {
+fn patient(builder: AmazonS3Builder, calls: Calls, patience: Duration) -> AmazonS3Builder {
     // The last try may begin when half of the time is over, and takes no longer than the other half.
     let half = patience / 2;
-    let options = ClientOptions::new().with_allow_http(true).with_connect_timeout(CONNECT.min(half)).with_timeout(half);
+    let options = ClientOptions::new().with_allow_http(true);
     let backoff = BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() };
     let retry = RetryConfig { backoff, max_retries: AGAIN, retry_timeout: half };
-    builder.with_client_options(options).with_retry(retry).with_http_connector(Counted)
+    builder.with_client_options(options).with_retry(retry).with_http_connector(Counting { calls, half })
 }
 
-/// Makes clients that count.
-#[derive(Debug)]
-struct Counted;
+/// Asks, and counts what is refused.
+#[derive(Clone, Debug)]
+struct Counting {
+    calls: Calls,
+    /// How long one try may take.
+    half: Duration,
+}
 
-impl HttpConnector for Counted {
-    fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        Ok(HttpClient::new(Counting(ReqwestConnector::default().connect(options)?)))
+impl HttpConnector for Counting {
+    fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
     }
 }
-
-#[derive(Debug)]
-struct Counting(HttpClient);
 
 #[async_trait]
 impl HttpService for Counting {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
-        let answer = self.0.execute(request).await;
+        let answer = self.calls.ask_for(request, self.half).await;
         let why = match answer.as_ref().map(|answer| answer.status().as_u16()) {
             Ok(429 | 503) => Some("throttled"),
             // What is not there, or not as it was: an answer like another.
@@ -91,7 +92,7 @@ mod tests {
             }
         });
         let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("us-east-1").with_endpoint(endpoint);
-        patient(builder.with_access_key_id("a").with_secret_access_key("s"), patience).build().unwrap()
+        patient(builder.with_access_key_id("a").with_secret_access_key("s"), Calls::new().unwrap(), patience).build().unwrap()
     }
 
     #[tokio::test]

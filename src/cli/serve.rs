@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use super::{Context, ExitCode, doctor::Served};
 use crate::{
@@ -238,10 +239,11 @@ fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
 
 /// Starts logging to standard error.
 fn log(settings: &Settings) {
-    let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level.as_str()));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
+    let log =
+        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
     match settings.log_format {
-        LogFormat::Text => subscriber.init(),
-        LogFormat::Json => subscriber.json().init(),
+        LogFormat::Text => log.finish().with(filter).init(),
+        LogFormat::Json => log.json().finish().with(filter).init(),
     }
 }

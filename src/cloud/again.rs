@@ -17,7 +17,7 @@ use super::{
     settings::CloudSettings,
 };
 use crate::adapter::{
-    aws::{self, SdkConfig},
+    aws::{self, Calls, SdkConfig},
     sqs::SqsQueues,
 };
 
@@ -52,7 +52,11 @@ impl Again {
             failures.ids().filter_map(|id| event.records.iter().find(|record| record.id == id)).filter_map(wait_of).collect();
         // All messages of a call are of one queue.
         let Some(url) = failed.first().and_then(|(record, _)| self.url(&record.queue)) else { return };
-        let client = self.client.get_or_init(async || client(&aws::config(PATIENCE).await)).await;
+        let made = self.client.get_or_try_init(async || Ok(client(&aws::config(Calls::new()?, PATIENCE).await))).await;
+        let client = match made {
+            Ok(client) => client,
+            Err::<_, reqwest::Error>(error) => return not_told(&error.to_string()),
+        };
         for batch in failed.chunks(BATCH) {
             let entries = batch.iter().enumerate().filter_map(|(index, (record, seconds))| {
                 let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());

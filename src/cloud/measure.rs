@@ -8,7 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use super::{event::Event, settings::CloudSettings};
 use crate::{
@@ -22,9 +23,10 @@ pub struct Metrics(Option<Arc<Emf>>);
 
 /// Starts logging, a JSON object a line, the time left to whoever collects them; and metrics, if `settings` name a namespace.
 pub fn observe(settings: &CloudSettings) -> Metrics {
-    let filter = EnvFilter::new(format!("warn,tidegate={}", settings.log_level));
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
+    let log = tracing_subscriber::fmt().json().without_time().with_max_level(LevelFilter::TRACE).finish();
     // A second call in one process, as tests make, leaves the first one's.
-    let _ = tracing_subscriber::fmt().json().without_time().with_env_filter(filter).try_init();
+    let _ = log.with(filter).try_init();
     let metrics = Metrics(settings.metrics_namespace.as_ref().map(|namespace| Arc::new(Emf::new(namespace))));
     if let Some(emf) = &metrics.0 {
         let _ = metrics::set_global_recorder(Arc::clone(emf));

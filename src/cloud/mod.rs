@@ -29,5 +29,5 @@ pub use http::{leave_out_stage, router};
 pub use ingest::Ingest;
 pub use measure::{Metrics, observe};
 pub use messages::{MinuteFailed, deliver, give_up, tick};
-pub use open::{CannotOpen, open, until};
+pub use open::{CannotOpen, open, open_to_deliver, until};
 pub use settings::CloudSettings;

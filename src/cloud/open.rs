@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use object_store::{ObjectStore, memory::InMemory, prefix::PrefixStore};
 
 use super::{doctor::CloudCheckup, http::ANSWER_BYTES, settings::CloudSettings};
 use crate::{
     adapter::{
-        aws::{self, AwsTarget, SdkConfig},
+        aws::{self, AwsTarget, Calls, SdkConfig},
         dynamodb::{DynamoStore, sdk::SdkTable},
         http::{Guard, HttpTarget},
         memory::MemoryStore,
@@ -20,6 +21,7 @@ use crate::{
     port::{
         job_store::SharedStore,
         policy::{Fault, NoPolicy},
+        target::{Request, Response, Target, TargetError},
     },
     server::{Builder, Options, Server},
     time::Timestamp,
@@ -47,17 +49,47 @@ pub enum CannotOpen {
     Target(String),
 }
 
-/// An away server as `settings` say.
+/// An away server as `settings` say, which delivers nothing: it carries no client for what jobs are delivered to.
 ///
 /// # Errors
 ///
 /// [`CannotOpen`].
 pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
-    let config = aws::config(PATIENCE).await;
+    open_with(settings, |_| Ok(Arc::new(NoTarget))).await
+}
+
+/// An away server as `settings` say, which delivers.
+///
+/// # Errors
+///
+/// [`CannotOpen`].
+pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
+    let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, CannotOpen> {
+        let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
+        Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
+    };
+    open_with(settings, target).await
+}
+
+/// What a server has in the place of targets that delivers nothing.
+struct NoTarget;
+
+#[async_trait]
+impl Target for NoTarget {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        Err(TargetError::Forbidden("this function delivers nothing".into()))
+    }
+}
+
+async fn open_with(
+    settings: &CloudSettings,
+    target: impl FnOnce(&SdkConfig) -> Result<Arc<dyn Target>, CannotOpen>,
+) -> Result<Builder, CannotOpen> {
+    let calls = Calls::new().map_err(|error| CannotOpen::Target(error.to_string()))?;
+    let config = aws::config(calls.clone(), PATIENCE).await;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    let objects = objects(settings)?;
+    let objects = objects(settings, calls)?;
     let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&config), settings.queues.clone(), clock.clone(), entropy.clone());
-    let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
     let ports = Ports {
         store: store(settings, &config, clock.clone(), entropy.clone()),
@@ -69,8 +101,7 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     };
     let public_url = settings.public_url.clone().unwrap_or_default();
     let options = Options { public_url, answer_bytes: Some(ANSWER_BYTES), ..Options::default() };
-    let target = AwsTarget::new(&config, Arc::new(http));
-    let builder = Server::builder(ports, Arc::new(target)).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
+    let builder = Server::builder(ports, target(&config)?).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
     // What this process has to itself needs no rights.
     let builder = if settings.table == MEMORY {
         builder
@@ -96,10 +127,10 @@ fn store(settings: &CloudSettings, config: &SdkConfig, clock: Arc<SystemClock>, 
     Arc::new(DynamoStore::new(Arc::new(SdkTable::open(config, settings.table.as_str())), clock, entropy))
 }
 
-fn objects(settings: &CloudSettings) -> Result<Arc<dyn ObjectStore>, CannotOpen> {
+fn objects(settings: &CloudSettings, calls: Calls) -> Result<Arc<dyn ObjectStore>, CannotOpen> {
     if settings.bucket == MEMORY {
         return Ok(Arc::new(InMemory::new()));
     }
-    let bucket = s3::from_env(PATIENCE).with_bucket_name(&settings.bucket).build()?;
+    let bucket = s3::from_env(calls, PATIENCE).with_bucket_name(&settings.bucket).build()?;
     Ok(Arc::new(PrefixStore::new(bucket, settings.prefix.as_str())))
 }

@@ -1,5 +1,7 @@
 //! What a deployment says to its functions: their environment, read once.
 
+use tracing::level_filters::LevelFilter;
+
 use crate::{adapter::sqs::SqsQueues, auth::TokenItem, engine::Rules};
 
 use super::http::first_token;
@@ -24,7 +26,7 @@ pub struct CloudSettings {
     /// A token that is good before there are any.
     pub first_token: Option<TokenItem>,
     /// The least important level that is logged.
-    pub log_level: String,
+    pub log_level: LevelFilter,
     /// The namespace of metrics for CloudWatch; without one there are none.
     pub metrics_namespace: Option<String>,
 }
@@ -84,7 +86,13 @@ impl CloudSettings {
             max_data_bytes: size("TIDEGATE_MAX_DATA_BYTES", Rules::default().max_data_bytes)?,
             create_unknown_types,
             first_token,
-            log_level: vars.get("TIDEGATE_LOG_LEVEL").cloned().unwrap_or_else(|| "info".into()),
+            log_level: match vars.get("TIDEGATE_LOG_LEVEL").map(|text| text.parse()) {
+                None => LevelFilter::INFO,
+                Some(Ok(level)) => level,
+                Some(Err(_)) => {
+                    return Err(BadVariable { variable: "TIDEGATE_LOG_LEVEL", problem: "must be off, error, warn, info, debug or trace" });
+                }
+            },
             metrics_namespace: vars.get("TIDEGATE_EMF_NAMESPACE").cloned(),
         })
     }
@@ -133,7 +141,12 @@ mod tests {
             let without = vars().into_iter().filter(|(of, _)| *of != name);
             assert_eq!(CloudSettings::from_vars(without).unwrap_err().variable, name);
         }
-        for (name, value) in [("TIDEGATE_MAX_DATA_BYTES", "12"), ("TIDEGATE_ADMIN_TOKEN", "x"), ("TIDEGATE_CREATE_UNKNOWN_TYPES", "yes")] {
+        for (name, value) in [
+            ("TIDEGATE_MAX_DATA_BYTES", "12"),
+            ("TIDEGATE_ADMIN_TOKEN", "x"),
+            ("TIDEGATE_CREATE_UNKNOWN_TYPES", "yes"),
+            ("TIDEGATE_LOG_LEVEL", "tidegate=debug"),
+        ] {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);
         }

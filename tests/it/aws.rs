@@ -20,7 +20,7 @@ use axum::{
 use serde_json::{Value, json};
 use tidegate::{
     adapter::{
-        aws::{self, AwsTarget, SdkConfig},
+        aws::{self, AwsTarget, Calls, SdkConfig},
         http::{Guard, HttpTarget},
         system::SystemEntropy,
     },
@@ -41,6 +41,7 @@ fn at(url: &str) -> SdkConfig {
         .region(Region::new("us-east-1"))
         .credentials_provider(SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "test")))
         .endpoint_url(url)
+        .http_client(Calls::new().unwrap())
         .build()
 }
 
@@ -161,7 +162,11 @@ async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
     assert_eq!(target(&at(&silent)).send(brief).await.unwrap_err(), TargetError::TimedOut);
     drop(listener);
     assert!(matches!(target(&at(&silent)).send(message(queue(&silent))).await.unwrap_err(), TargetError::NoAnswer(_)));
-    let config = SdkConfig::builder().behavior_version(BehaviorVersion::latest()).region(Region::new("us-east-1")).build();
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .http_client(Calls::new().unwrap())
+        .build();
     let stranger = target(&config).send(message(queue("https://sqs.us-east-1.amazonaws.com"))).await.unwrap_err();
     assert!(matches!(stranger, TargetError::NotConnected(_)), "without credentials nothing is sent: {stranger:?}");
 }
@@ -195,7 +200,7 @@ async fn arrived(client: &Client, url: &str) -> Vec<(Value, Option<String>)> {
 #[tokio::test]
 #[ignore = "needs a local stack"]
 async fn on_a_local_stack_a_queue_a_topic_and_a_bus_get_the_job_with_its_callback() {
-    let config = aws::config(Duration::from_secs(10)).await;
+    let config = aws::config(Calls::new().unwrap(), Duration::from_secs(10)).await;
     let (target, client) = (target(&config), Client::new(&config));
     let sent: Value = serde_json::from_slice(&message(function(Invocation::Wait)).body).unwrap();
 

@@ -60,7 +60,7 @@ fn what_is_next_is_known() {
 mod sqs {
     use aws_sdk_sqs::{Client, types::QueueAttributeName as Name};
     use tidegate::adapter::{
-        aws,
+        aws::{self, Calls},
         sqs::{Message, SqsQueues, SqsWorkQueue},
         system::{SystemClock, SystemEntropy},
     };
@@ -77,7 +77,7 @@ mod sqs {
 
     impl Local {
         async fn new() -> Self {
-            let config = aws::config(Duration::from_secs(10)).await;
+            let config = aws::config(Calls::new().unwrap(), Duration::from_secs(10)).await;
             let client = Client::new(&config);
             let unique = tidegate::port::Entropy::bits(&SystemEntropy);
             let make = async |name: &str| {

@@ -7,7 +7,7 @@ use tidegate::cloud::{self, Again, CloudSettings, Event};
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?.with_public_url()?;
     let metrics = &cloud::observe(&settings);
-    let server = &cloud::open(&settings).await?.start().await?;
+    let server = &cloud::open_to_deliver(&settings).await?.start().await?;
     let again = &Again::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
         let call = async {

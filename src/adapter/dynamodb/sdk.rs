@@ -61,11 +61,7 @@ impl SdkTable {
     /// The table `name` in the account and region of `config`. It bounds its own requests: how long a write may be under way is a promise
     /// of the store's.
     pub fn open(config: &aws_config::SdkConfig, name: impl Into<String>) -> Self {
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(Duration::from_secs(1))
-            .operation_attempt_timeout(ATTEMPT)
-            .operation_timeout(REQUEST)
-            .build();
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
         let config = config::Builder::from(config).timeout_config(timeouts).retry_config(RetryConfig::standard());
         Self::new(Client::from_conf(config.build()), name)
     }

@@ -16,6 +16,7 @@ use aws_sdk_dynamodb::{
 };
 use parking_lot::Mutex;
 use tidegate::{
+    adapter::aws::Calls,
     adapter::dynamodb::{
         Key,
         sdk::{Consumed, SdkTable},
@@ -81,6 +82,7 @@ impl EmulatedTable {
             .region(Region::from_static("us-east-1"))
             .credentials_provider(Credentials::new("test", "test", None, None, "test"))
             .endpoint_url(format!("http://127.0.0.1:{port}"))
+            .http_client(Calls::new().unwrap())
             .build();
         let consumed = Arc::new(Mutex::new(Consumed::default()));
         let table = Arc::new(SdkTable::new(Client::from_conf(config), "tidegate").counted(Arc::clone(&consumed)));

@@ -15,7 +15,7 @@ use axum::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tidegate::adapter::aws::SdkConfig;
+use tidegate::adapter::aws::{Calls, SdkConfig};
 
 pub type Say = Box<dyn Fn(&Value) -> Option<(u16, Value)> + Send>;
 
@@ -83,6 +83,7 @@ impl FakeAws {
             .region(Region::new("us-east-1"))
             .credentials_provider(SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "test")))
             .endpoint_url(self.url())
+            .http_client(Calls::new().unwrap())
             .build()
     }
 

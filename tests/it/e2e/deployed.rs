@@ -322,7 +322,7 @@ struct Topic {
 impl Topic {
     #[allow(clippy::disallowed_methods, reason = "the stack's scripts say what it is called")]
     async fn new(name: &str) -> Self {
-        let config = tidegate::adapter::aws::config(Duration::from_secs(30)).await;
+        let config = tidegate::adapter::aws::config(tidegate::adapter::aws::Calls::new().unwrap(), Duration::from_secs(30)).await;
         let (sns, lambda) = (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
         let function = format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
         let found = lambda.get_function().function_name(&function).send().await.expect("localstack/deploy AlwaysIngest=true makes it");
