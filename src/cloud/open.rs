@@ -108,9 +108,6 @@ async fn open_with(
     } else {
         builder.checkup(Arc::new(CloudCheckup::new(settings.clone(), &config, Arc::new(SystemClock), Arc::new(SystemEntropy))))
     };
-    // Only the function that does nothing else is built with it.
-    #[cfg(feature = "compiler")]
-    let builder = builder.compiler(crate::plugin::compile::Compiler::Here);
     Ok(builder)
 }
 

@@ -14,8 +14,7 @@ use super::{
     contract::throttler::tidegate::plugin::types,
     guest::{Guest, Subject},
     host::{self, Inner, PluginHost},
-    inspect,
-    machine::{self, ENGINE, Loaded, TARGET, hex},
+    machine::{ENGINE, Loaded, TARGET, hex},
     shelf::{code_object, component_object},
 };
 use crate::{
@@ -53,10 +52,11 @@ pub enum CompileError {
 #[derive(Clone, Debug)]
 pub enum Compiler {
     /// In this process, which a bad component may keep busy for minutes and fill with gigabytes: for authors' own
-    /// machines, and for functions that do nothing else.
+    /// machines.
+    #[cfg(feature = "compiler")]
     Here,
     /// In a process of its own that is ended when it takes too long or too much.
-    #[cfg(feature = "embedded")]
+    #[cfg(feature = "server")]
     Process(super::compile_process::Process),
 }
 
@@ -109,9 +109,10 @@ impl Artifact {
 /// # Errors
 ///
 /// [`Refused`] if it is no plugin or cannot be compiled.
+#[cfg(feature = "compiler")]
 pub fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
-    inspect::inspect(wasm)?;
-    let mut config = machine::config();
+    super::inspect::inspect(wasm)?;
+    let mut config = super::machine::config();
     // Named even though it is this machine: else the code would use all that this processor can do, and be refused by another.
     let engine = config.target(TARGET).and_then(|config| wasmtime::Engine::new(config));
     let engine = engine.map_err(|error| Refused::because(format!("cannot be compiled on this machine: {error:#}")))?;
@@ -126,11 +127,12 @@ impl PluginHost {
     /// [`CompileError::Refused`] with everything its author should know; [`CompileError::Failed`] if the compiler could not be run.
     pub async fn compile(&self, wasm: bytes::Bytes, compiler: &Compiler) -> Result<Artifact, CompileError> {
         let code = match compiler {
+            #[cfg(feature = "compiler")]
             Compiler::Here => {
                 let wasm = wasm.clone();
                 self.aside(move |_| code_of(&wasm)).await?
             }
-            #[cfg(feature = "embedded")]
+            #[cfg(feature = "server")]
             Compiler::Process(process) => process.code_of(&wasm).await?,
         };
         Ok(self.aside(move |inner| inner.artifact(wasm, code.into())).await?)

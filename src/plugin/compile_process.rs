@@ -11,7 +11,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Read, Write},
+    io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -19,17 +19,13 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::resource::{Resource, setrlimit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
     sync::Semaphore,
 };
 
-use super::{
-    bounds::COMPONENT_BYTES,
-    compile::{self, CompileError, Refused},
-};
+use super::compile::{CompileError, Refused};
 
 /// Bytes of memory that compiling may take, if nothing else is said.
 pub const MEMORY: u64 = 3 << 30;
@@ -136,15 +132,17 @@ fn broke(status: ExitStatus, complained: &str) -> CompileError {
 /// # Errors
 ///
 /// If it cannot be bounded, read or written.
-pub fn serve(memory: u64, seconds: u64, mut input: impl Read, mut output: impl Write) -> io::Result<()> {
+#[cfg(feature = "compiler")]
+pub fn serve(memory: u64, seconds: u64, mut input: impl io::Read, mut output: impl io::Write) -> io::Result<()> {
+    use nix::sys::resource::{Resource, setrlimit};
     // What is reserved and never written to is not counted, so that a machine with many cores has as much as one with few.
     setrlimit(Resource::RLIMIT_DATA, memory, memory)?;
     // At the first bound the signal says that it was the time; at the second it would be the one for too much memory.
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds + 1)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let mut wasm = Vec::new();
-    input.by_ref().take(COMPONENT_BYTES as u64 + 1).read_to_end(&mut wasm)?;
-    match compile::code_of(&wasm) {
+    input.by_ref().take(super::COMPONENT_BYTES as u64 + 1).read_to_end(&mut wasm)?;
+    match super::compile::code_of(&wasm) {
         Ok(code) => {
             output.write_all(&[CODE])?;
             output.write_all(&code)?;

@@ -16,9 +16,8 @@
 
 mod answer;
 pub mod bounds;
-#[cfg(feature = "compiler")]
 pub mod compile;
-#[cfg(feature = "embedded")]
+#[cfg(feature = "server")]
 pub mod compile_process;
 mod contract;
 mod fault;

@@ -9,18 +9,17 @@ use object_store::ObjectStoreExt as _;
 use serde::Serialize;
 
 use super::{Builder, Server};
-#[cfg(feature = "compiler")]
-use crate::{
-    engine::plugins::{NewCode, NewVersion},
-    plugin::compile::{Artifact, CompileError, Compiler},
-};
 use crate::{
     engine::{
         Error,
-        plugins::{Pushed, Stage},
+        plugins::{NewCode, NewVersion, Pushed, Stage},
     },
     job::{PluginName, retry::Retry},
-    plugin::{ENGINE, PluginHost, TARGET, journal::Seen},
+    plugin::{
+        ENGINE, PluginHost, TARGET,
+        compile::{Artifact, CompileError, Compiler},
+        journal::Seen,
+    },
     port::policy::Policy,
     queue::plugin::{Compiled, PluginItem},
 };
@@ -29,7 +28,6 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Hosted {
     pub host: Arc<PluginHost>,
-    #[cfg(feature = "compiler")]
     pub compiler: Option<Compiler>,
 }
 
@@ -55,7 +53,6 @@ pub struct PluginUser {
 
 impl Builder {
     /// Runs plugins on `host`, and compiles what is pushed by `compiler`.
-    #[cfg(feature = "compiler")]
     #[must_use]
     pub fn plugins(self, host: Arc<PluginHost>, compiler: Compiler) -> Self {
         self.run_plugins(host).compiler(compiler)
@@ -64,16 +61,11 @@ impl Builder {
     /// Runs plugins on `host`, those that another place compiled.
     #[must_use]
     pub fn run_plugins(mut self, host: Arc<PluginHost>) -> Self {
-        self.hosted = Some(Hosted {
-            host: Arc::clone(&host),
-            #[cfg(feature = "compiler")]
-            compiler: None,
-        });
+        self.hosted = Some(Hosted { host: Arc::clone(&host), compiler: None });
         self.policy(host as Arc<dyn Policy>)
     }
 
     /// Compiles what is pushed by `compiler`, on the host that it has.
-    #[cfg(feature = "compiler")]
     #[must_use]
     pub fn compiler(mut self, compiler: Compiler) -> Self {
         if let Some(hosted) = &mut self.hosted {
@@ -138,21 +130,6 @@ impl Server {
     ///
     /// [`CannotPush::Refused`] with everything that is wrong with the component; else as for
     /// [`Server::push_plugin`].
-    #[cfg(not(feature = "compiler"))]
-    pub async fn push_component(&self, name: &PluginName, wasm: Bytes, stage: Stage) -> Result<Pushed, CannotPush> {
-        let _ = (wasm, stage);
-        let message = format!("{name} is not taken: this server has no compiler for plugins");
-        Err(Error::Unavailable { retry_after: std::time::Duration::from_secs(60), message }.into())
-    }
-
-    /// Compiles `wasm`, a component, and adds it as a plugin's next version: live at the next round of every queue, or
-    /// in the shadow of the live one. The same bytes again change nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`CannotPush::Refused`] with everything that is wrong with the component; else as for
-    /// [`Server::push_plugin`].
-    #[cfg(feature = "compiler")]
     pub async fn push_component(&self, name: &PluginName, wasm: Bytes, stage: Stage) -> Result<Pushed, CannotPush> {
         let unavailable = |message: String| Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message };
         let hosted = self.inner.hosted.as_ref().ok_or_else(|| unavailable("this server runs no plugins".into()))?;

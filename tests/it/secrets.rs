@@ -88,7 +88,11 @@ impl Home {
 async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().json().with_max_level(tracing::level_filters::LevelFilter::TRACE).with_writer(move || writer.clone()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_max_level(tracing::level_filters::LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
     let _logging = tracing::subscriber::set_default(subscriber);
 
     let home = Home::new().await;

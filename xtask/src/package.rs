@@ -1,4 +1,5 @@
-//! `package`: each function as a zip with its `bootstrap`, for both processors of Lambda, in `target/functions/ARCH/NAME.zip`.
+//! `package`: each function as a zip with its `bootstrap`, for both processors of Lambda, in `target/functions/ARCH/NAME.zip`. The one that takes plugins has
+//! the compiler beside it, a program of its own.
 //!
 //! They are linked by zig against the C library of Amazon Linux 2023, so that any machine makes the same; zig and its cargo
 //! command come from `PyPI` and crates.io into `target/tools`, pinned.
@@ -11,6 +12,8 @@ use std::{
 
 /// The functions, by their folders' names.
 pub const FUNCTIONS: [&str; 6] = ["enqueue", "tick", "deliver", "dead-letter", "ingest", "plugins"];
+/// The compiler's program, the function that starts it, and what that calls it.
+const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
 /// Most bytes of a stripped binary: what is larger starts late.
 const MOST_BYTES: u64 = 12 << 20;
 /// The C library of Amazon Linux 2023.
@@ -38,22 +41,31 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     let tools = root.join("target/tools");
     let zig = zig(&tools)?;
     let mut heavy = Vec::new();
-    println!("{:<8} {:<12} {:>10} {:>10}", "arch", "function", "bytes", "zipped");
+    println!("{:<8} {:<12} {:<18} {:>10} {:>10}", "arch", "function", "program", "bytes", "zipped");
     for (arch, target) in asked.archs {
         cargo(root, &tools, &zig, target, &asked.profile)?;
         let built = root.join("target").join(target).join(folder(&asked.profile));
         let out = root.join("target/functions").join(arch);
         fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
         for function in FUNCTIONS {
-            let bytes = weigh(&built.join(format!("tidegate-{function}")))?;
             let zipped = zip(&built, &out, function)?;
-            println!("{arch:<8} {function:<12} {bytes:>10} {zipped:>10}");
-            if bytes > MOST_BYTES {
-                heavy.push(format!("{function} for {arch} has {bytes} bytes"));
+            for (program, _) in programs(function) {
+                let bytes = weigh(&built.join(&program))?;
+                println!("{arch:<8} {function:<12} {program:<18} {bytes:>10} {zipped:>10}");
+                if bytes > MOST_BYTES {
+                    heavy.push(format!("{program} for {arch} has {bytes} bytes"));
+                }
             }
         }
     }
     if heavy.is_empty() { Ok(()) } else { Err(format!("over the limit of {MOST_BYTES} bytes: {}", heavy.join("; "))) }
+}
+
+/// What lies in the package of `function`: programs as they are built, and what they are called there.
+fn programs(function: &str) -> Vec<(String, &'static str)> {
+    let (program, of, called) = COMPILER;
+    let compiler = (of == function).then(|| (program.to_owned(), called));
+    [(format!("tidegate-{function}"), "bootstrap")].into_iter().chain(compiler).collect()
 }
 
 /// The repository.
@@ -109,30 +121,34 @@ fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> 
     let path = std::env::var_os("PATH").unwrap_or_default();
     let with = std::iter::once(tools.join("bin")).chain(zig.parent().map(Path::to_path_buf)).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(with).map_err(|error| error.to_string())?;
-    // Apart from the others: what is built together has what one of it needs, and the compiler is most of a binary.
-    let (compile, run): (Vec<&str>, Vec<&str>) = FUNCTIONS.into_iter().partition(|function| *function == "plugins");
-    for functions in [run, compile] {
+    let build = |what: Vec<String>| {
         let mut build = Command::new("cargo");
         build.current_dir(root).env("PATH", &path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
-        build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]);
-        call(build.args(functions.into_iter().flat_map(|function| ["--package".to_owned(), format!("tidegate-{function}")])))?;
-    }
-    Ok(())
+        call(build.args(["zigbuild", "--locked", "--profile", profile, "--target", &format!("{target}.{GLIBC}")]).args(what))
+    };
+    let packages = FUNCTIONS.into_iter().flat_map(|function| ["--package".to_owned(), format!("tidegate-{function}")]);
+    // Apart from the compiler: what is built together has what one of it needs.
+    build(packages.chain(["--no-default-features".to_owned()]).collect())?;
+    let (program, function, _) = COMPILER;
+    build(["--package".to_owned(), format!("tidegate-{function}"), "--bin".to_owned(), program.to_owned()].into())
 }
 
 fn weigh(binary: &Path) -> Result<u64, String> {
     Ok(fs::metadata(binary).map_err(|error| format!("{}: {error}", binary.display()))?.len())
 }
 
-/// Packs `function` as `bootstrap`, which is what Lambda starts; how many bytes the zip has.
+/// Packs `function`, whose `bootstrap` is what Lambda starts; how many bytes the zip has.
 fn zip(built: &Path, out: &Path, function: &str) -> Result<u64, String> {
-    let bootstrap = out.join("bootstrap");
     let packed = out.join(format!("{function}.zip"));
-    let copied = fs::copy(built.join(format!("tidegate-{function}")), &bootstrap);
-    copied.map_err(|error| format!("{}: {error}", bootstrap.display()))?;
-    // It keeps the file's mode, without which Lambda could not start it.
-    call(Command::new("python3").current_dir(out).args(["-m", "zipfile", "--create"]).arg(&packed).arg("bootstrap"))?;
-    fs::remove_file(&bootstrap).map_err(|error| error.to_string())?;
+    let programs = programs(function);
+    for (program, called) in &programs {
+        let program = built.join(program);
+        fs::copy(&program, out.join(called)).map_err(|error| format!("{}: {error}", program.display()))?;
+    }
+    // It keeps the files' modes, without which Lambda could not start them.
+    let mut zip = Command::new("python3");
+    call(zip.current_dir(out).args(["-m", "zipfile", "--create"]).arg(&packed).args(programs.iter().map(|(_, called)| called)))?;
+    programs.iter().try_for_each(|(_, called)| fs::remove_file(out.join(called)).map_err(|error| error.to_string()))?;
     weigh(&packed)
 }
 

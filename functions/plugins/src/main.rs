@@ -1,15 +1,21 @@
-//! `plugins`: the HTTP API with a compiler, for those who push plugins, and apart from `enqueue` since a bad component may keep it busy.
+//! `plugins`: the HTTP API with a compiler beside it, for those who push plugins. The only function that may change what all of them run.
 //!
 //! When it starts it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
 
 use lambda_http::{Request, RequestExt as _, request::RequestContext, tower::ServiceExt as _};
-use tidegate::cloud::{self, CloudSettings};
+use tidegate::{
+    cloud::{self, CloudSettings},
+    plugin::{compile::Compiler, compile_process::Process},
+};
+
+/// What of the function's memory is left to the function while it compiles, in MiB.
+const OWN: u64 = 512;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = cloud::observe(&settings);
-    let server = cloud::open(&settings).await?.start().await?;
+    let server = cloud::open(&settings).await?.compiler(compiler()?).start().await?;
     server.recompile().await?;
     let routes = cloud::router(server, settings.max_data_bytes, settings.first_token, metrics).await;
     let from_gateway = |mut request: Request| {
@@ -21,4 +27,12 @@ async fn main() -> Result<(), lambda_http::Error> {
         request
     };
     lambda_http::run(routes.map_request(from_gateway)).await
+}
+
+/// The program `compile` beside this one, with the memory that this function has.
+fn compiler() -> Result<Compiler, lambda_http::Error> {
+    let program = std::env::current_exe()?.with_file_name("compile");
+    let size = std::env::var("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")?.parse::<u64>()?;
+    let bytes = size.saturating_sub(OWN).max(OWN) << 20;
+    Ok(Compiler::Process(Process::new(program, [bytes.to_string()])))
 }

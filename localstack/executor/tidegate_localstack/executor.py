@@ -96,7 +96,8 @@ class ProcessExecutor(RuntimeExecutor):
         self._api = RuntimeApi()
         code = self.function_version.config.code.get_unzipped_code_location()
         bootstrap = Path(code) / "bootstrap"
-        bootstrap.chmod(0o755)
+        for program in Path(code).iterdir():
+            program.chmod(0o755)
         environment = {
             "PATH": os.environ["PATH"],
             "LANG": "en_US.UTF-8",
