@@ -134,7 +134,10 @@ fn broke(status: ExitStatus, complained: &str) -> CompileError {
 /// If it cannot be bounded, read or written.
 #[cfg(feature = "compiler")]
 pub fn serve(memory: u64, seconds: u64, mut input: impl io::Read, mut output: impl io::Write) -> io::Result<()> {
+    use std::io::{Read as _, Write as _};
+
     use nix::sys::resource::{Resource, setrlimit};
+
     // What is reserved and never written to is not counted, so that a machine with many cores has as much as one with few.
     setrlimit(Resource::RLIMIT_DATA, memory, memory)?;
     // At the first bound the signal says that it was the time; at the second it would be the one for too much memory.
