@@ -134,7 +134,7 @@ fn broke(status: ExitStatus, complained: &str) -> CompileError {
 /// If it cannot be bounded, read or written.
 #[cfg(feature = "compiler")]
 pub fn serve(memory: u64, seconds: u64, mut input: impl io::Read, mut output: impl io::Write) -> io::Result<()> {
-    use std::io::{Read as _, Write as _};
+    use std::io::Read as _;
 
     use nix::sys::resource::{Resource, setrlimit};
 
