@@ -30,6 +30,7 @@ async fn main() -> Result<(), lambda_http::Error> {
 }
 
 /// The program `compile` beside this one, with the memory that this function has.
+#[allow(clippy::disallowed_methods, reason = "Lambda says by the environment what it gives")]
 fn compiler() -> Result<Compiler, lambda_http::Error> {
     let program = std::env::current_exe()?.with_file_name("compile");
     let size = std::env::var("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")?.parse::<u64>()?;
