@@ -7,7 +7,8 @@
 fn main() {
     println!("cargo::rerun-if-changed=../link.rs");
     println!("cargo::rerun-if-changed=../no-unwinding.ld");
-    if std::env::var("OPT_LEVEL").as_deref() == Ok("z") {
+    let says = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    if says("OPT_LEVEL", "z") && says("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo::rustc-link-arg-bins=-no-pie");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/../no-unwinding.ld", env!("CARGO_MANIFEST_DIR"));

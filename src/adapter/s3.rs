@@ -105,6 +105,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_asked_over_a_connection_that_broke_is_asked_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            for answer in
+                ["", "HTTP/1.1 200 OK\r\ncontent-length: 67\r\n\r\n<DeleteResult><Deleted><Key>bodies/a</Key></Deleted></DeleteResult>"]
+                    .iter()
+                    .cycle()
+            {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut bytes = [0; 4096];
+                assert!(stream.read(&mut bytes).await.unwrap() > 0);
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("us-east-1").with_endpoint(endpoint);
+        let builder = builder.with_access_key_id("a").with_secret_access_key("s");
+        let bucket = patient(builder, Calls::new().unwrap(), Duration::from_secs(20)).build().unwrap();
+        bucket.delete(&Path::from("bodies/a")).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn what_is_refused_is_counted_and_what_is_not_there_is_not() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();

@@ -2,7 +2,7 @@
 //! document for each failure, a line in the log.
 //!
 //! It is the outermost layer, so that a panic, an unknown route and a refused body end in the same
-//! kind of document as any other failure.
+//! kind of document as any other failure. (In a function of AWS a panic ends the process, and its caller hears 502.)
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 

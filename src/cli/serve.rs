@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use super::{Context, ExitCode, doctor::Served};
 use crate::{
@@ -240,10 +240,10 @@ fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
 /// Starts logging to standard error.
 fn log(settings: &Settings) {
     let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
-    let log =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
+    let lines = fmt::layer().with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
+    let log = tracing_subscriber::registry().with(filter);
     match settings.log_format {
-        LogFormat::Text => log.finish().with(filter).init(),
-        LogFormat::Json => log.json().finish().with(filter).init(),
+        LogFormat::Text => log.with(lines).init(),
+        LogFormat::Json => log.with(lines.json()).init(),
     }
 }

@@ -31,6 +31,10 @@ use crate::{
 /// The most bytes of an answer. Lambda takes 6,291,556, in which what is no text stands in base64, and beside it the headers.
 pub const ANSWER_BYTES: usize = 4_700_000;
 
+/// The most bytes of a job's data: what a request of 6 MB has where bytes that are no text are a third longer, and what fits into a lease's answer in
+/// the encoding in which it came.
+pub const DATA_BYTES: usize = 4_500_000;
+
 /// How long a process goes by the tokens that it has read.
 const TOKENS: Duration = Duration::from_secs(5);
 
@@ -88,6 +92,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
 pub fn leave_out_stage<B>(request: &mut http::Request<B>, stage: &str) {
     let Some(asked) = request.uri().path_and_query() else { return };
     let behind = asked.as_str().strip_prefix('/').and_then(|asked| asked.strip_prefix(stage)).filter(|behind| behind.starts_with('/'));
+    // Behind a domain of its own the stage is not there, and one called `v1` looks like the beginning of a route.
+    let behind = behind.filter(|behind| stage != "v1" || behind.starts_with("/v1/"));
     let Some(Ok(behind)) = behind.map(PathAndQuery::try_from) else { return };
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(behind);

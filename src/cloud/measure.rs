@@ -9,7 +9,7 @@ use std::{
 };
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use super::{event::Event, settings::CloudSettings};
 use crate::{
@@ -24,9 +24,8 @@ pub struct Metrics(Option<Arc<Emf>>);
 /// Starts logging, a JSON object a line, the time left to whoever collects them; and metrics, if `settings` name a namespace.
 pub fn observe(settings: &CloudSettings) -> Metrics {
     let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
-    let log = tracing_subscriber::fmt().json().without_time().with_max_level(LevelFilter::TRACE).finish();
     // A second call in one process, as tests make, leaves the first one's.
-    let _ = log.with(filter).try_init();
+    let _ = tracing_subscriber::registry().with(fmt::layer().json().without_time()).with(filter).try_init();
     let metrics = Metrics(settings.metrics_namespace.as_ref().map(|namespace| Arc::new(Emf::new(namespace))));
     if let Some(emf) = &metrics.0 {
         let _ = metrics::set_global_recorder(Arc::clone(emf));

@@ -44,9 +44,20 @@ pub enum CannotOpen {
     /// Plugins cannot be run.
     #[error(transparent)]
     Plugins(#[from] Fault),
+    /// AWS cannot be asked.
+    #[error("the client for AWS cannot be set up: {}", why(.0))]
+    Calls(#[from] reqwest::Error),
     /// Outgoing connections cannot be made secure.
     #[error("push delivery cannot be set up: {0}")]
     Target(String),
+}
+
+/// The causes of an error, each behind the other.
+fn why(error: &reqwest::Error) -> String {
+    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 /// An away server as `settings` say, which delivers nothing: it carries no client for what jobs are delivered to.
@@ -85,7 +96,7 @@ async fn open_with(
     settings: &CloudSettings,
     target: impl FnOnce(&SdkConfig) -> Result<Arc<dyn Target>, CannotOpen>,
 ) -> Result<Builder, CannotOpen> {
-    let calls = Calls::new().map_err(|error| CannotOpen::Target(error.to_string()))?;
+    let calls = Calls::new()?;
     let config = aws::config(calls.clone(), PATIENCE).await;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let objects = objects(settings, calls)?;

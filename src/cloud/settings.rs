@@ -4,7 +4,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::{adapter::sqs::SqsQueues, auth::TokenItem, engine::Rules};
 
-use super::http::first_token;
+use super::http::{DATA_BYTES, first_token};
 
 /// Everything that can be set. `docs/decisions/0012-serverless-home.md` lists the variables.
 #[derive(Clone, Debug)]
@@ -57,8 +57,8 @@ impl CloudSettings {
         let size = |variable, default: usize| match vars.get(variable) {
             None => Ok(default),
             Some(text) => {
-                let bytes = text.parse().ok().filter(|bytes| (1024..=64 << 20).contains(bytes));
-                bytes.ok_or(BadVariable { variable, problem: "must be 1024 to 67108864" })
+                let bytes = text.parse().ok().filter(|bytes| (1024..=DATA_BYTES).contains(bytes));
+                bytes.ok_or(BadVariable { variable, problem: "must be 1024 to 4500000" })
             }
         };
         let first_token = match vars.get("TIDEGATE_ADMIN_TOKEN") {

@@ -118,7 +118,8 @@ async fn talk(child: &mut Child, wasm: &[u8]) -> io::Result<Done> {
 fn broke(status: ExitStatus, complained: &str) -> CompileError {
     let last = complained.trim().lines().last().unwrap_or_default();
     match status.signal() {
-        // An allocation that is refused aborts; the system's own killer takes who has most.
+        // An allocation that is refused aborts, as a panic does in some builds; the system's own killer takes who has most.
+        Some(nix::libc::SIGABRT) if !last.starts_with("memory allocation of") => io::Error::other(format!("it was aborted: {last}")).into(),
         Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => Refused::because("takes more memory to compile than it is given").into(),
         Some(nix::libc::SIGXCPU) => Refused::because("takes more of the processor's time to compile than it is given").into(),
         Some(signal) => Refused::because(format!("breaks the compiler (signal {signal}): {last}")).into(),

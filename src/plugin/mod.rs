@@ -16,6 +16,7 @@
 
 mod answer;
 pub mod bounds;
+#[cfg(any(feature = "compiler", feature = "server"))]
 pub mod compile;
 #[cfg(feature = "server")]
 pub mod compile_process;

@@ -133,7 +133,10 @@ impl Server {
     pub async fn push_component(&self, name: &PluginName, wasm: Bytes, stage: Stage) -> Result<Pushed, CannotPush> {
         let unavailable = |message: String| Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message };
         let hosted = self.inner.hosted.as_ref().ok_or_else(|| unavailable("this server runs no plugins".into()))?;
-        let compiler = hosted.compiler.as_ref().ok_or_else(|| unavailable("this server has no compiler for plugins".into()))?;
+        let compiler = hosted.compiler.as_ref().ok_or_else(|| Error::Unavailable {
+            retry_after: std::time::Duration::from_mins(1),
+            message: "this server has no compiler for plugins; on AWS they are pushed to the URL that is the output PluginsUrl".into(),
+        })?;
         let artifact = hosted.host.compile(wasm, compiler).await.map_err(|error| match error {
             CompileError::Refused(refused) => CannotPush::Refused(refused.messages),
             CompileError::Failed(error) => unavailable(format!("the compiler could not be run: {error}")).into(),

@@ -161,7 +161,16 @@ async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
     let brief = Message { timeout: Duration::from_millis(200), ..message(queue(&silent)) };
     assert_eq!(target(&at(&silent)).send(brief).await.unwrap_err(), TargetError::TimedOut);
     drop(listener);
-    assert!(matches!(target(&at(&silent)).send(message(queue(&silent))).await.unwrap_err(), TargetError::NoAnswer(_)));
+    assert!(matches!(target(&at(&silent)).send(message(queue(&silent))).await.unwrap_err(), TargetError::NotConnected(_)));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rude = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await.unwrap();
+        }
+    });
+    assert!(matches!(target(&at(&rude)).send(message(queue(&rude))).await.unwrap_err(), TargetError::NoAnswer(_)));
     let config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))

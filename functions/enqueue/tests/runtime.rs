@@ -68,7 +68,7 @@ async fn behind_an_http_api_the_routes_begin_after_its_stage() {
         (event["rawQueryString"], event["requestContext"]["stage"]) = (json!(""), json!(stage));
         read(&function.call(event.clone()).await.unwrap())
     };
-    for (path, stage) in [("/prod/v1/events", "prod"), ("/v1/events", "$default")] {
+    for (path, stage) in [("/prod/v1/events", "prod"), ("/v1/events", "$default"), ("/v1/v1/events", "v1"), ("/v1/events", "v1")] {
         let (status, answer) = call(path, stage).await;
         assert_eq!((status, &answer["id"]), (200, &json!("c-1")), "{path}: {answer}");
     }

@@ -1,6 +1,7 @@
 //! The HTTP client through which AWS is asked: by the SDK, and for the bucket.
 //!
-//! The one thing to know: the SDK would bring a client of its own, with HTTP/2, which none of these services needs. A function has room for one.
+//! The one thing to know: the SDK would bring a client of its own, with HTTP/2, which none of these services needs. A function has room for one
+//! (`docs/decisions/0026-what-a-function-weighs.md`). What the SDK's would do besides: leave a connection after an answer that blames the server.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use aws_smithy_runtime_api::client::{
     result::ConnectorError,
     runtime_components::RuntimeComponents,
 };
+use aws_smithy_types::retry::ErrorKind;
 use axum::{
     body::{Body, to_bytes},
     http::{Request, Response},
@@ -18,8 +20,8 @@ use bytes::Bytes;
 use object_store::client as store;
 use reqwest::{Client, redirect};
 
-/// How long making a connection may take.
-const CONNECT: Duration = Duration::from_secs(1);
+/// How long making a connection may take: the first packet may be lost, which is noticed after a second.
+const CONNECT: Duration = Duration::from_secs(3);
 
 /// A client for requests to AWS, with its connections. A clone shares them.
 #[derive(Clone, Debug)]
@@ -38,6 +40,7 @@ impl Calls {
             .redirect(redirect::Policy::none())
             // Whoever asks knows when to ask again, and counts it.
             .retry(reqwest::retry::never())
+            .no_proxy()
             .connect_timeout(CONNECT);
         client.build().map(Self)
     }
@@ -55,14 +58,15 @@ impl Calls {
             None => to_bytes(Body::new(body), usize::MAX).await.map_err(unsent)?,
         };
         let answer = self.ask(Request::from_parts(parts, bytes), Some(patience)).await.map_err(|error| {
-            let kind = if error.is_timeout() {
-                store::HttpErrorKind::Timeout
-            } else if error.is_connect() {
+            let kind = if error.is_connect() {
                 store::HttpErrorKind::Connect
+            } else if error.is_timeout() {
+                store::HttpErrorKind::Timeout
             } else if error.is_builder() {
                 store::HttpErrorKind::Unknown
             } else {
-                store::HttpErrorKind::Interrupted
+                // A connection that broke, as one does that was idle while the function was frozen. All that is asked of the bucket may be asked again.
+                store::HttpErrorKind::Request
             };
             store::HttpError::new(kind, error.without_url())
         })?;
@@ -97,7 +101,10 @@ impl HttpConnector for Calls {
             // None of these calls has a body that is made while it is sent.
             let bytes = body.bytes().map(Bytes::copy_from_slice).ok_or_else(|| ConnectorError::user("the body is not at hand".into()))?;
             let answer = calls.ask(Request::from_parts(parts, bytes), None).await.map_err(|error| {
-                if error.is_timeout() {
+                if error.is_connect() {
+                    // Worth another try, and no doubt that nothing was sent.
+                    ConnectorError::other(error.into(), Some(ErrorKind::TransientError))
+                } else if error.is_timeout() {
                     ConnectorError::timeout(error.into())
                 } else if error.is_builder() {
                     ConnectorError::user(error.into())

@@ -21,7 +21,8 @@ pub use calls::Calls;
 pub use target::AwsTarget;
 
 /// Region, credentials and endpoint, as the environment says, which is where Lambda puts them: `AWS_REGION`, `AWS_ACCESS_KEY_ID` and so on,
-/// `AWS_ENDPOINT_URL`, and `AWS_ENDPOINT_URL_DYNAMODB` for one service alone. Requests are sent through `calls`.
+/// `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_DYNAMODB` for one service alone, `AWS_USE_FIPS_ENDPOINT` and `AWS_USE_DUALSTACK_ENDPOINT`. Requests are
+/// sent through `calls`.
 ///
 /// A call is given up when it has not been answered for `patience`: who waits is an invocation that is paid for.
 pub async fn config(calls: Calls, patience: Duration) -> SdkConfig {
@@ -33,6 +34,8 @@ pub async fn config(calls: Calls, patience: Duration) -> SdkConfig {
         .http_client(calls)
         .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(patience).build());
     config.set_endpoint_url(said("AWS_ENDPOINT_URL"));
+    config.set_use_fips(said("AWS_USE_FIPS_ENDPOINT").map(|text| text == "true"));
+    config.set_use_dual_stack(said("AWS_USE_DUALSTACK_ENDPOINT").map(|text| text == "true"));
     config.build()
 }
 

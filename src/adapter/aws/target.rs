@@ -145,7 +145,7 @@ where
     match error {
         S::ConstructionFailure(_) => TargetError::NotConnected(said),
         S::TimeoutError(_) => TargetError::TimedOut,
-        // Neither a broken connection nor a late one: no credentials, no region, no such host.
+        // Neither a broken connection nor a late answer: no connection, no credentials, no region, no such host.
         S::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => TargetError::NotConnected(said),
         _ => TargetError::NoAnswer(said),
     }

@@ -61,6 +61,17 @@ async fn a_compiler_that_does_not_start_is_no_fault_of_the_plugin() {
 }
 
 #[tokio::test]
+async fn a_compiler_that_panics_is_no_fault_of_the_plugin_and_one_that_lacks_memory_is() {
+    let wasm = Bytes::from(Guest::throttler().component());
+    for (last, refused) in [("memory allocation of 64 bytes failed", true), ("thread 'main' panicked", false)] {
+        let script = format!("echo '{last}' >&2; kill -ABRT $$");
+        let compiler = Compiler::Process(Process::new("/bin/sh", ["-c", &script]));
+        let error = new_host(&<_>::default()).compile(wasm.clone(), &compiler).await.unwrap_err();
+        assert_eq!(matches!(error, CompileError::Refused(_)), refused, "{last}: {error:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_webassembly_is_refused() {
     for bytes in [&b""[..], b"hello", b"\0as", &[0xff; 100]] {
         assert!(refused(bytes.to_vec()).await[0].starts_with("it is not WebAssembly"));
