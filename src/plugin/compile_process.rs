@@ -116,10 +116,12 @@ async fn talk(child: &mut Child, wasm: &[u8]) -> io::Result<Done> {
 
 /// The process ended in a way that it does not choose: by its bounds, by a fault of the compiler, or never started well.
 fn broke(status: ExitStatus, complained: &str) -> CompileError {
-    let last = complained.trim().lines().last().unwrap_or_default();
+    let last = complained.trim().lines().rfind(|line| !line.starts_with("note:")).unwrap_or_default();
     match status.signal() {
         // An allocation that is refused aborts, as a panic does in some builds; the system's own killer takes who has most.
-        Some(nix::libc::SIGABRT) if !last.starts_with("memory allocation of") => io::Error::other(format!("it was aborted: {last}")).into(),
+        Some(nix::libc::SIGABRT) if !complained.contains("memory allocation of") => {
+            io::Error::other(format!("it was aborted: {last}")).into()
+        }
         Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => Refused::because("takes more memory to compile than it is given").into(),
         Some(nix::libc::SIGXCPU) => Refused::because("takes more of the processor's time to compile than it is given").into(),
         Some(signal) => Refused::because(format!("breaks the compiler (signal {signal}): {last}")).into(),

@@ -63,7 +63,7 @@ async fn a_compiler_that_does_not_start_is_no_fault_of_the_plugin() {
 #[tokio::test]
 async fn a_compiler_that_panics_is_no_fault_of_the_plugin_and_one_that_lacks_memory_is() {
     let wasm = Bytes::from(Guest::throttler().component());
-    for (last, refused) in [("memory allocation of 64 bytes failed", true), ("thread 'main' panicked", false)] {
+    for (last, refused) in [("memory allocation of 64 bytes failed\nnote: more", true), ("thread 'main' panicked", false)] {
         let script = format!("echo '{last}' >&2; kill -ABRT $$");
         let compiler = Compiler::Process(Process::new("/bin/sh", ["-c", &script]));
         let error = new_host(&<_>::default()).compile(wasm.clone(), &compiler).await.unwrap_err();
