@@ -15,7 +15,7 @@ pub const FUNCTIONS: [&str; 6] = ["enqueue", "tick", "deliver", "dead-letter", "
 /// The compiler's program, the function that starts it, and what that calls it.
 const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
 /// Most bytes of a stripped binary: what is larger starts late.
-const MOST_BYTES: u64 = 12 << 20;
+const MOST_BYTES: u64 = 12_000_000;
 /// The C library of Amazon Linux 2023.
 const GLIBC: &str = "2.34";
 const ZIGBUILD: &str = "0.24.1";
