@@ -65,6 +65,7 @@ locals {
       TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
       TIDEGATE_LOG_LEVEL            = var.log_level
       TIDEGATE_EMF_NAMESPACE        = var.metrics_namespace
+      TIDEGATE_SHARDS               = tostring(var.shards)
     }
   }
   objects        = "${local.bucket.arn}/${var.object_prefix}"
@@ -116,7 +117,7 @@ module "plugins" {
   may = concat(local.doctor, [{ sid = "Code", actions = ["s3:PutObject"], resources = ["${local.objects}plugins/*"] }])
 }
 
-# The API has tokens of its own: without a good one every route but its health is refused.
+# The API has tokens of its own: without a good one every route is refused but its health, its description and the empty page of the dashboard.
 resource "aws_lambda_function_url" "plugins" {
   function_name      = module.plugins.name
   authorization_type = "NONE"
@@ -209,8 +210,8 @@ module "dead_letter" {
   source      = "./function"
   deployment  = local.deployment
   function    = "dead-letter"
-  description = "What the queues gave up on becomes a failed attempt or a new hint"
-  memory      = 256
+  description = "What the queues gave up on becomes a failed attempt or a round of its queue"
+  memory      = var.tick_memory
   timeout     = 60
   recursive   = true
   may         = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]

@@ -151,7 +151,7 @@ resource "aws_lambda_event_source_mapping" "ingest_stream" {
 }
 
 # Without function_response_types, which Lambda allows for Kafka in its provisioned mode only: if one record is to come again, all of its
-# batch do, and those that were taken do nothing twice.
+# batch do, and those that were taken do nothing twice. Without a destination for failures, with which Lambda gives up after ten tries.
 resource "aws_lambda_event_source_mapping" "ingest_cluster" {
   count             = local.ingest_cluster ? 1 : 0
   function_name     = module.ingest[0].name
@@ -159,9 +159,4 @@ resource "aws_lambda_event_source_mapping" "ingest_cluster" {
   topics            = [var.ingest_kafka_topic]
   batch_size        = 500
   starting_position = "LATEST"
-  destination_config {
-    on_failure {
-      destination_arn = aws_sqs_queue.ingest_dead[0].arn
-    }
-  }
 }

@@ -1,4 +1,5 @@
-# What is kept. Neither goes while there is something in it: the table is protected, and a bucket with objects is not deleted.
+# What is kept. Neither goes while there is something in it: the table is protected, and a bucket with objects is not deleted. Before
+# `table_name` or `bucket_name` names another one, what is here is taken out of Terraform's state (../README.md, Back up).
 
 resource "aws_dynamodb_table" "jobs" {
   count                       = var.table_name == "" ? 1 : 0
@@ -58,7 +59,7 @@ resource "aws_s3_bucket_public_access_block" "objects" {
   restrict_public_buckets = true
 }
 
-# A body goes with its job, and a plugin when it is deleted: only what was never finished ages.
+# A body goes with its job, and plugins stay: only what was never finished ages.
 resource "aws_s3_bucket_lifecycle_configuration" "objects" {
   count  = length(aws_s3_bucket.objects)
   bucket = aws_s3_bucket.objects[0].id

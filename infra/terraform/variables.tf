@@ -41,6 +41,10 @@ variable "public_url" {
   type        = string
   default     = ""
   description = "What callback URLs start with, if it is not the function URL (a domain of yours in front of it)."
+  validation {
+    condition     = can(regex("^$|^https?://.+", var.public_url))
+    error_message = "public_url must start with https:// or http://, or be empty."
+  }
 }
 
 variable "sqs_target_arns" {
@@ -98,7 +102,12 @@ variable "bucket_name" {
 variable "object_prefix" {
   type        = string
   default     = ""
-  description = "What the names of objects in the bucket start with."
+  description = "What the names of objects in the bucket start with, with a slash at the end."
+  validation {
+    # Rights are given for what follows it.
+    condition     = can(regex("^$|^([A-Za-z0-9._-]+/)+$", var.object_prefix))
+    error_message = "object_prefix must end with a slash and consist of A-Z a-z 0-9 . _ -, or be empty."
+  }
 }
 
 variable "point_in_time_recovery" {
@@ -117,6 +126,10 @@ variable "log_retention_days" {
   type        = number
   default     = 14
   description = "How long logs are kept."
+  validation {
+    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
+    error_message = "log_retention_days must be one that CloudWatch has: 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288 or 3653."
+  }
 }
 
 variable "log_level" {
@@ -134,8 +147,8 @@ variable "metrics_namespace" {
   default     = ""
   description = "The CloudWatch namespace of the functions' own metrics; empty for none, since each metric of each queue and type costs 0.30 USD a month."
   validation {
-    condition     = can(regex("^$|^[A-Za-z0-9._/#:-]{1,255}$", var.metrics_namespace))
-    error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # :, or empty."
+    condition     = can(regex("^$|^[A-Za-z0-9._/#:-]{1,255}$", var.metrics_namespace)) && !startswith(var.metrics_namespace, "AWS/")
+    error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # : and not begin with AWS/, or be empty."
   }
 }
 
@@ -143,18 +156,40 @@ variable "enqueue_memory" {
   type        = number
   default     = 512
   description = "Memory of the API's function in MB; the processor grows with it."
+  validation {
+    condition     = var.enqueue_memory >= 128 && var.enqueue_memory <= 10240
+    error_message = "enqueue_memory must be 128 to 10240."
+  }
 }
 
 variable "tick_memory" {
   type        = number
   default     = 512
-  description = "Memory of the queues' rounds in MB; plugins run here."
+  description = "Memory of the queues' rounds in MB, in which plugins run; what becomes of dead letters has as much."
+  validation {
+    condition     = var.tick_memory >= 128 && var.tick_memory <= 10240
+    error_message = "tick_memory must be 128 to 10240."
+  }
 }
 
 variable "deliver_memory" {
   type        = number
   default     = 512
   description = "Memory of what calls the targets in MB."
+  validation {
+    condition     = var.deliver_memory >= 128 && var.deliver_memory <= 10240
+    error_message = "deliver_memory must be 128 to 10240."
+  }
+}
+
+variable "shards" {
+  type        = number
+  default     = 1
+  description = "Over how many partitions of the table the jobs of each queue and type are spread; one takes 1000 writes a second, and each is read by every round."
+  validation {
+    condition     = contains(range(1, 17), var.shards)
+    error_message = "shards must be 1 to 16."
+  }
 }
 
 variable "deliver_concurrency" {
@@ -181,12 +216,20 @@ variable "enqueue_reserved_concurrency" {
   type        = number
   default     = 0
   description = "Invocations kept free for the API, through which workers report, and the most it may have; 0 keeps none and sets no limit."
+  validation {
+    condition     = var.enqueue_reserved_concurrency >= 0
+    error_message = "enqueue_reserved_concurrency must be 0 or more."
+  }
 }
 
 variable "deliver_reserved_concurrency" {
   type        = number
   default     = 0
   description = "Invocations kept free for deliveries, and the most there may be, so no fewer than deliver_concurrency; 0 keeps none and sets no limit."
+  validation {
+    condition     = var.deliver_reserved_concurrency >= 0
+    error_message = "deliver_reserved_concurrency must be 0 or more."
+  }
 }
 
 variable "alarms" {

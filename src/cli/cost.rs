@@ -29,8 +29,8 @@ use crate::cost::{
 const MONTH: f64 = 2_592_000.0;
 /// Messages that come within so many seconds are taken to be received together.
 const TOGETHER: f64 = 0.2;
-/// The most bytes of data that a server can be set to take.
-const MOST_BYTES: f64 = 67_108_864.0;
+/// The most bytes of data that a deployment can be set to take.
+const MOST_BYTES: f64 = 4_500_000.0;
 
 /// The options of `tidegate cost`.
 #[derive(Debug, clap::Args)]
@@ -93,13 +93,13 @@ pub struct Args {
     /// How long a batch of deliveries runs, in milliseconds: as long as its slowest target takes.
     #[arg(long, value_name = "MS", default_value = "150", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "What is assumed")]
     deliver_ms: f64,
-    /// Pollers that Lambda keeps on each queue, 2 to 5.
+    /// Pollers that Lambda keeps on each queue but that of the work, which has 5: 2 to 5.
     #[arg(long, default_value = "5", value_parser = |text: &str| number(text, 2.0, 5.0), help_heading = "What is assumed")]
     pollers: f64,
     /// Queues that have jobs: the minute's round looks at each.
     #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "What is assumed")]
     queues: f64,
-    /// Alarms of the stack.
+    /// Alarms of the stack; with events in there are 19.
     #[arg(long, default_value = "17", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "What is assumed")]
     alarms: f64,
     /// The table cannot be restored to any second (`PointInTimeRecovery` is off).
@@ -138,7 +138,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     });
     match read {
         None => Err("a size such as 300, 2KB or 1MB is expected".into()),
-        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => Err("1 byte to 64 MB is expected".into()),
+        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => Err("1 byte to 4.5 MB is expected".into()),
         Some(bytes) => Ok(bytes.ceil() as usize),
     }
 }

@@ -132,7 +132,8 @@ fn store(settings: &CloudSettings, config: &SdkConfig, clock: Arc<SystemClock>, 
     if settings.table == MEMORY {
         return Arc::new(MemoryStore::new());
     }
-    Arc::new(DynamoStore::new(Arc::new(SdkTable::open(config, settings.table.as_str())), clock, entropy))
+    let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
+    Arc::new(DynamoStore::new(table, clock, entropy).with_shards(settings.shards))
 }
 
 fn objects(settings: &CloudSettings, calls: Calls) -> Result<Arc<dyn ObjectStore>, CannotOpen> {

@@ -6,6 +6,9 @@ use crate::{adapter::sqs::SqsQueues, auth::TokenItem, engine::Rules};
 
 use super::http::{DATA_BYTES, first_token};
 
+/// Each is read by every round of its queue.
+const MOST_SHARDS: u8 = 16;
+
 /// Everything that can be set. `docs/decisions/0012-serverless-home.md` lists the variables.
 #[derive(Clone, Debug)]
 pub struct CloudSettings {
@@ -29,6 +32,8 @@ pub struct CloudSettings {
     pub log_level: LevelFilter,
     /// The namespace of metrics for CloudWatch; without one there are none.
     pub metrics_namespace: Option<String>,
+    /// Over how many partitions of the table the waiting jobs of a kind are spread.
+    pub shards: u8,
 }
 
 /// A variable is missing or has a value that it must not have.
@@ -93,7 +98,20 @@ impl CloudSettings {
                     return Err(BadVariable { variable: "TIDEGATE_LOG_LEVEL", problem: "must be off, error, warn, info, debug or trace" });
                 }
             },
-            metrics_namespace: vars.get("TIDEGATE_EMF_NAMESPACE").cloned(),
+            metrics_namespace: match vars.get("TIDEGATE_EMF_NAMESPACE") {
+                Some(name) if name.starts_with("AWS/") => {
+                    return Err(BadVariable {
+                        variable: "TIDEGATE_EMF_NAMESPACE",
+                        problem: "must not begin with AWS/, which is CloudWatch's own",
+                    });
+                }
+                name => name.cloned(),
+            },
+            shards: match vars.get("TIDEGATE_SHARDS").map(|text| text.parse()) {
+                None => 1,
+                Some(Ok(shards @ 1..=MOST_SHARDS)) => shards,
+                Some(_) => return Err(BadVariable { variable: "TIDEGATE_SHARDS", problem: "must be 1 to 16" }),
+            },
         })
     }
 
@@ -146,6 +164,9 @@ mod tests {
             ("TIDEGATE_ADMIN_TOKEN", "x"),
             ("TIDEGATE_CREATE_UNKNOWN_TYPES", "yes"),
             ("TIDEGATE_LOG_LEVEL", "tidegate=debug"),
+            ("TIDEGATE_EMF_NAMESPACE", "AWS/Lambda"),
+            ("TIDEGATE_SHARDS", "0"),
+            ("TIDEGATE_SHARDS", "17"),
         ] {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);

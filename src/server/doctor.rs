@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Plugins that somebody uses and whose code was made for another release.
+    /// Plugins whose live version has no code for this release.
     async fn check_plugins(&self) -> Vec<Check> {
         let Ok(catalog) = self.inner.engine.catalog().await else { return Vec::new() };
         let runnable = |item: &crate::queue::plugin::PluginItem| {
@@ -80,7 +80,7 @@ impl Server {
         } else {
             let found = format!("no code for this release has been made of: {}", old.join(", "));
             let advice = if self.inner.away.is_some() {
-                "one request to the function `plugins` compiles them (`curl \"$PLUGINS_URL/healthz\"`); they hold or are passed over until then"
+                "one request to the function `plugins` compiles them (`curl \"${PLUGINS_URL%/}/healthz\"`); they hold or are passed over until then"
             } else {
                 "push their components again: `tidegate plugin push NAME FILE`"
             };

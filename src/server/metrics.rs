@@ -10,7 +10,7 @@ use metrics::{counter, gauge, histogram};
 use super::bulk::state_word;
 use crate::{
     engine::{
-        Error, Occurred, Ticked,
+        Claimed, Error, Occurred, Ticked,
         dead::Replayed,
         ingest::{Did, Ingested},
         reply::Heard,
@@ -60,13 +60,24 @@ pub(super) fn occurred(occurred: &Occurred) {
 pub(super) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
     histogram!("tidegate_round_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
-    if !ticked.claimed.is_empty() {
-        counter!("tidegate_claimed_total", "queue" => queue.to_owned()).increment(ticked.claimed.len() as u64);
+    claimed(&ticked.claimed, now);
+    settled(queue, ticked);
+}
+
+/// Jobs were claimed.
+pub(super) fn claimed(claimed: &[Claimed], now: Timestamp) {
+    for claimed in claimed.chunk_by(|a, b| a.job.spec.queue == b.job.spec.queue) {
+        let queue = claimed[0].job.spec.queue.as_str();
+        counter!("tidegate_claimed_total", "queue" => queue.to_owned()).increment(claimed.len() as u64);
         let lateness = histogram!("tidegate_lateness_seconds", "queue" => queue.to_owned());
-        for claimed in &ticked.claimed {
+        for claimed in claimed {
             lateness.record(now.since(claimed.run_at).as_secs_f64());
         }
     }
+}
+
+/// Attempts ended by a round.
+pub(super) fn settled(queue: &str, ticked: &Ticked) {
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for job in ticked.settled() {
         let Some(entry) = job.life.history.last() else { continue };

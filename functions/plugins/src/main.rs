@@ -2,7 +2,10 @@
 //!
 //! When it starts it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
 
-use lambda_http::{Request, RequestExt as _, request::RequestContext, tower::ServiceExt as _};
+#[path = "../../gateway.rs"]
+mod gateway;
+
+use lambda_http::tower::ServiceExt as _;
 use tidegate::{
     cloud::{self, CloudSettings},
     plugin::{compile::Compiler, compile_process::Process},
@@ -16,17 +19,12 @@ async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = cloud::observe(&settings);
     let server = cloud::open(&settings).await?.compiler(compiler()?).start().await?;
-    server.recompile().await?;
+    if let Err(error) = server.recompile().await {
+        // Who asks what is wrong is to be answered, by this function, too.
+        tracing::error!(%error, "which plugins there are cannot be read; those of an earlier release are compiled at the next start");
+    }
     let routes = cloud::router(server, settings.max_data_bytes, settings.first_token, metrics).await;
-    let from_gateway = |mut request: Request| {
-        if let Some(RequestContext::ApiGatewayV2(context)) = request.request_context_ref()
-            && let Some(stage) = context.stage.clone()
-        {
-            cloud::leave_out_stage(&mut request, &stage);
-        }
-        request
-    };
-    lambda_http::run(routes.map_request(from_gateway)).await
+    lambda_http::run(routes.map_request(gateway::from_gateway)).await
 }
 
 /// The program `compile` beside this one, with the memory that this function has.

@@ -14,8 +14,8 @@ use tidegate::testkit::lambda::{Function, request};
 
 const TOKEN: &str = "tg_first_secret";
 
-/// The function unpacked in a folder of its own, without the compiler if `compiler` is none.
-async fn start(folder: &str, compiler: Option<&str>) -> Function {
+/// The function on `table`, unpacked in a folder of its own, without the compiler if `compiler` is none.
+async fn start(folder: &str, compiler: Option<&str>, table: &str) -> Function {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
@@ -25,7 +25,7 @@ async fn start(folder: &str, compiler: Option<&str>) -> Function {
     }
     // The SHA-256 of `secret`, in base64.
     let first = ("TIDEGATE_ADMIN_TOKEN", "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=");
-    Function::start(&folder.join("bootstrap"), &[first]).await
+    Function::start(&folder.join("bootstrap"), &[first, ("TIDEGATE_TABLE", table)]).await
 }
 
 async fn push(function: &Function, wasm: &[u8]) -> (u64, Value) {
@@ -44,7 +44,7 @@ fn region_share() -> Vec<u8> {
 
 #[tokio::test]
 async fn a_component_is_compiled_by_the_program_beside_it_and_what_is_none_is_refused() {
-    let function = start("with", Some(env!("CARGO_BIN_EXE_tidegate-compile"))).await;
+    let function = start("with", Some(env!("CARGO_BIN_EXE_tidegate-compile")), "memory:").await;
     let (status, answer) = push(&function, &region_share()).await;
     assert_eq!((status, &answer["roles"]), (201, &json!(["throttler"])), "{answer}");
     let (status, answer) = push(&function, b"hello").await;
@@ -53,8 +53,16 @@ async fn a_component_is_compiled_by_the_program_beside_it_and_what_is_none_is_re
 
 #[tokio::test]
 async fn without_its_compiler_nothing_is_taken_and_it_is_said_why() {
-    let function = start("without", None).await;
+    let function = start("without", None, "memory:").await;
     let (status, answer) = push(&function, &region_share()).await;
     assert_eq!((status, &answer["code"]), (503, &json!("unavailable")), "{answer}");
     assert!(answer["detail"].as_str().unwrap().contains("the compiler could not be run"), "{answer}");
+}
+
+#[tokio::test]
+async fn whoever_asks_what_is_wrong_is_answered_though_the_plugins_cannot_be_read() {
+    let function = start("lost", None, "gone").await;
+    let answer = function.call(request("GET", "/v1/doctor", Some(TOKEN), None)).await.unwrap();
+    let said = answer["body"].as_str().unwrap();
+    assert!(answer["statusCode"] == 200 && said.contains("\"table\""), "{answer}");
 }

@@ -182,7 +182,7 @@ impl Memory {
 }
 
 /// A job that was handed to an asker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     /// Which asker: an index into [`Round::asks`].
     pub ask: usize,

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
-use super::super::{Server, deliver};
+use super::super::{Server, deliver, metrics};
 use crate::{
-    engine::{Catalog, Error, request::Report},
+    engine::{Catalog, Claimed, Error, request::Report},
     job::{
         Job,
         life::{Failure, Reason},
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// A step in the way of some work.
 enum Step {
     /// A claim was answered.
-    Claimed(Vec<usize>, Result<Vec<Option<Job>>, Error>),
+    Claimed(Vec<usize>, Result<Vec<Option<Claimed>>, Error>),
     /// An attempt is over, or goes on elsewhere.
     Over(Option<Report>),
     /// Results were written.
@@ -62,12 +62,13 @@ impl Server {
             let mut reports = Vec::new();
             for step in ready {
                 match step {
-                    Step::Claimed(_, Ok(jobs)) => {
-                        let claimed: Vec<Job> = jobs.into_iter().flatten().collect();
+                    Step::Claimed(_, Ok(claims)) => {
+                        let claimed: Vec<Claimed> = claims.into_iter().flatten().collect();
                         if !claimed.is_empty() {
+                            metrics::claimed(&claimed, self.now());
                             // One for all, as the claim has just read it.
                             let catalog = self.engine().known_catalog().await;
-                            steps.extend(claimed.into_iter().map(|job| self.attempt(job, catalog.clone(), until).boxed()));
+                            steps.extend(claimed.into_iter().map(|claimed| self.attempt(claimed.job, catalog.clone(), until).boxed()));
                         }
                     }
                     Step::Claimed(pieces, Err(error)) => {
@@ -130,8 +131,8 @@ impl Server {
         };
         let why = "its message was received again and again, and never dealt with";
         let (mut reports, mut places) = (Vec::new(), Vec::new());
-        for (index, job) in claimed.into_iter().enumerate() {
-            let Some(job) = job else { continue };
+        for (index, claim) in claimed.into_iter().enumerate() {
+            let Some(Claimed { job, .. }) = claim else { continue };
             reports.push(deliver::failed(&job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO));
             places.push(index);
         }

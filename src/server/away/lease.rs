@@ -33,7 +33,7 @@ impl Server {
             Ok(ticked) => ticked,
             Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
         };
-        super::super::metrics::round(queue, &ticked, self.now(), Duration::ZERO);
+        super::super::metrics::settled(queue.as_str(), &ticked);
         ticked.settled().filter(|job| job.life.ended().is_some()).for_each(super::super::metrics::ended);
         for job in ticked.reports.iter().flatten() {
             let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else { continue };

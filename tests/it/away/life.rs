@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate::{
+    adapter::emf::Emf,
     engine::request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
     job::{
         Job, Outcome, Payload,
@@ -15,7 +16,7 @@ use tidegate::{
         config::{Push, Start, TargetConfig},
     },
     testkit::builders::name,
-    time::Seconds,
+    time::{Seconds, Timestamp},
 };
 
 use super::model::{Cloud, Mishaps, job};
@@ -55,6 +56,32 @@ fn a_limit_is_kept_and_a_freed_slot_is_used_at_once() {
     cloud.time.run(start + Duration::from_secs(20));
     all_succeeded(&cloud, 60);
     assert_eq!(cloud.most.lock().1, 3);
+}
+
+#[test]
+fn each_attempt_is_counted_with_how_late_it_began() {
+    let emf = Emf::new("tidegate");
+    metrics::with_local_recorder(&emf, || {
+        let cloud = cloud(15, Some(1));
+        cloud.now(cloud.server.put_queue(&name("f"), QueueConfig::default(), None)).unwrap();
+        cloud.now(cloud.server.put_type(&name("free"), push("f", "free"), None)).unwrap();
+        let start = cloud.time.now() + Duration::from_secs(1);
+        (0..20).for_each(|number| cloud.enqueue_at(start, job("t", number)));
+        (20..30).for_each(|number| cloud.enqueue_at(start, job("free", number)));
+        cloud.time.run(start + Duration::from_secs(30));
+        all_succeeded(&cloud, 30);
+    });
+    let lines = String::from_utf8(emf.flush(Timestamp::EPOCH)).unwrap();
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (queue, attempts) in [("q", 20), ("f", 10)] {
+        let line = |metric: &str| lines.iter().find(|line| line["queue"] == queue && !line[metric].is_null()).unwrap()[metric].clone();
+        assert_eq!(line("tidegate_claimed_total").as_u64(), Some(attempts), "{queue}");
+        let late = line("tidegate_lateness_seconds");
+        assert_eq!(late["Counts"].as_array().unwrap().iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), attempts, "{queue}");
+        // One at a time: the last waits for all that come before.
+        let latest = late["Values"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max);
+        assert!(if queue == "q" { latest > 1.0 } else { latest < 1.0 }, "{queue}: {latest}");
+    }
 }
 
 #[test]

@@ -127,7 +127,7 @@ async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
                 work
             };
             let claimed = place.engine.claim(&work, None).await.unwrap();
-            assert_eq!(claimed[0].as_ref().expect("the grant stands").life.attempt, 1);
+            assert_eq!(claimed[0].as_ref().expect("the grant stands").job.life.attempt, 1);
         }
     }
 }

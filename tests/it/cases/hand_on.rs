@@ -46,7 +46,7 @@ async fn work_is_claimed_when_it_is_due_and_once() {
         p.wait(10);
         let claimed = p.engine.claim(&[work.clone(), work.clone()], Some("w")).await.unwrap();
         let [Some(running), None] = &claimed[..] else { panic!("{claimed:?}") };
-        assert_eq!((running.life.attempt, running.life.running().unwrap().granted), (1, false));
+        assert_eq!((running.job.life.attempt, running.job.life.running().unwrap().granted), (1, false));
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None], "it runs");
     }
 }
@@ -170,7 +170,7 @@ async fn a_plain_job_is_written_when_its_result_comes() {
         p.set_type("work", TypeConfig { start: Start::Plain, ..push() }).await;
         let job = p.enqueue(after(&p, 0)).await;
         let work = work_of(&p, &job).await;
-        let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap();
+        let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap().job;
         assert!(p.job(&job.id).await.life.running().is_none());
         let token = claimed.life.running().map(|run| run.token);
         let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
@@ -188,7 +188,7 @@ async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_th
         p.enqueue(after(&p, 0)).await;
         p.enqueue(after(&p, 0)).await;
         let work = p.send(5).await;
-        let job = p.engine.claim(&work, None).await.unwrap().pop().flatten().unwrap();
+        let job = p.engine.claim(&work, None).await.unwrap().pop().flatten().unwrap().job;
         let token = job.life.running().map(|run| run.token);
         let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
         let ticked = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();

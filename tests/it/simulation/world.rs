@@ -356,6 +356,8 @@ impl World {
             let store = DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
             // A run is too short for floors to be worth much, and they are where a job would be forgotten.
             let store = store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) });
+            // While a deployment spreads its jobs over more partitions, or over fewer, some of its processes know and some do not.
+            let store = store.with_shards(1 + self.scheduler.draw(3) as u8);
             return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
         }
         let _ = clock;
@@ -614,7 +616,7 @@ impl World {
             self.mail.lock().work.extend(later.into_iter().map(|work| (now, work)));
             let engine = self.any_engine();
             match engine.claim(&work, Some("deliverer")).await {
-                Ok(claimed) => claimed.into_iter().flatten().for_each(|job| self.start(job)),
+                Ok(claimed) => claimed.into_iter().flatten().for_each(|claimed| self.start(claimed.job)),
                 // The messages come again.
                 Err(_) if !self.bad(0.3) => self.mail.lock().work.extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
                 Err(_) => {}
