@@ -14,7 +14,7 @@ use super::{
     table::{Ask, Change, Item, Val},
 };
 use crate::{
-    job::{Job, JobId, QueueName, State, TypeName},
+    job::{Job, JobId, QueueName, Spec, State, TypeName},
     port::StoreError,
     time::Timestamp,
 };
@@ -80,6 +80,11 @@ impl Bucket {
             partition: item.text(PARTITION).unwrap_or_default().to_owned(),
             floor: item.text(row::FLOOR).unwrap_or_default().to_owned(),
         })
+    }
+
+    /// Whether a job with this spec may wait here: on which shard is nobody's business, since others may spread jobs over more of them, or fewer.
+    fn is_for(&self, spec: &Spec) -> bool {
+        spec.job_type.as_str() == self.job_type && spec.critical == self.critical && spec.partition == self.partition
     }
 
     pub(super) fn is_of(&self, types: &[TypeName]) -> bool {
@@ -222,7 +227,7 @@ impl<'a> Reader<'a> {
         match job.life.state {
             State::Ended { .. } => true,
             State::Running(_) => false,
-            State::Scheduled { .. } if self.store.lane(&job.id, &job.spec) != self.bucket.lane => true,
+            State::Scheduled { .. } if !self.bucket.is_for(&job.spec) => true,
             State::Scheduled { run_at, .. } if self.bucket.late => run_at > seen.at,
             State::Scheduled { run_at, .. } => run_at != seen.at,
         }

@@ -119,12 +119,16 @@ impl Scheduler {
 
     /// Gives up the turn until `at`.
     pub async fn sleep_until(&self, at: Timestamp) {
-        let mut asked = false;
-        poll_fn(move |_| {
-            if std::mem::replace(&mut asked, true) {
+        let mut asked = None;
+        poll_fn(move |context| {
+            let state = &mut *self.state.lock();
+            if asked.is_some_and(|turn| turn != state.steps) {
                 return Poll::Ready(());
             }
-            self.state.lock().wake_at = at;
+            asked = Some(state.steps);
+            state.wake_at = at;
+            // Whoever waits for many of these looks only at those that say so.
+            context.waker().wake_by_ref();
             Poll::Pending
         })
         .await;

@@ -357,7 +357,7 @@ impl World {
             // A run is too short for floors to be worth much, and they are where a job would be forgotten.
             let store = store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) });
             // While a deployment spreads its jobs over more partitions, or over fewer, some of its processes know and some do not.
-            let store = store.with_shards(1 + self.scheduler.draw(3) as u8);
+            let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
             return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
         }
         let _ = clock;
