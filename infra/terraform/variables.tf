@@ -105,8 +105,8 @@ variable "object_prefix" {
   description = "What the names of objects in the bucket start with, with a slash at the end."
   validation {
     # Rights are given for what follows it.
-    condition     = can(regex("^$|^([A-Za-z0-9._-]+/)+$", var.object_prefix))
-    error_message = "object_prefix must end with a slash and consist of A-Z a-z 0-9 . _ -, or be empty."
+    condition     = can(regex("^$|^([A-Za-z0-9][A-Za-z0-9._-]*/)+$", var.object_prefix))
+    error_message = "object_prefix must be words of A-Z a-z 0-9 . _ - that begin with a letter or digit, each with a slash behind it, or be empty."
   }
 }
 
@@ -147,8 +147,8 @@ variable "metrics_namespace" {
   default     = ""
   description = "The CloudWatch namespace of the functions' own metrics; empty for none, since each metric of each queue and type costs 0.30 USD a month."
   validation {
-    condition     = can(regex("^$|^[A-Za-z0-9._/#:-]{1,255}$", var.metrics_namespace)) && !startswith(var.metrics_namespace, "AWS/")
-    error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # : and not begin with AWS/, or be empty."
+    condition     = can(regex("^$|^[A-Za-z0-9._/#-][A-Za-z0-9._/#:-]{0,254}$", var.metrics_namespace)) && !startswith(var.metrics_namespace, "AWS/")
+    error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # : and not begin with AWS/ or a colon, or be empty."
   }
 }
 

@@ -138,7 +138,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     });
     match read {
         None => Err("a size such as 300, 2KB or 1MB is expected".into()),
-        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => Err("1 byte to 4.5 MB is expected".into()),
+        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => Err("1 to 4500000 bytes are expected".into()),
         Some(bytes) => Ok(bytes.ceil() as usize),
     }
 }
@@ -496,6 +496,7 @@ mod tests {
     #[test]
     fn sizes_counts_and_rates_are_read_in_their_units() {
         assert_eq!([bytes("300"), bytes("2KB"), bytes("1.5kb"), bytes("1MB")], [Ok(300), Ok(2048), Ok(1536), Ok(1_048_576)]);
+        assert_eq!((bytes("4500000"), bytes("4500001").is_err()), (Ok(4_500_000), true));
         assert_eq!([count("500"), count("20k"), count("10M")], [Ok(500.0), Ok(20e3), Ok(10e6)]);
         assert_eq!([rate("5/s"), rate("300/min"), rate("86.4k/d")], [Ok(5.0), Ok(5.0), Ok(1.0)]);
     }

@@ -99,11 +99,9 @@ impl CloudSettings {
                 }
             },
             metrics_namespace: match vars.get("TIDEGATE_EMF_NAMESPACE") {
-                Some(name) if name.starts_with("AWS/") => {
-                    return Err(BadVariable {
-                        variable: "TIDEGATE_EMF_NAMESPACE",
-                        problem: "must not begin with AWS/, which is CloudWatch's own",
-                    });
+                Some(name) if name.starts_with("AWS/") || name.starts_with(':') => {
+                    let problem = "must begin neither with AWS/, which is CloudWatch's own, nor with a colon";
+                    return Err(BadVariable { variable: "TIDEGATE_EMF_NAMESPACE", problem });
                 }
                 name => name.cloned(),
             },
@@ -154,7 +152,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_wrong_is_named() {
-        assert!(CloudSettings::from_vars(vars()).is_ok());
+        assert_eq!(CloudSettings::from_vars(vars()).unwrap().shards, 1);
+        let most = vars().into_iter().chain([("TIDEGATE_SHARDS".to_owned(), "16".to_owned())]);
+        assert_eq!(CloudSettings::from_vars(most).unwrap().shards, 16);
         for (name, _) in vars() {
             let without = vars().into_iter().filter(|(of, _)| *of != name);
             assert_eq!(CloudSettings::from_vars(without).unwrap_err().variable, name);

@@ -103,7 +103,7 @@ fn stage(root: &Path, env: &[(&str, &str)], command: &[&str]) -> (Result<(), Str
 fn block(lines: impl IntoIterator<Item = String>) -> String {
     let root = package::root().map(|root| root.display().to_string()).unwrap_or_default();
     lines.into_iter().fold(String::new(), |mut block, line| {
-        let line = line.replace(&format!("{root}/"), "").replace('`', "'");
+        let line = line.replace(&format!("{root}/"), "").replace(&root, ".").replace('`', "'");
         let _ = writeln!(block, "{}", format!("    {line}").trim_end());
         block
     })

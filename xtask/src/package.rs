@@ -5,6 +5,7 @@
 //! command come from `PyPI` and crates.io into `target/tools`, pinned.
 
 use std::{
+    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -41,7 +42,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     let tools = root.join("target/tools");
     let zig = zig(&tools)?;
     let mut heavy = Vec::new();
-    println!("{:<8} {:<12} {:<18} {:>10} {:>10}", "arch", "function", "program", "bytes", "zipped");
+    let mut table = format!("{:<8} {:<12} {:<18} {:>10} {:>10}", "arch", "function", "program", "bytes", "zipped");
     for (arch, target) in asked.archs {
         cargo(root, &tools, &zig, target, &asked.profile)?;
         let built = root.join("target").join(target).join(folder(&asked.profile));
@@ -51,13 +52,14 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
             let zipped = zip(&built, &out, function)?;
             for (program, _) in programs(function) {
                 let bytes = weigh(&built.join(&program))?;
-                println!("{arch:<8} {function:<12} {program:<18} {bytes:>10} {zipped:>10}");
+                let _ = write!(table, "\n{arch:<8} {function:<12} {program:<18} {bytes:>10} {zipped:>10}");
                 if bytes > MOST_BYTES {
                     heavy.push(format!("{program} for {arch} has {bytes} bytes"));
                 }
             }
         }
     }
+    println!("{table}");
     if heavy.is_empty() { Ok(()) } else { Err(format!("over the limit of {MOST_BYTES} bytes: {}", heavy.join("; "))) }
 }
 

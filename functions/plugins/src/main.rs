@@ -1,15 +1,18 @@
 //! `plugins`: the HTTP API with a compiler beside it, for those who push plugins. The only function that may change what all of them run.
 //!
-//! When it starts it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
+//! Before its first answer it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
 
 #[path = "../../gateway.rs"]
 mod gateway;
+
+use std::sync::Arc;
 
 use lambda_http::tower::ServiceExt as _;
 use tidegate::{
     cloud::{self, CloudSettings},
     plugin::{compile::Compiler, compile_process::Process},
 };
+use tokio::sync::OnceCell;
 
 /// What of the function's memory is left to the function while it compiles, in MiB.
 const OWN: u64 = 512;
@@ -19,12 +22,19 @@ async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = cloud::observe(&settings);
     let server = cloud::open(&settings).await?.compiler(compiler()?).start().await?;
-    if let Err(error) = server.recompile().await {
-        // Who asks what is wrong is to be answered, by this function, too.
-        tracing::error!(%error, "which plugins there are cannot be read; those of an earlier release are compiled at the next start");
-    }
-    let routes = cloud::router(server, settings.max_data_bytes, settings.first_token, metrics).await;
-    lambda_http::run(routes.map_request(gateway::from_gateway)).await
+    let routes = cloud::router(server.clone(), settings.max_data_bytes, settings.first_token, metrics).await;
+    let compiled = Arc::new(OnceCell::new());
+    let after_compiling = move |answer| {
+        let (server, compiled) = (server.clone(), Arc::clone(&compiled));
+        async move {
+            // Whoever asks what is wrong is answered all the same.
+            if let Err(error) = compiled.get_or_try_init(|| server.recompile()).await {
+                tracing::error!(%error, "which plugins there are cannot be read; the next request looks again");
+            }
+            answer.await
+        }
+    };
+    lambda_http::run(routes.map_request(gateway::from_gateway).map_future(after_compiling)).await
 }
 
 /// The program `compile` beside this one, with the memory that this function has.

@@ -1,7 +1,7 @@
 //! Reading buckets, and moving their floors.
 //!
 //! The one thing to know: a floor passes an entry only when nobody needs it any more, which its job's own row says: it ended; or
-//! it is scheduled for another time, at which it has another entry, since that was written first. A job that runs keeps its
+//! it is scheduled for another time, or as another type, in another partition, critical or not, where it has another entry, since that was written first. A job that runs keeps its
 //! entry, and so does one whose announced change has not come yet.
 
 use std::time::Duration;
@@ -82,7 +82,8 @@ impl Bucket {
         })
     }
 
-    /// Whether a job with this spec may wait here: on which shard is nobody's business, since others may spread jobs over more of them, or fewer.
+    /// Whether a job with this spec may wait here, as far as a bucket knows. On which shard is nobody's business: others may spread jobs over more of them,
+    /// or fewer.
     fn is_for(&self, spec: &Spec) -> bool {
         spec.job_type.as_str() == self.job_type && spec.critical == self.critical && spec.partition == self.partition
     }
@@ -96,7 +97,7 @@ impl Bucket {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub at: Timestamp,
-    s: String,
+    key: Key,
     /// For which revision it was written; none for the job's own row.
     announced: Option<u64>,
     id: Option<JobId>,
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
         }
         if self.is_settled(seen) {
             let passed = if self.stuck.is_empty() { &mut self.settled } else { &mut self.beyond };
-            *passed = (Some(seen.s.clone()), passed.1 + 1);
+            *passed = (Some(seen.key.s.clone()), passed.1 + 1);
         } else if let Some(job) = seen.job.as_ref().filter(|_| self.stuck.len() < FEW) {
             self.stuck.push(job.clone());
         } else {
@@ -206,9 +207,9 @@ impl<'a> Reader<'a> {
             let (job, announced) = (one.job.as_ref()?, one.announced?);
             let runs = job.life.running().is_some() && job.life.revision.0 > announced;
             let spent = if self.is_settled(one) { Some(Spent::Settled) } else { runs.then_some(Spent::Running(self.began)) };
-            Some((one.s.clone(), spent?))
+            Some((one.key.clone(), spent?))
         });
-        let fresh: Vec<(String, Spent)> = fresh.collect();
+        let fresh: Vec<(Key, Spent)> = fresh.collect();
         let spent = &mut self.store.known.lock().spent;
         if spent.len() + fresh.len() >= REMEMBERED {
             spent.clear();
@@ -293,15 +294,15 @@ impl DynamoStore {
             let one = match spot {
                 Spot::Row(at) => {
                     let job = if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
-                    Seen { at, s: item.key.s, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
+                    Seen { at, key: item.key, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
                 }
                 Spot::Entry(at, id, revision) => {
-                    let spent = self.known.lock().spent.get(&item.key.s).copied();
+                    let spent = self.known.lock().spent.get(&item.key).copied();
                     let spent = spent.filter(|spent| match spent {
                         Spent::Settled => true,
                         Spent::Running(seen_at) => !running && now < *seen_at + AGAIN,
                     });
-                    Seen { at, s: item.key.s, announced: Some(revision), id: Some(id), job: None, spent }
+                    Seen { at, key: item.key, announced: Some(revision), id: Some(id), job: None, spent }
                 }
             };
             seen.push(one);

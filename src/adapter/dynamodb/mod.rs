@@ -68,8 +68,8 @@ struct Known {
     registered: HashSet<Key>,
     /// Where the rows of clients' ids lie.
     places: HashMap<JobId, Place>,
-    /// Entries that lead to no candidate any more, by their keys.
-    spent: HashMap<String, lane::Spent>,
+    /// Entries that lead to no candidate any more.
+    spent: HashMap<Key, lane::Spent>,
 }
 
 /// Jobs, heads and configuration in one table.

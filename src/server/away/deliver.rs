@@ -132,7 +132,9 @@ impl Server {
         let why = "its message was received again and again, and never dealt with";
         let (mut reports, mut places) = (Vec::new(), Vec::new());
         for (index, claim) in claimed.into_iter().enumerate() {
-            let Some(Claimed { job, .. }) = claim else { continue };
+            let Some(claimed) = claim else { continue };
+            metrics::claimed(std::slice::from_ref(&claimed), self.now());
+            let job = claimed.job;
             reports.push(deliver::failed(&job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO));
             places.push(index);
         }

@@ -1,12 +1,12 @@
 //! Due jobs, against the plainest reading: all that fit, sorted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-use super::{add, claim, done, step};
+use super::{add, claim, done, refused, step};
 use crate::{
-    job::{Job, TypeName},
+    job::{Job, Life, Revision, Spec, TypeName},
     port::job_store::{DueQuery, JobStore, Write},
     queue::order::{Order, Position},
     testkit::builders::{at, job, name},
@@ -143,6 +143,33 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
     assert_eq!(shape, [(1, false, None), (0, false, Some(at(11))), (0, false, None), (0, false, None), (0, false, None)]);
     assert_eq!(pages[0].jobs[0].data, crate::job::Body::Beside(3000), "a large body stays beside");
     assert!(store.due(&[]).await.expect("the store is well").is_empty());
+}
+
+/// A change that was refused hides nobody: a job that was to be in one partition and went to another, each by the same revision, is due in that one.
+pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
+    let waiting = job("one").queue("mail").of_type("x").partition("a").due(3).build();
+    add(store, [waiting.clone()]).await;
+    let moved = |partition: &str| {
+        let spec = Spec { partition: partition.into(), ..Spec::clone(&waiting.spec) };
+        Job { spec: Arc::new(spec), life: Life { revision: Revision(2), ..waiting.life.clone() }, ..waiting.clone() }
+    };
+    refused(store, vec![Write::SetJob { job: moved("b"), was: Revision(7), all: true }]).await;
+    done(store, vec![Write::SetJob { job: moved("c"), was: waiting.life.revision, all: true }]).await;
+    let query = |partition: Option<&str>| DueQuery {
+        queue: name("mail"),
+        critical: false,
+        types: vec![name("x")],
+        partition: partition.map(str::to_owned),
+        order: ORDERS[0],
+        until: at(10),
+        after: None,
+        limit: 10,
+    };
+    // Whoever looks where it is not finds what was meant, and remembers that.
+    for (partition, found) in [(Some("b"), 0), (Some("a"), 0), (Some("c"), 1), (None, 1)] {
+        let pages = store.due(&[query(partition)]).await.expect("the store is well");
+        assert_eq!(pages[0].jobs.len(), found, "{partition:?}");
+    }
 }
 
 /// The partitions that have scheduled jobs of some types, due or not, critical or not.

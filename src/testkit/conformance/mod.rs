@@ -50,6 +50,7 @@ macro_rules! job_store_conformance {
                 overdue_jobs_come_earliest_first
                 due_jobs_come_in_every_order
                 due_looks_only_at_what_is_asked_for
+                a_refused_change_leaves_no_job_behind
                 due_jobs_are_counted_by_type_up_to_a_bound
                 partitions_are_listed_in_pages
                 keys_are_compared_before_they_are_set

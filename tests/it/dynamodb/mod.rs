@@ -8,4 +8,5 @@ pub mod emulator;
 mod fake_aws;
 mod keys;
 mod minute;
+mod shards;
 mod trouble;
