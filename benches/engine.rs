@@ -8,18 +8,15 @@ use std::{collections::BTreeMap, hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use object_store::memory::InMemory;
-use tidegate::{
-    adapter::memory::{MemoryStore, MemoryWorkQueue},
-    engine::{
-        Ask, Engine, Hand, Memory, Ports, Round, Rules,
-        request::{NewJob, Report, Verdict},
-    },
-    job::{Job, Payload},
-    queue::{Admission, Candidate, Limits, QueueConfig, TypeConfig, Usage},
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::{at, job, name},
-    },
+use tidegate_core::{
+    job::{Job, Payload, type_config::TypeConfig},
+    queue::{Admission, Candidate, Limits, QueueConfig, Usage},
+};
+use tidegate_engine::{
+    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
+    request::{NewJob, Report, Verdict},
+    testkit::builders::{at, job, name},
 };
 use tokio::runtime::Runtime;
 
@@ -33,7 +30,7 @@ async fn engine() -> Engine {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(FakeClock::new(at(1_700_000_000_000))),
         entropy: Arc::new(SeededEntropy::new(7)),
-        policy: Arc::new(tidegate::port::policy::NoPolicy),
+        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
     let engine = Engine::new(ports, Rules::default());
     let limited = QueueConfig { concurrency: Some(10), ..QueueConfig::default() };

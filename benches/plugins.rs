@@ -14,21 +14,21 @@ use std::{sync::Arc, time::Duration};
 use criterion::{Criterion, criterion_group, criterion_main};
 use guest::{GROUPS, Guest};
 use object_store::{ObjectStore, memory::InMemory};
-use tidegate::{
+use tidegate_backends::wasm::{
+    PluginHost, Run,
+    compile::{Artifact, Compiler},
+};
+use tidegate_core::{
     job::Job,
-    plugin::{
-        PluginHost, Run,
-        compile::{Artifact, Compiler},
-    },
     port::policy::{Plugin, Policy as _, Purpose, RunningSet, ThrottleCall},
     queue::{
         Grant, GrantBatch,
         head::{BatchId, Bits},
     },
-    testkit::{
-        FakeClock,
-        builders::{at, job, name},
-    },
+};
+use tidegate_engine::{
+    memory::FakeClock,
+    testkit::builders::{at, job, name},
 };
 use tokio::runtime::{Builder, Runtime};
 

@@ -10,13 +10,13 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tidegate::{
-    adapter::sqlite::SqliteStore,
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
     job::{Encoding, Event, Job, Token},
     port::job_store::{DueQuery, JobStore, Txn, Write},
     queue::Order,
-    testkit::builders::{at, job, name},
 };
+use tidegate_engine::testkit::builders::{at, job, name};
 use tokio::runtime::Runtime;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -59,7 +59,7 @@ async fn turn(store: &SqliteStore, limit: u32) {
     };
     let running: Vec<Job> = page.jobs.iter().map(claim).collect();
     let set = |job: &Job| -> Txn {
-        let was = tidegate::job::Revision(job.life.revision.0 - 1);
+        let was = tidegate_core::job::Revision(job.life.revision.0 - 1);
         vec![Write::SetJob { job: job.clone(), was, all: false }]
     };
     store.commit(running.iter().map(set).collect()).await.unwrap();

@@ -21,29 +21,25 @@ use std::{
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use emulator::EmulatedTable;
 use object_store::memory::InMemory;
-use tidegate::{
-    adapter::{
-        dynamodb::{
-            DynamoStore, Key,
-            table::{Change, Item, Table, Val},
-        },
-        memory::MemoryWorkQueue,
-    },
-    engine::{Ask, Engine, Hand, Memory, Ports, Round, Rules, request::NewJob},
-    job::{Encoding, Event, Job, Payload, QueueName, Revision, Token, TypeName},
+use tidegate_backends::dynamodb::{
+    DynamoStore, Key,
+    table::{Change, Item, Table, Val},
+};
+use tidegate_core::{
+    job::{Encoding, Event, Job, Payload, QueueName, Revision, Token, TypeName, type_config::TypeConfig},
     port::{
         Clock,
         job_store::{DueQuery, JobStore, Txn, Write},
         policy::NoPolicy,
     },
-    queue::{
-        Order, QueueConfig, TypeConfig,
-        config::{Push, TargetConfig},
-    },
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::{job, name},
-    },
+    queue::{Order, QueueConfig},
+    target::{Push, TargetConfig},
+};
+use tidegate_engine::{
+    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    request::NewJob,
+    testkit::builders::{job, name},
 };
 use tokio::runtime::Runtime;
 

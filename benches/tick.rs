@@ -14,22 +14,20 @@ use std::{
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use object_store::{ObjectStore, memory::InMemory};
-use tidegate::{
-    adapter::{memory::MemoryWorkQueue, sqlite::SqliteStore},
-    engine::{
-        Ask, Engine, Hand, Memory, Ports, Round, Rules,
-        plugins::{NewCode, NewVersion, Stage},
-        request::NewJob,
-    },
-    job::Payload,
-    plugin::{
+use tidegate_backends::{
+    sqlite::SqliteStore,
+    wasm::{
         PluginHost, Run,
         compile::{Artifact, Compiler},
     },
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::{at, name},
-    },
+};
+use tidegate_core::job::Payload;
+use tidegate_engine::{
+    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    plugins::registry::{NewCode, NewVersion, Stage},
+    request::NewJob,
+    testkit::builders::{at, name},
 };
 use tokio::runtime::{Builder, Runtime};
 

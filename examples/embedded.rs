@@ -17,14 +17,13 @@ use std::{
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use tidegate::{
-    Server,
-    adapter::http::Guard,
-    engine::request::NewJob,
-    job::{Payload, TypeName},
-    queue::{QueueConfig, TypeConfig},
-    server::Handled,
+use tidegate_backends::http::Guard;
+use tidegate_core::{
+    job::{Payload, TypeName, type_config::TypeConfig},
+    queue::QueueConfig,
 };
+use tidegate_engine::request::NewJob;
+use tidegate_server::{Server, runtime::Handled};
 
 /// At most this many greetings at once, however many workers there are.
 const LIMIT: u32 = 2;

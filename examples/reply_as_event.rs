@@ -12,13 +12,13 @@ use std::sync::Arc;
 use axum::{Router, http::StatusCode, routing::post};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate::{
-    Server,
-    adapter::http::Guard,
-    engine::request::NewJob,
+use tidegate_backends::http::Guard;
+use tidegate_core::{
     event::{Event, read},
     job::{Payload, TypeName},
 };
+use tidegate_engine::request::NewJob;
+use tidegate_server::Server;
 use tokio::sync::mpsc;
 
 /// The other system: orders come in over HTTP; confirmations go out as records, in an order of its own.

@@ -14,13 +14,10 @@ use axum::{Router, http::StatusCode, routing::post};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde_json::{Value, json, value::to_raw_value};
-use tidegate::{
-    Server,
-    adapter::http::Guard,
-    cloud::Ingest,
-    engine::request::NewJob,
-    job::{Payload, TypeName},
-};
+use tidegate_backends::http::Guard;
+use tidegate_core::job::{Payload, TypeName};
+use tidegate_engine::request::NewJob;
+use tidegate_server::{Server, lambda::Ingest};
 use tokio::sync::mpsc;
 
 /// A record of the topic `confirmations`, as MSK's event source mapping hands it over.

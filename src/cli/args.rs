@@ -8,7 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::AsyncReadExt as _;
 
 use super::context::Misused;
-use crate::{
+use tidegate_core::{
     job::spec::Value,
     time::{Seconds, Timestamp},
 };

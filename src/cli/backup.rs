@@ -20,10 +20,8 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::{Context, ExitCode, Misused, context::complain};
-use crate::{
-    adapter::sqlite::{self, Inspection, database},
-    settings::Settings,
-};
+use tidegate_backends::sqlite::{self, Inspection, database};
+use tidegate_server::settings::Settings;
 
 /// How often the database is copied at most.
 const TRIES: usize = 3;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use url::Url;
 
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// How long an answer may take, beyond what the request itself asks to wait.
 const PATIENCE: Duration = Duration::from_secs(30);

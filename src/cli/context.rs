@@ -16,7 +16,7 @@ use super::{
     client::{self, Client},
     show::Look,
 };
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// What a command tells the script that ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

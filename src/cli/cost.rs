@@ -1,6 +1,6 @@
 //! `tidegate cost`: what a deployment on AWS costs. Pure arithmetic: it asks no server and no cloud.
 //!
-//! The numbers are those of [`crate::cost`], which the tests hold against metered runs.
+//! The numbers are those of [`tidegate_backends::cost`], which the tests hold against metered runs.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use super::{
     context::Misused,
     show::{self, Look},
 };
-use crate::cost::{
+use tidegate_backends::cost::{
     Deployment, Line, Metered, Prices, Workload,
     case::{CASES, DENSE},
     estimate::{idle, month, total},
@@ -263,7 +263,7 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let cases: Vec<Value> = rows(&workload, &deployment, &prices)
             .into_iter()
             .map(|(name, dense, lone)| {
-                let point = |(units, dollars): (crate::cost::Units, f64)| {
+                let point = |(units, dollars): (tidegate_backends::cost::Units, f64)| {
                     let mut point: serde_json::Map<String, Value> = units
                         .named()
                         .into_iter()
@@ -316,11 +316,11 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     Ok(ExitCode::Ok)
 }
 
-type Point = (crate::cost::Units, f64);
+type Point = (tidegate_backends::cost::Units, f64);
 
 /// Each case with what a job takes and a million cost, dense and lone.
 fn rows(workload: &Workload, deployment: &Deployment, prices: &Prices) -> Vec<(&'static str, Point, Point)> {
-    let row = |case: &crate::cost::Case| {
+    let row = |case: &tidegate_backends::cost::Case| {
         let point = |batch: f64| {
             let one = Workload { jobs: 1e6, batch, ..workload.of_case(case) };
             (one.units(), total(&month(&one, deployment, prices)))

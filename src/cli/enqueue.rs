@@ -13,7 +13,7 @@ use super::{
     context::complain,
     wire::Job,
 };
-use crate::{
+use tidegate_core::{
     job::spec::{Attributes, Value},
     time::{Seconds, Timestamp},
 };

@@ -12,7 +12,8 @@ use super::{
     pages, show, triggers,
     wire::{Dead, EventResult, Outcome, Outcomes, ReplayedDead},
 };
-use crate::{adapter::system::SystemEntropy, port::Entropy as _};
+use tidegate_backends::system::SystemEntropy;
+use tidegate_core::port::Entropy as _;
 
 /// What can be done with events.
 #[derive(Debug, Subcommand)]

@@ -37,8 +37,8 @@ use std::io;
 use clap::{Parser, Subcommand};
 use url::Url;
 
-use crate::plugin::compile_process;
 use profile::Profile;
+use tidegate_backends::wasm::compile_process;
 
 pub use self::{
     client::{Client, Error, Problem},

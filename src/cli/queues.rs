@@ -10,7 +10,7 @@ use super::{
     types::{Configure, Name},
     wire::Queue,
 };
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// What can be done with queues.
 #[derive(Debug, Subcommand)]

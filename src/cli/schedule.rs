@@ -15,8 +15,8 @@ use super::{
     types::{Configure, Name},
     wire::{Job, Schedule},
 };
-use crate::{
-    queue::{
+use tidegate_core::{
+    calendar::{
         Recurrence,
         recurrence::{Cron, Rule},
         window::Zone,

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::{Context, ExitCode, pages, show, wire::Token};
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// What can be done with tokens.
 #[derive(Debug, Subcommand)]

@@ -18,7 +18,7 @@ use super::{
     types::{Configure, Name},
     wire::Trigger as Row,
 };
-use crate::{
+use tidegate_core::{
     event::{
         Decision, Event, Trigger, TriggerConfig, Triggers, read,
         trigger::{Reply, Said, Wanted},
@@ -204,7 +204,7 @@ fn answered(reply: &Reply) -> Value {
     shown
 }
 
-fn value_of(payload: &crate::job::Payload) -> Value {
+fn value_of(payload: &tidegate_core::job::Payload) -> Value {
     payload.to_json().ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
 }
 
@@ -237,7 +237,7 @@ pub async fn contents(path: &Path) -> anyhow::Result<Bytes> {
 
 /// The events of a file: a list, one, or one on each line; or what a service of AWS calls a function with.
 pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
-    let said = |fault: crate::queue::Fault| fault.to_string().trim().to_owned();
+    let said = |fault: tidegate_core::validate::Fault| fault.to_string().trim().to_owned();
     let start = text.trim_ascii_start();
     if start.first() == Some(&b'[') {
         // A list of any length: its bounds are a request's.
@@ -263,7 +263,7 @@ pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
 /// The events of what Lambda calls a function with.
 #[cfg(feature = "aws")]
 fn invoked(payload: &Bytes) -> Vec<Result<Event, String>> {
-    crate::cloud::ingest::events(payload)
+    tidegate_server::lambda::ingest::events(payload)
 }
 
 /// Its services are known to whoever was built for them.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// A job.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
+use tidegate_core::{
     job::{JobId, life::Refused, payload::Malformed},
     port::StoreError,
 };

@@ -2,7 +2,7 @@
 
 use ulid::Ulid;
 
-use crate::{job::JobId, port::Entropy, time::Timestamp};
+use tidegate_core::{job::JobId, port::Entropy, time::Timestamp};
 
 /// The id drawn last.
 #[derive(Default)]

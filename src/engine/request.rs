@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Serialize;
 use url::Url;
 
-use crate::{
+use tidegate_core::{
+    calendar::window::Window,
     job::{
         Attributes, Body, Job, JobId, Payload, QueueName, Token, TypeName,
         life::{Failure, Progress},
@@ -14,7 +15,6 @@ use crate::{
         spec::{KeepResult, Unique},
     },
     port::job_store::StateFilter,
-    queue::window::Window,
     time::{Seconds, Timestamp},
 };
 
@@ -191,7 +191,7 @@ pub struct Report {
 impl Report {
     /// Whether its result is too large to be kept in its job's record.
     pub fn is_large(&self) -> bool {
-        matches!(&self.verdict, Verdict::Succeeded { result: Some(body) } if body.len() > super::report::RESULT_INLINE_BYTES)
+        matches!(&self.verdict, Verdict::Succeeded { result: Some(body) } if body.len() > crate::jobs::report::RESULT_INLINE_BYTES)
     }
 }
 
@@ -259,8 +259,7 @@ pub struct Cancelled {
 }
 
 /// Why a job waits.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Explanation {
     /// The state's word.
     pub state: &'static str,
@@ -275,8 +274,7 @@ pub struct Explanation {
 }
 
 /// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct HeldBy {
     /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`, `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
@@ -303,8 +301,7 @@ pub struct JobFilter {
 }
 
 /// What a bulk operation does to each job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BulkKind {
     /// Cancels it.
@@ -316,8 +313,7 @@ pub enum BulkKind {
 }
 
 /// A bulk operation, under way or over.
-#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, utoipa::ToSchema)]
 pub struct Operation {
     /// Its id.
     pub id: String,
@@ -340,8 +336,7 @@ pub struct Operation {
 }
 
 /// What a queue looks like from outside.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's word.
     pub depth: BTreeMap<&'static str, u64>,
@@ -361,8 +356,7 @@ pub struct QueueStatus {
 }
 
 /// What runs under a constraint, or under one value of its attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ConstraintUse {
     /// The constraint's name.
     pub name: String,
@@ -379,8 +373,7 @@ pub struct ConstraintUse {
 }
 
 /// A worker that was heard of lately, runs something, or is drained.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(feature = "server", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Worker {
     /// How it names itself.
     pub name: String,

@@ -1,124 +1,24 @@
-//! The shape of the source: which module may know which, and what no file may have.
+//! The shape of the source: which crate and which module may know which, and what no file may have.
 //!
 //! ```text
-//!   functions, main, cli, api, dashboard ─▶ server ─▶ engine ─▶ port ─▶ job, queue ─▶ time
-//!                                                 adapter, plugin ─▶ port
+//!   functions, main ─▶ server ─▶ engine ─▶ core        backends ─▶ core
 //! ```
 //!
-//! The files are read as text: paths that start at the crate's root, and names of other crates. What
-//! tests use is left out, for a test may stand anywhere.
+//! Cargo holds the arrows between crates; a test holds the manifests to them. Inside the core, a module knows only those before it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// What a module may know: modules of this crate, and other crates (none said: any).
-struct Layer {
-    name: &'static str,
-    modules: &'static [&'static str],
-    crates: Option<&'static [&'static str]>,
-}
+/// The crates below `src`, each with those that it may depend on.
+const CRATES: &[(&str, &[&str])] =
+    &[("core", &[]), ("engine", &["core"]), ("backends", &["core"]), ("server", &["core", "engine", "backends"])];
 
-/// Crates that only turn values into values. `utoipa` says what a value looks like.
-const PURE: &[&str] = &[
-    "base64",
-    "bytes",
-    "chrono",
-    "chrono_tz",
-    "croner",
-    "hmac",
-    "jmespath",
-    "rmpv",
-    "serde",
-    "serde_json",
-    "sha2",
-    "thiserror",
-    "url",
-    "utoipa",
-];
-/// What traits and their values are made of besides.
-const PORT: &[&str] = &["async_trait", "bytes", "serde", "thiserror", "url"];
-/// What the verbs are made of besides. `object_store` is a port: its trait is the one for large bodies.
-const ENGINE: &[&str] = &[
-    "arc_swap",
-    "async_trait",
-    "base64",
-    "bytes",
-    "futures_util",
-    "metrics",
-    "object_store",
-    "parking_lot",
-    "serde",
-    "serde_json",
-    "sha2",
-    "thiserror",
-    "tracing",
-    "ulid",
-    "url",
-    "utoipa",
-];
-
-const fn layer(name: &'static str, modules: &'static [&'static str], crates: Option<&'static [&'static str]>) -> Layer {
-    Layer { name, modules, crates }
-}
-
-/// Every module of the crate, from the core outwards. A new one gets a line.
-const LAYERS: &[Layer] = &[
-    layer("time", &[], Some(PURE)),
-    layer("signature", &["time"], Some(PURE)),
-    layer("job", &["queue", "time"], Some(PURE)),
-    layer("queue", &["job", "signature", "time"], Some(PURE)),
-    layer("event", &["job", "queue", "time"], Some(PURE)),
-    layer("cost", &["port"], Some(PURE)),
-    layer("port", &["job", "queue", "time"], Some(PORT)),
-    layer("engine", &["port", "event", "job", "queue", "signature", "time"], Some(ENGINE)),
-    layer("adapter", &["port", "job", "queue", "time"], None),
-    layer("plugin", &["port", "job", "queue", "time"], None),
-    layer("testkit", &["adapter", "port", "job", "queue", "time", "job_store_conformance", "work_queue_conformance"], None),
-    layer("auth", &["adapter", "settings", "port", "job", "queue", "time"], None),
-    layer("simulate", &["adapter", "engine", "plugin", "port", "job", "queue", "testkit", "time"], None),
-    layer("settings", &["adapter", "queue", "job", "signature", "time"], None),
-    layer("server", &["engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
-    layer("dashboard", &["server", "engine", "port", "job", "queue", "time"], None),
-    layer("api", &["auth", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "signature", "time"], None),
-    layer(
-        "cloud",
-        &["adapter", "api", "auth", "cost", "dashboard", "server", "engine", "event", "plugin", "port", "job", "queue", "time"],
-        None,
-    ),
-    layer(
-        "cli",
-        &[
-            "api",
-            "adapter",
-            "auth",
-            "cloud",
-            "cost",
-            "dashboard",
-            "server",
-            "settings",
-            "simulate",
-            "engine",
-            "event",
-            "plugin",
-            "port",
-            "job",
-            "queue",
-            "signature",
-            "testkit",
-            "time",
-        ],
-        None,
-    ),
-    layer("main", &["cli"], None),
-    layer("lib", &["server"], None),
-];
-
-/// The one file of `server` that chooses its ports.
-const WIRING: (&str, &str) = ("src/server/open.rs", "adapter");
+/// The modules of the core: each may know those before it.
+const CORE: &[&str] = &["lib", "time", "calendar", "target", "job", "queue", "schedule", "validate", "event", "port", "schema"];
 
 /// A source file: its place in the repository and its code without comments, texts and tests.
 struct Source {
@@ -128,17 +28,6 @@ struct Source {
 }
 
 impl Source {
-    /// The module directly below the root that it belongs to.
-    fn top(&self) -> Option<&str> {
-        let inside = self.path.strip_prefix("src/")?;
-        Some(inside.split('/').next()?.trim_end_matches(".rs"))
-    }
-
-    /// How many steps up from its module the root is.
-    fn depth(&self) -> usize {
-        self.path.matches('/').count() - usize::from(self.path.ends_with("/mod.rs"))
-    }
-
     fn is_test(&self) -> bool {
         let path = Path::new(&self.path);
         !self.path.starts_with("src/") || path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "testing.rs")
@@ -244,14 +133,6 @@ fn show(faults: &BTreeSet<String>) -> String {
     faults.iter().fold(String::from("\n"), |all, fault| all + fault + "\n")
 }
 
-/// The crates that the manifest names, as code writes them.
-fn dependencies() -> Vec<String> {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let of = |line: &str| Some(line.split_once(" = ")?.0.replace('-', "_"));
-    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
-    section.lines().filter_map(of).collect()
-}
-
 #[test]
 fn paths_are_found_however_they_are_written() {
     let text = "use crate::{\n    job::{Job, life::State},\n    queue,\n};\nuse crate::time::Timestamp; // crate::comment\n\
@@ -260,40 +141,37 @@ fn paths_are_found_however_they_are_written() {
 }
 
 #[test]
-fn arrows_point_one_way() {
-    let layers: BTreeMap<&str, &Layer> = LAYERS.iter().map(|layer| (layer.name, layer)).collect();
+fn a_crate_depends_on_inner_crates_alone() {
+    for (name, inner) in CRATES {
+        let manifest = fs::read_to_string(root().join(format!("src/{name}/Cargo.toml"))).unwrap();
+        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        for line in section.lines() {
+            let Some(other) = line.strip_prefix("tidegate-").map(word) else { continue };
+            assert!(inner.contains(&other), "tidegate-{name} must not depend on tidegate-{other}");
+        }
+    }
+}
+
+#[test]
+fn a_module_of_the_core_knows_earlier_ones_alone() {
+    let place = |name: &str| CORE.iter().position(|module| *module == name);
     let mut faults = BTreeSet::new();
     for source in sources().iter().filter(|source| !source.is_test()) {
-        let top = source.top().unwrap();
-        let Some(layer) = layers.get(top) else {
-            faults.insert(format!("{}: the module {top} has no line in LAYERS", source.path));
-            continue;
-        };
-        let names = after(&source.code, "crate::").into_iter().chain(after(&source.code, "tidegate::"));
-        for name in names.filter(|name| *name != top && !layer.modules.contains(name) && (source.path.as_str(), *name) != WIRING) {
+        let Some(inside) = source.path.strip_prefix("src/core/") else { continue };
+        let top = word(inside);
+        let here = place(top).unwrap_or_else(|| panic!("{}: the module {top} has no place in CORE", source.path));
+        for name in after(&source.code, "crate::").into_iter().filter(|name| place(name).is_some_and(|place| place > here)) {
             faults.insert(format!("{}: {top} must not know {name}", source.path));
-        }
-        // The search above does not see who climbs up to the root.
-        if source.code.contains(&"super::".repeat(source.depth())) {
-            faults.insert(format!("{}: what is outside of {top} is named from `crate::`", source.path));
         }
     }
     assert!(faults.is_empty(), "{}", show(&faults));
 }
 
 #[test]
-fn the_core_knows_no_vendor() {
-    let dependencies = dependencies();
-    assert!(dependencies.iter().any(|name| name == "rusqlite") && dependencies.iter().any(|name| name == "tokio"), "{dependencies:?}");
+fn the_core_and_the_engine_use_no_system() {
     let mut faults = BTreeSet::new();
-    for source in sources().iter().filter(|source| !source.is_test()) {
-        let Some(allowed) = LAYERS.iter().find(|layer| Some(layer.name) == source.top()).and_then(|layer| layer.crates) else { continue };
-        for name in dependencies.iter().filter(|name| !allowed.contains(&name.as_str())) {
-            let used = after(&source.code, &format!("{name}::"));
-            if !used.is_empty() {
-                faults.insert(format!("{}: must not use the crate {name}", source.path));
-            }
-        }
+    let inner = |path: &str| path.starts_with("src/core/") || (path.starts_with("src/engine/") && !path.starts_with("src/engine/testkit/"));
+    for source in sources().iter().filter(|source| !source.is_test() && inner(&source.path)) {
         for name in after(&source.code, "std::") {
             if ["env", "fs", "net", "os", "process", "thread"].contains(&name) {
                 faults.insert(format!("{}: must not use std::{name}", source.path));
@@ -304,17 +182,26 @@ fn the_core_knows_no_vendor() {
 }
 
 #[test]
-fn without_features_no_crate_that_does_io_is_built() {
-    let manifest = root().join("Cargo.toml");
+fn the_core_depends_on_no_crate_that_does_io() {
+    let tree = tree("tidegate-core");
+    assert!(tree.contains("serde_json v"), "{tree}");
+    assert!(!tree.contains("tokio v") && !tree.contains("rand v"), "{tree}");
+    holds_no_io(&tree);
+    holds_no_io(&self::tree("tidegate-engine"));
+}
+
+/// What the crate `name` is built from.
+fn tree(name: &str) -> String {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--locked", "--no-default-features", "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"])
-        .arg("--manifest-path")
-        .arg(manifest)
+        .args(["tree", "--offline", "--locked", "--package", name, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"])
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let tree = String::from_utf8(tree.stdout).unwrap();
-    assert!(tree.contains("serde_json v"), "{tree}");
+    String::from_utf8(tree.stdout).unwrap()
+}
+
+fn holds_no_io(tree: &str) {
     let io = ["axum", "hyper", "libsqlite3-sys", "mio", "reqwest", "rusqlite", "rustls", "socket2", "tower-http", "wasmtime"];
     for line in tree.lines() {
         let name = line.split(' ').next().unwrap_or_default();
@@ -358,7 +245,7 @@ fn no_test_sleeps() {
     let mut faults = BTreeSet::new();
     for source in sources() {
         let tests = match source.whole.split_once("#[cfg(test)]\nmod tests {") {
-            _ if source.is_test() || source.path.starts_with("src/testkit/") => &source.whole,
+            _ if source.is_test() || source.path.contains("/testkit/") => &source.whole,
             Some((_, tests)) => tests,
             None => continue,
         };

@@ -18,17 +18,17 @@ use axum::{
     response::IntoResponse,
 };
 use serde_json::{Value, json};
-use tidegate::{
-    adapter::{
-        aws::{self, AwsTarget, Calls, SdkConfig},
-        http::{Guard, HttpTarget},
-        system::SystemEntropy,
-    },
+use tidegate_backends::{
+    aws::{self, AwsTarget, Calls, SdkConfig},
+    http::{Guard, HttpTarget},
+    system::SystemEntropy,
+};
+use tidegate_core::{
     port::{
         Entropy, Target,
         target::{Message, TargetError},
     },
-    queue::config::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
+    target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
 };
 
 fn target(config: &SdkConfig) -> AwsTarget {

@@ -9,7 +9,10 @@ use std::{
     },
 };
 
-use tidegate::{Server, adapter::http::Guard, engine::request::NewJob, job::Payload, queue::TypeConfig, testkit::builders::name};
+use tidegate_backends::http::Guard;
+use tidegate_core::job::{Payload, type_config::TypeConfig};
+use tidegate_engine::{request::NewJob, testkit::builders::name};
+use tidegate_server::Server;
 
 fn backup(data: &Path, to: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["backup", "--json", "--data"]).arg(data).arg(to).output().unwrap()

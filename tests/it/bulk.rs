@@ -3,31 +3,26 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tidegate::{
-    Server,
-    adapter::{
-        memory::{MemoryStore, MemoryWorkQueue},
-        system::SystemEntropy,
-    },
-    engine::{
-        Error, Ports,
-        request::{BulkKind, JobFilter, NewJob, Operation},
-    },
-    job::{Outcome, Payload},
+use tidegate_backends::system::SystemEntropy;
+use tidegate_core::{
+    job::{Outcome, Payload, type_config::TypeConfig},
     port::{
         Target,
         job_store::{ListQuery, StateFilter},
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    queue::TypeConfig,
-    server::Handled,
+};
+use tidegate_engine::{
+    Error, Ports,
+    memory::{FakeClock, MemoryStore, MemoryWorkQueue},
+    request::{BulkKind, JobFilter, NewJob, Operation},
     testkit::{
-        FakeClock,
         builders::name,
         faults::{Faults, FaultyStore},
     },
 };
+use tidegate_server::{Server, runtime::Handled};
 
 /// Where nobody is ever reached.
 struct Nobody;

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::{
-    adapter::{memory::MemoryStore, sqlite::SqliteStore},
-    job_store_conformance,
-    testkit::faults::FaultyStore,
-};
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_engine::{job_store_conformance, memory::MemoryStore, testkit::faults::FaultyStore};
 
 job_store_conformance!(memory, MemoryStore::new());
 job_store_conformance!(sqlite, SqliteStore::open_temporary().unwrap());

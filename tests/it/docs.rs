@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs, net::TcpListener, path::Path, process::Command, thread};
 
 use serde_json::{Value, json};
-use tidegate::settings;
+use tidegate_server::settings;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -205,7 +205,7 @@ fn run(session: &str, [port, other]: [u16; 2]) -> (String, String) {
 
 /// What costs stand in the document about a deployment, from the same numbers as `tidegate cost` prints.
 fn costs() -> String {
-    use tidegate::cost::{Deployment, Workload, case::CASES, idle, month, price::LIST, total};
+    use tidegate_backends::cost::{Deployment, Workload, case::CASES, idle, month, price::LIST, total};
     let mut text = String::from("**Idle, a month**\n\n| service | what | how much | $ |\n|---|---|---|---|\n");
     let range = |least: f64, most: f64, digits: usize| {
         let (least, most) = (format!("{least:.digits$}"), format!("{most:.digits$}"));

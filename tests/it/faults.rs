@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
-use tidegate::{
-    adapter::memory::MemoryStore,
+use tidegate_core::{
     job::JobId,
     port::job_store::{JobStore, SharedStore, StoreError, Txn, Write},
+};
+use tidegate_engine::{
+    memory::MemoryStore,
     testkit::{
         builders::{job, name},
         conformance::run,

@@ -6,23 +6,23 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::poll;
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
-use tidegate::{
-    Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::{MemoryStore, MemoryWorkQueue},
-        system::SystemEntropy,
-    },
-    engine::{
-        OBJECT_BYTES, Ports,
-        request::{LeaseRequest, NewJob, Report, Verdict},
-    },
-    job::{Body, Job, JobId, Payload, life::Reason},
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    system::SystemEntropy,
+};
+use tidegate_core::{
+    job::{Body, Job, JobId, Payload, life::Reason, type_config::TypeConfig},
     port::{job_store::SharedStore, policy::NoPolicy},
-    queue::{QueueConfig, TypeConfig},
-    testkit::{FakeClock, builders::name},
+    queue::QueueConfig,
     time::Seconds,
 };
+use tidegate_engine::{
+    OBJECT_BYTES, Ports,
+    memory::{FakeClock, MemoryStore, MemoryWorkQueue},
+    request::{LeaseRequest, NewJob, Report, Verdict},
+    testkit::builders::name,
+};
+use tidegate_server::Server;
 
 struct Place {
     server: Server,

@@ -15,30 +15,28 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result, memory::InMemory, path::Path,
 };
-use tidegate::{
-    Server,
-    adapter::{
-        memory::{MemoryStore, MemoryWorkQueue},
-        system::SystemEntropy,
-    },
-    engine::{
-        OBJECT_BYTES, Ports,
-        request::{BulkKind, JobFilter, NewJob, Operation},
-    },
-    job::{Outcome, Payload},
+use tidegate_backends::system::SystemEntropy;
+use tidegate_core::{
+    job::{Outcome, Payload, type_config::TypeConfig},
     port::{
         Target,
         job_store::{ListQuery, SharedStore, StateFilter},
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    queue::TypeConfig,
-    server::{Builder, Handled},
+};
+use tidegate_engine::{
+    OBJECT_BYTES, Ports,
+    memory::{FakeClock, MemoryStore, MemoryWorkQueue},
+    request::{BulkKind, JobFilter, NewJob, Operation},
     testkit::{
-        FakeClock,
         builders::name,
         faults::{Faults, FaultyStore},
     },
+};
+use tidegate_server::{
+    Server,
+    runtime::{Builder, Handled},
 };
 
 /// Objects in memory, of which none can be put or read while they are away.
@@ -208,7 +206,7 @@ async fn cancel_all(server: &Server) -> Operation {
         job_type: Some(name("work")),
         queue: None,
         states: vec![StateFilter::Scheduled],
-        attributes: tidegate::job::Attributes::default(),
+        attributes: tidegate_core::job::Attributes::default(),
         from: None,
         to: None,
     };

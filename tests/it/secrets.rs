@@ -14,16 +14,18 @@ use axum::{
 };
 use object_store::memory::InMemory;
 use serde_json::{Value, json};
-use tidegate::{
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::port::{Clock, policy::NoPolicy};
+use tidegate_engine::{
+    Ports, Rules,
+    memory::{MemoryStore, MemoryWorkQueue},
+};
+use tidegate_server::{
     Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::{MemoryStore, MemoryWorkQueue},
-        system::{SystemClock, SystemEntropy},
-    },
-    cloud::{self, http::first_token},
-    engine::{Ports, Rules},
-    port::{Clock, policy::NoPolicy},
+    lambda::{self, http::first_token},
 };
 use tower::ServiceExt as _;
 
@@ -63,7 +65,7 @@ impl Home {
         let server = Server::builder(ports, target).rules(Rules::default()).away().start().await.unwrap();
         // The SHA-256 of `secret`, in base64.
         let first = first_token("first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=").unwrap();
-        let api = cloud::router(server.clone(), 1 << 20, Some(first), cloud::Metrics::off()).await;
+        let api = lambda::router(server.clone(), 1 << 20, Some(first), lambda::Metrics::off()).await;
         Self { server, api, work }
     }
 

@@ -9,32 +9,35 @@ use std::{
 };
 
 use object_store::memory::InMemory;
-use tidegate::{
-    Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::{MemoryStore, MemoryWorkQueue},
-        sqlite::SqliteStore,
-        system::{SystemClock, SystemEntropy},
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    sqlite::SqliteStore,
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::{
+    job::{
+        Payload,
+        type_config::{Delivery, TypeConfig},
     },
-    engine::{Ports, request::NewJob},
-    job::Payload,
     port::{
         Target,
         job_store::SharedStore,
         target::{Request, Response, TargetError},
     },
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Delivery, Push, TargetConfig},
-    },
-    server::Handled,
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
+    time::Seconds,
+};
+use tidegate_engine::{
+    Ports,
+    memory::{MemoryStore, MemoryWorkQueue},
+    request::NewJob,
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
     },
-    time::Seconds,
 };
+use tidegate_server::{Server, runtime::Handled};
 
 fn ports(store: SharedStore) -> Ports {
     Ports {
@@ -43,7 +46,7 @@ fn ports(store: SharedStore) -> Ports {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(tidegate::port::policy::NoPolicy),
+        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     }
 }
 

@@ -12,34 +12,36 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
-use tidegate::{
-    Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::{MemoryStore, MemoryWorkQueue},
-        system::{SystemClock, SystemEntropy},
-    },
-    engine::{
-        Ports,
-        plugins::{NewVersion, Stage},
-        request::{LeaseRequest, NewJob},
-    },
-    job::{Outcome, Payload, retry::Retry},
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::{
+    job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
     port::{
         Clock as _, Policy,
         policy::{Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     },
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig,
         plugin::{Description, OnFailure, Role, Throttler},
     },
-    server::{Handled, Said},
+    time::Seconds,
+};
+use tidegate_engine::{
+    Ports,
+    memory::{MemoryStore, MemoryWorkQueue},
+    plugins::registry::{NewVersion, Stage},
+    request::{LeaseRequest, NewJob},
     testkit::{
         FnPolicy,
         builders::name,
         policies::{each, fault, hold, run},
     },
-    time::Seconds,
+};
+use tidegate_server::{
+    Server,
+    runtime::{Handled, Said},
 };
 
 /// A server whose handler of type `work` fails every first attempt.
@@ -50,7 +52,7 @@ async fn server(policy: impl Policy + 'static) -> Server {
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(tidegate::port::policy::NoPolicy),
+        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
     Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
         .policy(Arc::new(policy))

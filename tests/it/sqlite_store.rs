@@ -6,15 +6,15 @@ use std::{io::Write as _, path::Path, sync::Arc};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidegate::{
-    adapter::sqlite::{OpenError, SqliteStore, backup, database},
+use tidegate_backends::sqlite::{OpenError, SqliteStore, backup, database};
+use tidegate_core::{
     job::{Encoding, Job, Revision},
     port::job_store::{Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write},
     queue::{GrantBatch, Head, head::BatchId},
-    testkit::{
-        builders::{job, name},
-        conformance::run,
-    },
+};
+use tidegate_engine::testkit::{
+    builders::{job, name},
+    conformance::run,
 };
 
 fn opened(dir: &Path) -> SqliteStore {

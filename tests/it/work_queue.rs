@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate::{
-    adapter::memory::MemoryWorkQueue,
+use tidegate_core::{
     port::{Clock, Hint, Wake, Work, WorkQueue},
-    testkit::{FakeClock, conformance::Arrivals},
     time::Timestamp,
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryWorkQueue},
+    testkit::conformance::Arrivals,
 };
 
 struct Memory {
@@ -42,7 +44,7 @@ impl Arrivals for Memory {
     }
 }
 
-tidegate::work_queue_conformance!(memory, Memory::new());
+tidegate_engine::work_queue_conformance!(memory, Memory::new());
 
 #[test]
 fn what_is_next_is_known() {
@@ -59,7 +61,7 @@ fn what_is_next_is_known() {
 #[cfg(feature = "aws")]
 mod sqs {
     use aws_sdk_sqs::{Client, types::QueueAttributeName as Name};
-    use tidegate::adapter::{
+    use tidegate_backends::{
         aws::{self, Calls},
         sqs::{Message, SqsQueues, SqsWorkQueue},
         system::{SystemClock, SystemEntropy},
@@ -79,7 +81,7 @@ mod sqs {
         async fn new() -> Self {
             let config = aws::config(Calls::new().unwrap(), Duration::from_secs(10)).await;
             let client = Client::new(&config);
-            let unique = tidegate::port::Entropy::bits(&SystemEntropy);
+            let unique = tidegate_core::port::Entropy::bits(&SystemEntropy);
             let make = async |name: &str| {
                 let fifo = std::path::Path::new(name).extension().is_some_and(|end| end == "fifo");
                 let mut call = client.create_queue().queue_name(format!("{unique:x}-{name}"));
@@ -133,7 +135,7 @@ mod sqs {
         }
     }
 
-    tidegate::work_queue_conformance!(
+    tidegate_engine::work_queue_conformance!(
         #[ignore = "needs a local stack"]
         on_a_local_stack,
         Local::new().await
@@ -148,7 +150,7 @@ mod sqs {
         let work = Work {
             queue: "mail".parse().unwrap(),
             job: "a".parse().unwrap(),
-            version: tidegate::job::Version(1),
+            version: tidegate_core::job::Version(1),
             run_at: local.now(),
             granted_at: None,
         };

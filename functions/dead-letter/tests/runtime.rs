@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use tidegate::testkit::lambda::{Function, messages};
+use tidegate_server::lambda::testkit::{Function, messages};
 
 #[tokio::test]
 async fn what_was_given_up_is_dealt_with_whatever_it_is() {

@@ -1,17 +1,17 @@
 //! `deliver`: work is claimed and sent to its targets.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate::cloud::{self, Again, CloudSettings, Event};
+use tidegate_server::lambda::{self, Again, CloudSettings, Event};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?.with_public_url()?;
-    let metrics = &cloud::observe(&settings);
-    let server = &cloud::open_to_deliver(&settings).await?.start().await?;
+    let metrics = &lambda::observe(&settings);
+    let server = &lambda::open_to_deliver(&settings).await?.start().await?;
     let again = &Again::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
         let call = async {
-            let failures = cloud::deliver(server, &event.payload, cloud::until(event.context.deadline)).await;
+            let failures = lambda::deliver(server, &event.payload, lambda::until(event.context.deadline)).await;
             again.soon(&event.payload, &failures).await;
             failures
         };

@@ -5,7 +5,7 @@
 use std::{path::Path, process::Command};
 
 use serde_json::json;
-use tidegate::testkit::lambda::{Function, messages, messages_of};
+use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 
 #[tokio::test]
 async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again() {

@@ -4,13 +4,13 @@
 mod gateway;
 
 use lambda_http::tower::ServiceExt as _;
-use tidegate::cloud::{self, CloudSettings};
+use tidegate_server::lambda::{self, CloudSettings};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
-    let metrics = cloud::observe(&settings);
-    let server = cloud::open(&settings).await?.start().await?;
-    let routes = cloud::router(server, settings.max_data_bytes, settings.first_token, metrics).await;
+    let metrics = lambda::observe(&settings);
+    let server = lambda::open(&settings).await?.start().await?;
+    let routes = lambda::router(server, settings.max_data_bytes, settings.first_token, metrics).await;
     lambda_http::run(routes.map_request(gateway::from_gateway)).await
 }

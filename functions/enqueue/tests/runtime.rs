@@ -6,10 +6,8 @@ use std::{collections::BTreeSet, path::Path};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
-use tidegate::{
-    adapter::sqs::Message,
-    testkit::lambda::{Function, request},
-};
+use tidegate_backends::sqs::Message;
+use tidegate_server::lambda::testkit::{Function, request};
 
 const TOKEN: &str = "tg_first_secret";
 

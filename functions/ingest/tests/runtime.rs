@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidegate::testkit::lambda::{Function, messages, request};
+use tidegate_server::lambda::testkit::{Function, messages, request};
 
 /// An invocation as it was recorded.
 fn recorded(kind: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, io};
 
-use tidegate::plugin::compile_process::{PROCESSOR_SECONDS, serve};
+use tidegate_backends::wasm::compile_process::{PROCESSOR_SECONDS, serve};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let bytes = std::env::args().nth(1).ok_or("compile BYTES")?.parse()?;

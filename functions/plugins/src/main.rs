@@ -8,10 +8,8 @@ mod gateway;
 use std::sync::Arc;
 
 use lambda_http::tower::ServiceExt as _;
-use tidegate::{
-    cloud::{self, CloudSettings},
-    plugin::{compile::Compiler, compile_process::Process},
-};
+use tidegate_backends::wasm::{compile::Compiler, compile_process::Process};
+use tidegate_server::lambda::{self, CloudSettings};
 use tokio::sync::OnceCell;
 
 /// What of the function's memory is left to the function while it compiles, in MiB.
@@ -20,9 +18,9 @@ const OWN: u64 = 512;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
-    let metrics = cloud::observe(&settings);
-    let server = cloud::open(&settings).await?.compiler(compiler()?).start().await?;
-    let routes = cloud::router(server.clone(), settings.max_data_bytes, settings.first_token, metrics).await;
+    let metrics = lambda::observe(&settings);
+    let server = lambda::open(&settings).await?.compiler(compiler()?).start().await?;
+    let routes = lambda::router(server.clone(), settings.max_data_bytes, settings.first_token, metrics).await;
     let compiled = Arc::new(OnceCell::new());
     let after_compiling = move |answer| {
         let (server, compiled) = (server.clone(), Arc::clone(&compiled));

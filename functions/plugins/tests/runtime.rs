@@ -10,7 +10,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
-use tidegate::testkit::lambda::{Function, request};
+use tidegate_server::lambda::testkit::{Function, request};
 
 const TOKEN: &str = "tg_first_secret";
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidegate::testkit::lambda::{Function, messages, messages_of};
+use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 
 #[tokio::test]
 async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_again() {

@@ -12,11 +12,11 @@ use super::{
     process::Process,
     single,
 };
-use crate::{
-    engine::request::NewJob,
-    job::{Payload, TypeName},
-    queue::{QueueConfig, TypeConfig},
+use tidegate_core::{
+    job::{Payload, TypeName, type_config::TypeConfig},
+    queue::QueueConfig,
 };
+use tidegate_engine::request::NewJob;
 
 /// What ours is compared with.
 const WITHOUT: &str = "with an empty store";

@@ -14,15 +14,14 @@ use anyhow::{Context as _, ensure};
 use tokio::sync::Notify;
 
 use super::{super::context::pause, DATA, JOB_TYPE};
-use crate::{
-    adapter::{http::Guard, sqlite::OpenError},
-    engine::request::NewJob,
-    job::{Outcome, Payload, TypeName},
+use tidegate_backends::{http::Guard, sqlite::OpenError};
+use tidegate_core::{
+    job::{Outcome, Payload, TypeName, type_config::TypeConfig},
     port::job_store::StateFilter,
-    queue::TypeConfig,
-    server::{CannotOpen, Handled, Server},
     time::Timestamp,
 };
+use tidegate_engine::request::NewJob;
+use tidegate_server::runtime::{CannotOpen, Handled, Server};
 
 /// Jobs of one enqueue while a directory is filled.
 const FILL: u64 = 1000;
@@ -78,7 +77,10 @@ pub(super) async fn handling(dir: &Path, concurrency: u32) -> anyhow::Result<(Se
     Ok((server, handling))
 }
 
-async fn open(dir: &Path, with: impl FnOnce(crate::server::Builder) -> crate::server::Builder) -> anyhow::Result<Server> {
+async fn open(
+    dir: &Path,
+    with: impl FnOnce(tidegate_server::runtime::Builder) -> tidegate_server::runtime::Builder,
+) -> anyhow::Result<Server> {
     let mut tries = 0;
     let builder = loop {
         match Server::open(dir, Guard::On) {

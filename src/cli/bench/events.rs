@@ -9,7 +9,8 @@ use super::{
     figure::Figure,
     process::Meter,
 };
-use crate::{event::read, server::Server};
+use tidegate_core::event::read;
+use tidegate_server::runtime::Server;
 
 /// Events, or jobs, of one batch.
 const BATCH: u64 = 1000;

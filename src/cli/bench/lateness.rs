@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{JOB_TYPE, Plan, TempDir, clock, embedded::within, figure::Figure, process::Process, worker::Worker};
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// Jobs.
 const JOBS: u64 = 300;

@@ -12,7 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::plan::{Errand, Kind, RANKED, SHOP};
-use crate::{adapter::system::SystemClock, port::Clock as _, time::Timestamp};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, time::Timestamp};
 
 /// The book of all workers.
 #[derive(Debug, Default)]

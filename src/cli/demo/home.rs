@@ -12,16 +12,14 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::process::{Child, Command};
 use url::Url;
 
-use crate::{
-    cli::{
-        Misused,
-        client::{Client, Error},
-        context::pause,
-        serve::{self, Serving},
-    },
-    settings::{PREFIX, Settings},
-    time::Seconds,
+use crate::cli::{
+    Misused,
+    client::{Client, Error},
+    context::pause,
+    serve::{self, Serving},
 };
+use tidegate_core::time::Seconds;
+use tidegate_server::settings::{PREFIX, Settings};
 
 /// The port that the demo takes unless it is told another, or somebody has it.
 const PORT: u16 = 8080;

@@ -37,12 +37,12 @@ use super::{
     show::{self, Look},
     wire::{Explanation, Queue},
 };
-use crate::time::{Seconds, Timestamp};
 use book::{Book, Pages};
 use home::Home;
 use live::Live;
 use plan::{Fate, Planned};
 use producer::{Accepted, Producer};
+use tidegate_core::time::{Seconds, Timestamp};
 use verdict::{Evidence, Job, Row};
 
 /// What signs the pushes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 /// The limited queue, where most jobs go.
 pub const SHOP: &str = "demo-shop";

@@ -13,15 +13,12 @@ use super::{
     plan::{Fate, Kind, Planned, RANKED, REPEATS, SHOP, Wave, queues},
     until_answered,
 };
-use crate::{
-    adapter::system::SystemClock,
-    cli::{
-        client::{Client, Error, Problem},
-        context::pause,
-    },
-    port::Clock as _,
-    time::Timestamp,
+use crate::cli::{
+    client::{Client, Error, Problem},
+    context::pause,
 };
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, time::Timestamp};
 
 /// The time between two jobs of the trickle.
 const TRICKLE: Duration = Duration::from_millis(80);

@@ -21,12 +21,9 @@ use super::{
     plan::{Errand, Kind},
     until_answered,
 };
-use crate::{
-    adapter::system::SystemClock,
-    cli::{client::Client, context::pause},
-    port::Clock as _,
-    signature,
-};
+use crate::cli::{client::Client, context::pause};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, target::signature};
 
 /// How long the server is to wait before it asks a busy worker again.
 const BUSY: Duration = Duration::from_secs(1);

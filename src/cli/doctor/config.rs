@@ -3,14 +3,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{Level, Report, finding};
-use crate::{
-    cli::{
-        plugin::Plugin,
-        show,
-        wire::{JobType, Queue},
-    },
-    time::Timestamp,
+use crate::cli::{
+    plugin::Plugin,
+    show,
+    wire::{JobType, Queue},
 };
+use tidegate_core::time::Timestamp;
 
 /// The timeout of a type that says none, in seconds.
 const DEFAULT_TIMEOUT: f64 = 86_400.0;

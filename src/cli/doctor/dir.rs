@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Finding, Level, Report, config, finding};
-use crate::{
-    adapter::sqlite::{Inspection, OpenError, database, holder},
-    cli::wire::{JobType, Queue},
+use crate::cli::wire::{JobType, Queue};
+use tidegate_backends::sqlite::{Inspection, OpenError, database, holder};
+use tidegate_core::{
     port::{
         Checkup, Clock,
         job_store::{Item, ItemKind},

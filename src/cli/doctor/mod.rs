@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{Context, ExitCode, show};
-use crate::port::checkup::{Check as Finding, Level};
+use tidegate_core::port::health_check::{Check as Finding, Level};
 
 /// The options of `tidegate doctor`.
 #[derive(Debug, clap::Args)]

@@ -5,20 +5,18 @@ use std::time::Duration;
 use url::{Host, Url};
 
 use super::{Finding, Level, Report, config, finding};
-use crate::{
-    cli::{
-        Context,
-        client::{Client, Error},
-        pages,
-        wire::Token,
-    },
-    time::Timestamp,
+use crate::cli::{
+    Context,
+    client::{Client, Error},
+    pages,
+    wire::Token,
 };
+use tidegate_core::time::Timestamp;
 
 /// Clocks that differ by more than this spoil due times that people reckon on their own machine.
 const SKEW: Duration = Duration::from_secs(5);
 /// Clocks that differ by more than this make signatures look like replays.
-const BAD_SKEW: Duration = crate::signature::TOLERANCE;
+const BAD_SKEW: Duration = tidegate_core::target::signature::TOLERANCE;
 
 /// Looks at the server that the options name.
 ///

@@ -2,15 +2,14 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{
-    adapter::{http::Guard, sqlite::database},
-    cli::{ExitCode, testing::FakeServer},
-    engine::request::NewJob,
-    job::Payload,
-    queue::{QueueConfig, TypeConfig},
-    server::Server,
-    testkit::builders::name,
+use crate::cli::{ExitCode, testing::FakeServer};
+use tidegate_backends::{http::Guard, sqlite::database};
+use tidegate_core::{
+    job::{Payload, type_config::TypeConfig},
+    queue::QueueConfig,
 };
+use tidegate_engine::{request::NewJob, testkit::builders::name};
+use tidegate_server::runtime::Server;
 
 /// A server with a queue that is paused, a push type with defaults, and a pull type.
 async fn sick() -> FakeServer {

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::{
-    cli::{
-        args::{self, When},
-        client::Request,
-    },
+use crate::cli::{
+    args::{self, When},
+    client::Request,
+};
+use tidegate_core::{
     job::spec::{Attributes, Value},
     time::Timestamp,
 };

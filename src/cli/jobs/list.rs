@@ -1,13 +1,11 @@
 //! `tidegate jobs list`.
 
 use super::filter::Filter;
-use crate::{
-    cli::{
-        Context, ExitCode, pages, show,
-        wire::{Failure, Job},
-    },
-    time::Timestamp,
+use crate::cli::{
+    Context, ExitCode, pages, show,
+    wire::{Failure, Job},
 };
+use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate jobs list`.
 #[derive(Debug, clap::Args)]

@@ -4,16 +4,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{
-    cli::{
-        Context, ExitCode, Misused,
-        args::{self, Fields, Json, When},
-        client::{Client, Error, Problem},
-        show::{self, Look},
-        wire::{Entry, Explanation, Failure, Job},
-    },
-    time::{Seconds, Timestamp},
+use crate::cli::{
+    Context, ExitCode, Misused,
+    args::{self, Fields, Json, When},
+    client::{Client, Error, Problem},
+    show::{self, Look},
+    wire::{Entry, Explanation, Failure, Job},
 };
+use tidegate_core::time::{Seconds, Timestamp};
 
 /// The longest that the server lets one request wait for a result.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);

@@ -11,11 +11,9 @@ use super::{
     case::Case,
     local::{self, Local},
 };
-use crate::{
-    cli::{Context, ExitCode, Misused, args, show},
-    plugin::{bounds, journal::Usage},
-    queue::plugin::Role,
-};
+use crate::cli::{Context, ExitCode, Misused, args, show};
+use tidegate_backends::wasm::bounds;
+use tidegate_core::{port::policy::Usage, queue::plugin::Role};
 
 /// Running jobs and candidates of each size.
 const THROTTLER: [(usize, usize); 6] = [(0, 1), (10, 10), (100, 100), (1000, 100), (10_000, 100), (10_000, 1000)];

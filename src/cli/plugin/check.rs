@@ -11,8 +11,8 @@ use super::{
     case::Case,
     local::{self, Local},
 };
-use crate::{
-    cli::{Context, ExitCode, args},
+use crate::cli::{Context, ExitCode, args};
+use tidegate_core::{
     port::policy::{Fault, Problem},
     queue::plugin::{Description, Role},
 };
@@ -34,7 +34,7 @@ struct Found {
     /// What is wrong with the configuration.
     problems: Result<Vec<Problem>, Fault>,
     /// What a call with one job used, or why it gave no answer; none if the configuration is not good.
-    trial: Option<Result<crate::plugin::journal::Usage, Fault>>,
+    trial: Option<Result<tidegate_core::port::policy::Usage, Fault>>,
 }
 
 impl Found {
@@ -83,12 +83,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// One call with one job.
-async fn trial(plugin: &Local, role: Role, config: &str) -> Result<crate::plugin::journal::Usage, Fault> {
+async fn trial(plugin: &Local, role: Role, config: &str) -> Result<tidegate_core::port::policy::Usage, Fault> {
     let config: Value = serde_json::from_str(config).unwrap_or_default();
     let case = json!({"name": "trial", "role": role, "config": config, "candidates": [{"data": {}}], "job": {"data": {}}});
     let case = if role == Role::Throttler { without(case, "job") } else { without(case, "candidates") };
     let read = Case::read(&case.to_string()).and_then(|mut cases| cases.pop().ok_or_else(String::new)).and_then(|case| case.call());
-    let invalid = |message| Fault { kind: crate::port::policy::FaultKind::Declined, message };
+    let invalid = |message| Fault { kind: tidegate_core::port::policy::FaultKind::Declined, message };
     plugin.call(&read.map_err(invalid)?).await.map(|_| plugin.usage())
 }
 

@@ -8,11 +8,9 @@ use super::{
     Named, case,
     wire::{Fault, Faults},
 };
-use crate::{
-    cli::{Context, ExitCode, show},
-    time::Timestamp,
-};
+use crate::cli::{Context, ExitCode, show};
 use anyhow::Context as _;
+use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]

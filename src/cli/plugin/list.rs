@@ -4,13 +4,11 @@ use super::{
     Named,
     wire::{Health, Plugin},
 };
-use crate::{
-    cli::{
-        Context, ExitCode, pages,
-        show::{self, Look},
-    },
-    time::Timestamp,
+use crate::cli::{
+    Context, ExitCode, pages,
+    show::{self, Look},
 };
+use tidegate_core::time::Timestamp;
 
 /// Lists the plugins.
 ///

@@ -9,16 +9,16 @@ use object_store::memory::InMemory;
 use wasmparser::{Encoding, Parser, Payload};
 
 use super::component;
-use crate::{
-    adapter::system::SystemClock,
-    cli::Context,
-    plugin::{
+use crate::cli::Context;
+use tidegate_backends::{
+    system::SystemClock,
+    wasm::{
         PluginHost, Run,
         compile::{CompileError, Compiler},
-        journal::Usage,
-        record::Call,
     },
-    port::policy::{Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer},
+};
+use tidegate_core::{
+    port::policy::{Call, Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage},
     queue::plugin::{Description, Role},
 };
 

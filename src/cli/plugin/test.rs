@@ -9,10 +9,8 @@ use super::{
     case::Case,
     local::{self, Local},
 };
-use crate::{
-    cli::{Context, ExitCode, Misused},
-    plugin::journal::Usage,
-};
+use crate::cli::{Context, ExitCode, Misused};
+use tidegate_core::port::policy::Usage;
 
 /// The options of `tidegate plugin test`.
 #[derive(Debug, clap::Args)]

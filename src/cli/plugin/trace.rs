@@ -2,10 +2,8 @@
 
 use serde_json::Value as Json;
 
-use crate::{
-    cli::{Context, ExitCode, args, pages},
-    simulate::trace::{Live, LiveJob},
-};
+use crate::cli::{Context, ExitCode, args, pages};
+use tidegate_engine::simulate::trace::{Live, LiveJob};
 
 /// The options of `tidegate plugin trace`.
 #[derive(Debug, clap::Args)]

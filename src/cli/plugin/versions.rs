@@ -8,13 +8,11 @@ use super::{
     Named,
     wire::{Plugin, Version},
 };
-use crate::{
-    cli::{
-        Context, ExitCode, pages,
-        show::{self, Look},
-    },
-    time::Timestamp,
+use crate::cli::{
+    Context, ExitCode, pages,
+    show::{self, Look},
 };
+use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate plugin rollback`.
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{cli::plugin::local, plugin::journal, time::Timestamp};
+use crate::cli::plugin::local;
+use tidegate_core::port::policy;
+use tidegate_core::time::Timestamp;
 
 /// A plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -73,7 +75,7 @@ impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let took = std::time::Duration::try_from_secs_f64(self.took_seconds).unwrap_or_default();
         let Self { fuel, memory_bytes, host_calls, .. } = *self;
-        f.write_str(&local::used(&journal::Usage { fuel, took, memory_bytes, host_calls }))
+        f.write_str(&local::used(&policy::Usage { fuel, took, memory_bytes, host_calls }))
     }
 }
 

@@ -16,15 +16,15 @@ use metrics::{
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
 
-use crate::{
-    adapter::{
-        emf::Emf,
-        otlp::{Collector, Exporter},
-        system::SystemClock,
-    },
-    port::Clock as _,
-    server::metrics::BUCKETS,
+use tidegate_backends::system::SystemClock;
+use tidegate_core::port::Clock as _;
+use tidegate_server::{
     settings::Settings,
+    telemetry::{
+        emf::Emf,
+        metrics::BUCKETS,
+        otlp::{Collector, Exporter},
+    },
 };
 
 /// How often what histograms were told is folded into their buckets, so that it does not pile up between two scrapes.

@@ -25,7 +25,8 @@ use tokio::{
 };
 
 use super::lease::{Details, Lease, Outcome, Progress, Status};
-use crate::{cli::context::complain, job::trace};
+use crate::cli::context::complain;
+use tidegate_core::job::trace;
 
 /// The exit code by which a command says that trying again cannot help.
 pub const HOPELESS: i32 = 100;

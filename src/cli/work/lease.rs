@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{
-    cli::Problem,
-    time::{Seconds, Timestamp},
-};
+use crate::cli::Problem;
+use tidegate_core::time::{Seconds, Timestamp};
 
 /// `POST /v1/leases`.
 #[derive(Serialize)]

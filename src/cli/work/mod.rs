@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{Context, ExitCode, args};
-use crate::time::Seconds;
+use tidegate_core::time::Seconds;
 use worker::Worker;
 
 /// The options of `tidegate work`.

@@ -18,8 +18,8 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A lease of the job `id` that lasts so many milliseconds.
 fn lease(id: &str, millis: i64) -> Value {
-    let from = crate::time::Timestamp::from_millis(1_000_000_000_000);
-    let until = crate::time::Timestamp::from_millis(from.millis() + millis);
+    let from = tidegate_core::time::Timestamp::from_millis(1_000_000_000_000);
+    let until = tidegate_core::time::Timestamp::from_millis(from.millis() + millis);
     json!({"job": {"id": id, "type": "mail", "queue": "default", "attempts": 3, "started_at": from, "data": {"b": 1, "a": "x"},
                    "attributes": {"region": "east"}, "headers": {"traceparent": PARENT, "x-team": "blue"}}, "attempt": 2, "token": format!("token-{id}"), "expires_at": until})
 }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{Change, Plan, lease_over};
-use crate::{
-    engine::{Catalog, Engine, Error, View, view::AUDIT},
+use crate::{Catalog, Engine, Error, View, tick::view::AUDIT};
+use tidegate_core::{
     job::{Event, Job, JobId, State},
     port::Work,
     queue::Grant,

@@ -19,22 +19,25 @@
 //! plugin says of a page), [`check`] (what becomes of grants whose time has come).
 
 mod check;
-mod free;
-mod head;
+mod claim;
+mod limited;
 mod offer;
 mod search;
 mod throttle;
+mod unlimited;
+pub mod view;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
-use super::{Catalog, Engine, Error, View, report::Settled, request::Report, trouble::Trouble, view::Delta};
-use crate::{
-    job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next},
+use super::{Catalog, Engine, Error, View, request::Report};
+use crate::{jobs::report::Settled, plugins::circuit_breaker::Trouble, tick::view::Delta};
+use tidegate_core::{
+    job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next, type_config::Delivery},
     port::{Work, job_store::Standing, policy::Ended},
-    queue::{Grant, Limits, Rule, admission::Reserved, config::Delivery, order::Position},
+    queue::{Grant, Limits, Rule, admission::Reserved, order::Position},
     time::{Seconds, Timestamp},
 };
 
@@ -258,7 +261,7 @@ struct Plan {
     reserved: Reserved,
     turn: Option<String>,
     lap: Option<String>,
-    buckets: BTreeMap<(String, String), crate::queue::head::Bucket>,
+    buckets: BTreeMap<(String, String), tidegate_core::queue::head::Bucket>,
     /// The queue's throttler, as far as the round has asked it.
     throttling: Option<Throttling>,
     trouble: Option<Trouble>,

@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use super::{Ask, Change, Claimed, Hand, Plan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
-use crate::{
-    engine::{Catalog, view::AUDIT},
+use crate::{Catalog, tick::view::AUDIT};
+use tidegate_core::{
     job::{
         Event, Job, Token,
         life::{State, Waiting},
+        type_config::{Delivery, Release, Start, TypeConfig},
     },
-    queue::{
-        Candidate, Verdict,
-        admission::Hold,
-        config::{Delivery, Release, Start, TypeConfig},
-    },
+    queue::{Candidate, Verdict, admission::Hold},
     time::Timestamp,
 };
 
@@ -166,7 +163,7 @@ fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Durat
 }
 
 /// How long the deliverer of a claimed push may be silent.
-pub(in crate::engine) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
+pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
     let ask = Ask { types: Vec::new(), room: 0, worker: None, lease: None, hand: Hand::Claim };
     lease(config, true, &ask, job)

@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{Ask, Plan, Round, Space, throttle::PAGE};
-use crate::{
-    engine::{Catalog, Engine, Error, View},
+use crate::{Catalog, Engine, Error, View};
+use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{Work, job_store::DueQuery},
     queue::{
@@ -413,12 +413,7 @@ impl Search<'_> {
 
 impl Engine {
     /// The partitions in which jobs of `types` are scheduled, from the one after `turn` on and round: those that one round visits.
-    pub(in crate::engine) async fn partitions_in_turn(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        turn: Option<&str>,
-    ) -> Result<Vec<String>, Error> {
+    pub(crate) async fn partitions_in_turn(&self, queue: &QueueName, types: &[TypeName], turn: Option<&str>) -> Result<Vec<String>, Error> {
         let store = &self.ports.store;
         let mut names = store.partitions(queue, types, turn, PARTITIONS).await?;
         if names.len() < PARTITIONS as usize && turn.is_some() {
@@ -431,13 +426,13 @@ impl Engine {
 }
 
 /// One from each lane in turn, until all are empty.
-pub(in crate::engine) struct Turns<'a> {
+pub(crate) struct Turns<'a> {
     lanes: &'a mut [std::vec::IntoIter<Job>],
     next: usize,
 }
 
 impl<'a> Turns<'a> {
-    pub(in crate::engine) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
+    pub(crate) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
         Self { lanes, next: 0 }
     }
 }

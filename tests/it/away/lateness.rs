@@ -3,16 +3,14 @@
 use std::{collections::HashMap, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tidegate::{
-    job::JobId,
+use tidegate_core::{
+    job::{JobId, type_config::TypeConfig},
     port::Clock,
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Push, TargetConfig},
-    },
-    testkit::builders::name,
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
     time::Timestamp,
 };
+use tidegate_engine::testkit::builders::name;
 
 use super::model::{Cloud, job};
 

@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    adapter::emf::Emf,
-    engine::request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
+use tidegate_core::{
     job::{
         Job, Outcome, Payload,
         life::word,
         retry::{Backoff, Jitter, Retry},
+        type_config::{Start, TypeConfig},
     },
     port::{Clock, News, job_store::ListQuery},
-    queue::{
-        QueueConfig, ScheduleConfig, TypeConfig,
-        config::{Push, Start, TargetConfig},
-    },
-    testkit::builders::name,
+    queue::QueueConfig,
+    schedule::ScheduleConfig,
+    target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
 };
+use tidegate_engine::{
+    request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
+    testkit::builders::name,
+};
+use tidegate_server::telemetry::emf::Emf;
 
 use super::model::{Cloud, Mishaps, job};
 
@@ -323,10 +325,10 @@ fn what_a_queue_gave_up_on_is_a_failed_attempt() {
     cloud.enqueue_at(start, job("once", 0));
     cloud.time.run(start + Duration::from_secs(1));
     cloud.now(cloud.server.tick_queue(&name("q"), vec![News::Look], start + Duration::from_secs(30))).unwrap();
-    let work = tidegate::port::Work {
+    let work = tidegate_core::port::Work {
         queue: name("q"),
         job: name("once-0"),
-        version: tidegate::job::Version(1),
+        version: tidegate_core::job::Version(1),
         run_at: start,
         granted_at: Some(cloud.time.now()),
     };

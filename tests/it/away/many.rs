@@ -4,26 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use object_store::memory::InMemory;
-use tidegate::{
-    Server,
-    adapter::{
-        memory::{MemoryStore, MemoryWorkQueue},
-        sqs::pack::{self, BATCH, JOBS},
-        system::SystemClock,
-    },
-    cloud::{self, Event},
-    engine::{Ports, request::NewJob},
-    job::{JobId, Payload},
+use tidegate_backends::{
+    sqs::pack::{self, BATCH, JOBS},
+    system::SystemClock,
+};
+use tidegate_core::{
+    job::{JobId, Payload, type_config::TypeConfig},
     port::{
         Clock, Target,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    queue::{
-        TypeConfig,
-        config::{Push, TargetConfig},
-    },
-    testkit::{SeededEntropy, builders::name, lambda},
+    target::{Push, TargetConfig},
+};
+use tidegate_engine::{
+    Ports,
+    memory::{MemoryStore, MemoryWorkQueue, SeededEntropy},
+    request::NewJob,
+    testkit::builders::name,
+};
+use tidegate_server::{
+    Server,
+    lambda::{self, Event, testkit},
 };
 use tokio::sync::Barrier;
 
@@ -62,12 +64,12 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
     let messages = pack::work(&work.take(usize::MAX, clock.now()), clock.now());
     assert_eq!(messages.len(), BATCH);
     assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= 64 << 10);
-    let event: Event = serde_json::from_value(lambda::messages(messages.iter().map(|message| message.body.as_str()))).unwrap();
-    let call = cloud::deliver(&server, &event, clock.now() + Duration::from_mins(1));
+    let event: Event = serde_json::from_value(testkit::messages(messages.iter().map(|message| message.body.as_str()))).unwrap();
+    let call = lambda::deliver(&server, &event, clock.now() + Duration::from_mins(1));
     assert!(call.await.is_empty(), "whoever is not called keeps the others waiting until the call is over");
     for number in [0, jobs - 1] {
         let job = server.job(&name(&format!("{number:064}")), None).await.unwrap();
         assert_eq!(job.life.attempt, 1);
-        assert_eq!(job.life.ended(), Some(tidegate::job::Outcome::Succeeded));
+        assert_eq!(job.life.ended(), Some(tidegate_core::job::Outcome::Succeeded));
     }
 }

@@ -13,20 +13,22 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tidegate::{
-    Server,
-    adapter::memory::MemoryStore,
-    cloud::again,
-    engine::{Ports, request::NewJob},
+use tidegate_core::{
     job::{JobId, Payload, QueueName},
     port::{
         Clock, Hint, News, StoreError, Target, Wake, Work, WorkQueue,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    testkit::{SeededEntropy, builders::name},
     time::Timestamp,
 };
+use tidegate_engine::{
+    Ports,
+    memory::{MemoryStore, SeededEntropy},
+    request::NewJob,
+    testkit::builders::name,
+};
+use tidegate_server::{Server, lambda::redelivery};
 
 use super::time::Virtual;
 
@@ -311,7 +313,7 @@ impl Queues {
 
     /// A message that failed is received again, when `tick` or else its queue has it come.
     async fn come_again(&self, receives: &mut usize) {
-        self.pass(again::after(*receives).unwrap_or(VISIBLE)).await;
+        self.pass(redelivery::after(*receives).unwrap_or(VISIBLE)).await;
         *receives += 1;
         self.receive(Duration::ZERO).await;
         self.begin().await;

@@ -15,7 +15,7 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use tidegate::{port::Clock, time::Timestamp};
+use tidegate_core::{port::Clock, time::Timestamp};
 
 type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
 

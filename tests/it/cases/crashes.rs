@@ -3,20 +3,22 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tidegate::{
-    adapter::{memory::MemoryStore, sqlite::SqliteStore},
-    engine::{
-        Error, Hand, Round,
-        request::{JobPatch, NewJob, ReplayWith, Verdict},
-    },
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
     job::{
         Job, JobId, Outcome,
         spec::{Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
     port::job_store::{ListQuery, SharedStore, StateFilter},
-    queue::{QueueConfig, TypeConfig},
-    testkit::{builders::name, faults::FaultyStore},
+    queue::QueueConfig,
     time::Seconds,
+};
+use tidegate_engine::{
+    Error, Hand, Round,
+    memory::MemoryStore,
+    request::{JobPatch, NewJob, ReplayWith, Verdict},
+    testkit::{builders::name, faults::FaultyStore},
 };
 
 use super::place::{Place, ask, failed, queue, report, work};
@@ -88,7 +90,7 @@ fn told() -> NewJob {
 async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
     let asked = || {
         let unique = Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
-        let expires_at = Some(tidegate::time::Timestamp::from_millis(4_000_000_000_000));
+        let expires_at = Some(tidegate_core::time::Timestamp::from_millis(4_000_000_000_000));
         NewJob { idempotency_key: Some("i".into()), correlation_key: Some("c".into()), unique, expires_at, ..work() }
     };
     let before = async |place: &mut Place| limited(place, 2).await;
@@ -257,7 +259,7 @@ async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_
             let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(flight));
             let mut place = Place::on(Arc::clone(&store) as SharedStore);
             limited(&mut place, 1).await;
-            let enqueue = async |engine: &tidegate::engine::Engine| engine.enqueue(vec![asked.clone()]).await.pop().unwrap();
+            let enqueue = async |engine: &tidegate_engine::Engine| engine.enqueue(vec![asked.clone()]).await.pop().unwrap();
             let second = place.another();
             store.crash_after(writes);
             let first = enqueue(&place.engine).await;

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::{
-        Error,
-        dead::Replayed,
-        ingest::{Did, HOPS_HEADER},
-    },
+use tidegate_core::{
     event::{Event, read},
-    job::{Encoding, Payload},
+    job::{Encoding, Payload, type_config::TypeConfig},
     port::{
         Write,
         job_store::{Record, RecordKind},
     },
-    queue::TypeConfig,
+};
+use tidegate_engine::{
+    Error,
+    events::{
+        dead_letters::Replayed,
+        ingest::{Did, HOPS_HEADER},
+    },
+    memory::MemoryStore,
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},

@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    engine::{
-        Hand, Round,
-        request::{Explanation, JobPatch, NewJob},
-    },
+use tidegate_core::{
     job::{
         Job,
         retry::{Backoff, Jitter, Retry},
+        type_config::TypeConfig,
     },
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig,
         config::{Constraint, Rate},
         matcher::Matcher,
     },
-    testkit::builders::name,
     time::{Seconds, Timestamp},
+};
+use tidegate_engine::{
+    Hand, Round,
+    request::{Explanation, JobPatch, NewJob},
+    testkit::builders::name,
 };
 
 use super::place::{Place, ask, everywhere, failed, queue, report, with, work};

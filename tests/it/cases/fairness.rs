@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use tidegate::{
-    engine::{
-        Hand, Round, Ticked,
-        request::{NewJob, Verdict},
-    },
-    job::JobId,
+use tidegate_core::{
+    job::{JobId, type_config::TypeConfig},
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig,
         config::{Constraint, OrderKind, Rate},
         matcher::Matcher,
     },
     time::Seconds,
+};
+use tidegate_engine::{
+    Hand, Round, Ticked,
+    request::{NewJob, Verdict},
 };
 
 use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};

@@ -8,20 +8,22 @@ use std::{
     time::Duration,
 };
 
-use tidegate::{
-    adapter::{
-        memory::MemoryStore,
-        sqlite::{SqliteStore, database},
+use tidegate_backends::sqlite::{SqliteStore, database};
+use tidegate_core::{
+    job::{
+        Outcome, Payload, State,
+        life::Reason,
+        type_config::{Delivery, TypeConfig},
     },
-    engine::{
-        Error, Hand, Memory, Round,
-        request::{Heartbeat, JobPatch, NewJob, Verdict},
-    },
-    job::{Outcome, Payload, State, life::Reason},
     port::job_store::{ListQuery, SharedStore},
-    queue::{QueueConfig, TypeConfig, config::Delivery},
-    testkit::faults::FaultyStore,
+    queue::QueueConfig,
     time::Seconds,
+};
+use tidegate_engine::{
+    Error, Hand, Memory, Round,
+    memory::MemoryStore,
+    request::{Heartbeat, JobPatch, NewJob, Verdict},
+    testkit::faults::FaultyStore,
 };
 
 use super::place::{Place, ask, everywhere, failed, queue, report, work};
@@ -386,7 +388,7 @@ async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them
 }
 
 /// A place of which another process has changed one of two running jobs.
-async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate::job::Job> {
+async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate_core::job::Job> {
     place.enqueue_many([work(), work()]).await;
     let run = place.lease(2).await;
     let other = Place::on(Arc::clone(&place.store));

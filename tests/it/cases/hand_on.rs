@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    engine::{
-        HandedOn,
-        request::{JobPatch, NewJob, Report, Verdict},
+use tidegate_core::{
+    job::{
+        Event, Outcome, Payload, Version,
+        type_config::{Start, TypeConfig},
     },
-    job::{Event, Outcome, Payload, Version},
     port::Work,
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Push, Start, TargetConfig},
-    },
-    testkit::builders::name,
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
+};
+use tidegate_engine::{
+    HandedOn,
+    request::{JobPatch, NewJob, Report, Verdict},
+    testkit::builders::name,
 };
 
 use super::place::{Place, everywhere, queue};
@@ -32,7 +33,7 @@ fn after(place: &Place, seconds: u64) -> NewJob {
     NewJob { run_at: Some(place.now() + Duration::from_secs(seconds)), ..NewJob::new(name("work"), Payload::null()) }
 }
 
-async fn work_of(place: &Place, job: &tidegate::job::Job) -> Work {
+async fn work_of(place: &Place, job: &tidegate_core::job::Job) -> Work {
     place.engine.free_work(&place.engine.catalog().await.unwrap(), job).unwrap()
 }
 
@@ -86,7 +87,7 @@ async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
         assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
         assert!(!p.engine.is_headless(&queue()).await.unwrap());
         // Nor after the limit is gone: a queue that ever had a head keeps it.
-        p.tick(tidegate::engine::Round::default()).await;
+        p.tick(tidegate_engine::Round::default()).await;
         p.set_queue(QueueConfig::default()).await;
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None]);
         let granted = p.send(1).await;
@@ -133,12 +134,12 @@ async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
         // Somebody moves the horizon and dies before handing anything on.
         p.enqueue(after(&p, 180)).await;
         p.wait(60);
-        let item = p.store.items(tidegate::port::job_store::ItemKind::Horizon).await.unwrap().pop().unwrap();
+        let item = p.store.items(tidegate_core::port::job_store::ItemKind::Horizon).await.unwrap().pop().unwrap();
         let done: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
         let until = p.now() + Duration::from_secs(150);
         let bytes = serde_json::to_vec(&serde_json::json!({"done": done["done"], "until": until})).unwrap();
-        let (kind, was) = (tidegate::port::job_store::ItemKind::Horizon, item.version);
-        let write = tidegate::port::Write::SetItem { kind, name: item.name, was, version: was + 1, bytes: Some(bytes) };
+        let (kind, was) = (tidegate_core::port::job_store::ItemKind::Horizon, item.version);
+        let write = tidegate_core::port::Write::SetItem { kind, name: item.name, was, version: was + 1, bytes: Some(bytes) };
         p.store.commit(vec![vec![write]]).await.unwrap();
         assert_eq!(p.engine.horizon().await.unwrap(), until, "whoever enqueues goes by what was begun");
         assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
@@ -196,7 +197,7 @@ async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_th
         assert_eq!(p.granted().await, 1, "nobody but a round releases");
         let again = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(again.reports[0].is_ok() && again.left.is_empty(), "a repeat leaves nothing");
-        let round = tidegate::engine::Round { released: ticked.left, ..Default::default() };
+        let round = tidegate_engine::Round { released: ticked.left, ..Default::default() };
         p.tick(round).await;
         assert_eq!(p.granted().await, 0);
         assert_eq!(p.send(5).await.len(), 1);

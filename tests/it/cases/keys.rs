@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use futures_util::poll;
-use tidegate::{
-    engine::{
-        Error,
-        request::{Enqueued, NewJob, ReplayWith},
-    },
+use tidegate_core::{
     job::{
         Body, Payload,
         spec::{Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
     port::job_store::{Key, SharedStore},
-    queue::TypeConfig,
+};
+use tidegate_engine::{
+    Error,
+    request::{Enqueued, NewJob, ReplayWith},
     testkit::{builders::name, faults::FaultyStore},
 };
 

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::{
-        CALLBACK_QUEUE, CALLBACK_TYPE, Error, Round,
-        request::{JobPatch, NewJob, ReplayWith, Verdict},
-    },
+use tidegate_core::{
+    calendar::window::Window,
     job::{
         Body, Encoding, Job, Outcome, Payload, Value,
         life::Reason,
         spec::{KeepResult, Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
     port::job_store::ListQuery,
-    queue::{TypeConfig, window::Window},
-    testkit::builders::name,
     time::Seconds,
+};
+use tidegate_engine::{
+    CALLBACK_QUEUE, CALLBACK_TYPE, Error, Round,
+    memory::MemoryStore,
+    request::{JobPatch, NewJob, ReplayWith, Verdict},
+    testkit::builders::name,
 };
 
 use super::place::{Place, everywhere, failed, report, work};

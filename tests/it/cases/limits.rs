@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use tidegate::{
-    engine::{
-        Hand, Memory, Round, Space,
-        request::{NewJob, Verdict},
+use tidegate_core::{
+    job::{
+        Job, Payload,
+        type_config::{Start, TypeConfig},
     },
-    job::{Job, Payload},
     queue::{
-        QueueConfig, TypeConfig,
-        config::{Constraint, Push, Rate, Start, TargetConfig},
+        QueueConfig,
+        config::{Constraint, Rate},
         matcher::Matcher,
     },
+    target::{Push, TargetConfig},
     time::Seconds,
+};
+use tidegate_engine::{
+    Hand, Memory, Round, Space,
+    request::{NewJob, Verdict},
 };
 
 use super::place::{Place, ask, everywhere, queue, report, with, work};
@@ -268,7 +272,7 @@ async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
 
 #[tokio::test]
 async fn at_most_ten_thousand_run_in_a_queue_with_a_head() {
-    let mut place = Place::on(std::sync::Arc::new(tidegate::adapter::memory::MemoryStore::new()));
+    let mut place = Place::on(std::sync::Arc::new(tidegate_engine::memory::MemoryStore::new()));
     place.set_queue(QueueConfig { concurrency: Some(1_000_000), ..QueueConfig::default() }).await;
     place.set_type("work", TypeConfig::default()).await;
     for _ in 0..11 {

@@ -3,11 +3,10 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, poll};
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::Error,
-    port::job_store::SharedStore,
-    queue::{QueueConfig, TypeConfig},
+use tidegate_core::{job::type_config::TypeConfig, port::job_store::SharedStore, queue::QueueConfig};
+use tidegate_engine::{
+    Error,
+    memory::MemoryStore,
     testkit::{builders::name, faults::FaultyStore},
 };
 
@@ -125,9 +124,9 @@ async fn an_enqueue_that_finds_a_type_half_moved_keeps_it_where_it_is() {
         place.set_type("work", TypeConfig::default()).await;
         place.engine.put_queue(&name("other"), QueueConfig::default(), None).await.unwrap();
         let item = place.engine.job_type(&name("work")).await.unwrap();
-        let marked = tidegate::queue::config::TypeItem { leaving: true, version: item.version + 1, ..(*item).clone() };
-        let write = tidegate::port::Write::SetItem {
-            kind: tidegate::port::job_store::ItemKind::Type,
+        let marked = tidegate_core::job::type_config::TypeItem { leaving: true, version: item.version + 1, ..(*item).clone() };
+        let write = tidegate_core::port::Write::SetItem {
+            kind: tidegate_core::port::job_store::ItemKind::Type,
             name: "work".into(),
             was: item.version,
             version: marked.version,

@@ -1,18 +1,18 @@
 //! Large bodies, which lie among the objects: each is there as long as a job names it, and no longer.
 
 use futures_util::StreamExt;
-use tidegate::{
-    engine::{
-        OBJECT_BYTES, Round,
-        request::{JobPatch, NewJob, Verdict},
-    },
+use tidegate_core::{
     job::{
         Body, Job, Payload,
         spec::{KeepResult, Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
-    queue::TypeConfig,
-    testkit::builders::name,
     time::Seconds,
+};
+use tidegate_engine::{
+    OBJECT_BYTES, Round,
+    request::{JobPatch, NewJob, Verdict},
+    testkit::builders::name,
 };
 
 use super::place::{Place, everywhere, report, work};
@@ -30,7 +30,7 @@ async fn objects(place: &Place) -> usize {
 }
 
 /// Reports success with a large result, as the server does.
-async fn succeed(place: &mut Place, job: &Job) -> Result<Job, tidegate::engine::Error> {
+async fn succeed(place: &mut Place, job: &Job) -> Result<Job, tidegate_engine::Error> {
     let report = report(job, Verdict::Succeeded { result: Some(Body::Inline(large())) });
     let report = place.engine.prepare_report(report).await.unwrap();
     place.tick(Round { reports: vec![report], ..Round::default() }).await.reports.remove(0)

@@ -10,27 +10,26 @@ use std::{
 
 use bytes::Bytes;
 use object_store::{ObjectStore, memory::InMemory};
-use tidegate::{
-    adapter::{
-        memory::{MemoryStore, MemoryWorkQueue},
-        sqlite::SqliteStore,
-    },
-    engine::{
-        Ask, Engine, Error, Hand, Memory, Ports, Round, Rules, Ticked,
-        plugins::{NewCode, NewVersion, Pushed, Stage},
-        request::{NewJob, Report, Verdict},
-    },
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value,
         life::{Failure, Reason},
+        type_config::TypeConfig,
     },
     port::{Clock, Work, job_store::SharedStore},
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig,
         plugin::{Description, OnFailure, Throttler},
     },
-    testkit::{FakeClock, FnPolicy, SeededEntropy, builders::name},
     time::Timestamp,
+};
+use tidegate_engine::{
+    Ask, Engine, Error, Hand, Memory, Ports, Round, Rules, Ticked,
+    memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
+    plugins::registry::{NewCode, NewVersion, Pushed, Stage},
+    request::{NewJob, Report, Verdict},
+    testkit::{FnPolicy, builders::name},
 };
 
 /// A queue `default`, and whoever works on it.
@@ -57,7 +56,7 @@ pub fn everywhere() -> [Place; 2] {
 #[cfg(feature = "aws")]
 #[allow(clippy::unnecessary_wraps, reason = "without the feature there is none")]
 pub fn in_the_cloud() -> Option<Place> {
-    use tidegate::adapter::dynamodb::{DynamoStore, memory::MemoryTable};
+    use tidegate_backends::dynamodb::{DynamoStore, memory::MemoryTable};
     let clock = Arc::new(FakeClock::default());
     let store = DynamoStore::new(Arc::new(MemoryTable::new()), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(11)));
     Some(Place::at(Arc::new(store), clock))
@@ -211,7 +210,7 @@ impl Place {
     /// How much weight is granted, as the store knows it.
     pub async fn granted(&self) -> u64 {
         let Some((head, batches)) = self.store.head(&queue()).await.unwrap() else { return 0 };
-        tidegate::engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
+        tidegate_engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
     }
 }
 

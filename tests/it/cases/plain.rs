@@ -3,20 +3,20 @@
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::poll;
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::{
-        Error, Hand, Memory, Round,
-        request::{Heartbeat, JobPatch, NewJob},
+use tidegate_core::{
+    job::{
+        Outcome,
+        type_config::{Start, TypeConfig},
     },
-    job::Outcome,
     port::job_store::SharedStore,
-    queue::{
-        TypeConfig,
-        config::{Push, Start, TargetConfig},
-    },
-    testkit::{builders::name, faults::FaultyStore},
+    target::{Push, TargetConfig},
     time::Seconds,
+};
+use tidegate_engine::{
+    Error, Hand, Memory, Round,
+    memory::MemoryStore,
+    request::{Heartbeat, JobPatch, NewJob},
+    testkit::{builders::name, faults::FaultyStore},
 };
 
 use super::place::{Place, ask, everywhere, queue, work};
@@ -28,7 +28,7 @@ fn plain() -> TypeConfig {
 }
 
 /// A place where others have a turn before each write, with a plain job and one that is claimed: its claim is a write.
-async fn with_turns() -> (Place, tidegate::job::Job) {
+async fn with_turns() -> (Place, tidegate_core::job::Job) {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()) as SharedStore, 1).with_flight(Duration::ZERO);
     let place = Place::on(Arc::new(store));
     place.set_type("work", plain()).await;

@@ -8,18 +8,18 @@ use std::sync::{
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use serde_json::json;
-use tidegate::{
-    engine::{
-        Error,
-        plugins::{NewCode, NewVersion, Stage},
-        request::NewJob,
-    },
-    job::retry::Retry,
+use tidegate_core::{
+    job::{retry::Retry, type_config::TypeConfig},
     port::policy::Problem,
     queue::{
-        QueueConfig, TypeConfig,
+        QueueConfig,
         plugin::{Description, MAX_ITEM_BYTES, MAX_VERSIONS, OnFailure, Role, Throttler},
     },
+};
+use tidegate_engine::{
+    Error,
+    plugins::registry::{NewCode, NewVersion, Stage},
+    request::NewJob,
     testkit::{FnPolicy, builders::name},
 };
 

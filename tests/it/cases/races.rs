@@ -3,15 +3,15 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::poll;
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::{
-        Hand, Memory, Round,
-        request::{JobPatch, Verdict},
-    },
+use tidegate_core::{
     job::Outcome,
     port::job_store::SharedStore,
     queue::{QueueConfig, config::Constraint, matcher::Matcher},
+};
+use tidegate_engine::{
+    Hand, Memory, Round,
+    memory::MemoryStore,
+    request::{JobPatch, Verdict},
     testkit::faults::FaultyStore,
 };
 

@@ -4,25 +4,27 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate::{
-    adapter::memory::MemoryStore,
-    engine::{
-        ingest::{Did, Ingestion},
-        request::NewJob,
-    },
+use tidegate_core::{
     event::{Event, read},
-    job::{Job, Outcome, Payload, State, life::Waiting},
-    port::job_store::{RecordKind, RecordQuery},
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Delivery, Push, Start, TargetConfig},
+    job::{
+        Job, Outcome, Payload, State,
+        life::Waiting,
+        type_config::{Delivery, Start, TypeConfig},
     },
-    testkit::{builders::name, faults::FaultyStore},
+    port::job_store::{RecordKind, RecordQuery},
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
     time::Seconds,
+};
+use tidegate_engine::{
+    events::ingest::{Did, Ingestion},
+    memory::MemoryStore,
+    request::NewJob,
+    testkit::{builders::name, faults::FaultyStore},
 };
 
 use super::place::{Place, failed, in_every_home as everywhere, report, work};
-use tidegate::engine::Round;
+use tidegate_engine::Round;
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, data: Value) -> Event {

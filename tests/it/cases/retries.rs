@@ -11,21 +11,22 @@ use std::{
 use object_store::ObjectStoreExt;
 use parking_lot::Mutex;
 use serde_json::json;
-use tidegate::{
-    engine::{
-        OBJECT_BYTES, Round, Ticked,
-        request::{JobPatch, NewJob, Verdict},
-        verdicts::Verdicts,
-    },
+use tidegate_core::{
     job::{
         Body, Encoding, Job, Outcome, Payload, State,
         life::{Failure, Reason, Waiting},
         retry::Retry,
+        type_config::TypeConfig,
     },
     port::policy::{Fault, FaultKind, RetryAnswer, RetryCall},
-    queue::{QueueConfig, TypeConfig, plugin::Description},
-    testkit::{FnPolicy, builders::name, policies::fault},
+    queue::{QueueConfig, plugin::Description},
     time::Seconds,
+};
+use tidegate_engine::{
+    OBJECT_BYTES, Round, Ticked,
+    plugins::retry_decisions::Verdicts,
+    request::{JobPatch, NewJob, Verdict},
+    testkit::{FnPolicy, builders::name, policies::fault},
 };
 
 use super::place::{Place, everywhere, failed, report, work};

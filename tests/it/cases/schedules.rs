@@ -3,26 +3,25 @@
 use std::{collections::BTreeSet, sync::Arc, task::Poll, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use tidegate::{
-    adapter::{memory::MemoryStore, sqlite::SqliteStore},
-    engine::{
-        Engine, Error, Occurred,
-        request::{JobPatch, NewJob},
-    },
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
     job::{
         Job, Payload, ScheduleName,
         spec::{Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
     port::job_store::{ListQuery, SharedStore},
-    queue::{
-        ScheduleConfig, TypeConfig,
-        schedule::{Missed, SCHEDULE_DATA_BYTES, ScheduleState, occurrence_id},
-    },
+    schedule::{Missed, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleState, occurrence_id},
+    time::{Seconds, Timestamp},
+};
+use tidegate_engine::{
+    Engine, Error, Occurred,
+    memory::MemoryStore,
+    request::{JobPatch, NewJob},
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
     },
-    time::{Seconds, Timestamp},
 };
 
 use super::place::{Place, everywhere, in_every_home};
@@ -87,7 +86,7 @@ fn made(occurred: &Occurred) -> Vec<String> {
 async fn an_occurrence_makes_the_job_that_its_schedule_says_and_tells_when_to_look_next() {
     for place in in_every_home() {
         let mut config = ScheduleConfig { priority: Some(7), expires_after_seconds: Some(Seconds::new(30)), ..tens() };
-        config.attributes.insert("region".into(), tidegate::job::Value::Text("east".into()));
+        config.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
         let place = place.scheduled(config).await;
         let early = place.occur_at(second(3)).await;
         assert_eq!((early.made.len(), early.next_at), (0, Some(second(10))));

@@ -10,21 +10,22 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tidegate::{
-    engine::{
-        Hand, OBJECT_BYTES, Round, Space,
-        request::{NewJob, Verdict},
-    },
+use tidegate_core::{
     job::{
         Encoding, Job, Outcome, Payload, State,
         life::{Failure, Reason, Waiting},
+        type_config::TypeConfig,
     },
     port::policy::{Action, Decision, Ended, ThrottleAnswer, ThrottleCall},
     queue::{
-        QueueConfig, Rule, TypeConfig,
+        QueueConfig, Rule,
         head::Kept,
         plugin::{Description, OnFailure},
     },
+};
+use tidegate_engine::{
+    Hand, OBJECT_BYTES, Round, Space,
+    request::{NewJob, Verdict},
     testkit::{
         FnPolicy,
         builders::name,

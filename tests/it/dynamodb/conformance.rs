@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate::{
-    adapter::dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+use tidegate_backends::dynamodb::{DynamoStore, memory::MemoryTable, table::Table};
+use tidegate_core::time::Timestamp;
+use tidegate_engine::{
     job_store_conformance,
-    testkit::{FakeClock, SeededEntropy},
-    time::Timestamp,
+    memory::{FakeClock, SeededEntropy},
 };
 
 use super::emulator::EmulatedTable;

@@ -4,35 +4,31 @@
 use std::{sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
-use tidegate::{
-    Server,
-    adapter::{
-        dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
-        http::{Guard, HttpTarget},
-        memory::MemoryWorkQueue,
-    },
+use tidegate_backends::{
     cost::{Case, Units, Workload, case, estimate, month, price::LIST},
-    engine::{
-        Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
-        reply::Replied,
-        request::{NewJob, Report, Verdict},
-    },
+    dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+    http::{Guard, HttpTarget},
+    testkit::meter::{Bill, Metered},
+};
+use tidegate_core::{
     event::trigger::{Reply, Said},
     job::{
         Job, Payload, QueueName, TypeName,
         life::{Failure, Reason, ReplyId},
+        type_config::{Start, TypeConfig},
     },
     port::{Clock, policy::NoPolicy},
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{OrderKind, Push, Start, TargetConfig},
-    },
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::name,
-        meter::{Bill, Metered},
-    },
+    queue::{QueueConfig, config::OrderKind},
+    target::{Push, TargetConfig},
 };
+use tidegate_engine::{
+    Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+    events::reply::Replied,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    request::{NewJob, Report, Verdict},
+    testkit::builders::name,
+};
+use tidegate_server::Server;
 
 use super::{
     deployment::{Deployment, Scenario, units},
@@ -76,8 +72,8 @@ impl<T: Table + 'static> Shop<T> {
     async fn enqueue(&self, jobs: usize, delay: u64, at_once: bool) -> Vec<Job> {
         let job = || {
             let mut job = NewJob::new(name(TYPE), Payload::json(format!("{{\"text\":\"{}\"}}", "x".repeat(300))));
-            job.delay_seconds = (delay > 0).then(|| tidegate::time::Seconds::new(delay));
-            job.attributes.insert("region".into(), tidegate::job::Value::Text("east".into()));
+            job.delay_seconds = (delay > 0).then(|| tidegate_core::time::Seconds::new(delay));
+            job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
             job
         };
         let each = if at_once { jobs } else { 1 };
@@ -288,7 +284,7 @@ async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
     let job = |number: usize| {
         let mut job = NewJob::new(name(TYPE), Payload::json("1"));
         let text = |index| format!("{number:04}{index:02}{}", "x".repeat(220));
-        job.attributes = (0..16).map(|index| (format!("attribute-{index}"), tidegate::job::Value::Text(text(index)))).collect();
+        job.attributes = (0..16).map(|index| (format!("attribute-{index}"), tidegate_core::job::Value::Text(text(index)))).collect();
         job
     };
     assert!(shop.engine.enqueue((0..300).map(job).collect()).await.iter().all(Result::is_ok));
@@ -343,7 +339,7 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
         settle(&mut shop).await;
         let job = |number: usize| {
             let mut job = NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(300))));
-            job.attributes.insert("tenant".into(), tidegate::job::Value::Text(format!("t{}", number % tenants)));
+            job.attributes.insert("tenant".into(), tidegate_core::job::Value::Text(format!("t{}", number % tenants)));
             job
         };
         for from in (0..backlog).step_by(1000) {

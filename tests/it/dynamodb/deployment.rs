@@ -13,32 +13,34 @@ use bytes::Bytes;
 use futures_util::poll;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
-use tidegate::{
-    Server,
-    adapter::dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
-    cloud::{self, Event},
+use tidegate_backends::{
     cost::Units,
-    engine::{
-        Ports, Rules,
-        request::{LeaseRequest, NewJob, Report, Verdict},
+    dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+    testkit::meter::{Bill, Metered, MeteredQueue, Received, Requests},
+};
+use tidegate_core::{
+    job::{
+        Payload, QueueName, Token,
+        type_config::{Start, TypeConfig},
     },
-    job::{Payload, QueueName, Token},
     port::{
         Clock, Entropy, Target,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Push, Start, TargetConfig},
-    },
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::name,
-        lambda,
-        meter::{Bill, Metered, MeteredQueue, Received, Requests},
-    },
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
+};
+use tidegate_engine::{
+    Ports, Rules,
+    memory::{FakeClock, SeededEntropy},
+    request::{LeaseRequest, NewJob, Report, Verdict},
+    testkit::builders::name,
+};
+use tidegate_server::{
+    Server,
+    lambda::{self, Event, testkit},
 };
 
 const TYPE: &str = "invoice";
@@ -150,7 +152,7 @@ impl Target for Worker {
 }
 
 fn failure() -> Verdict {
-    use tidegate::job::life::{Failure, Reason};
+    use tidegate_core::job::life::{Failure, Reason};
     Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
 }
 
@@ -182,7 +184,7 @@ impl Deployment {
                 entropy,
                 policy: Arc::new(NoPolicy),
             };
-            let rules = Rules { object_bytes: tidegate::cost::OBJECT_BYTES, ..Rules::default() };
+            let rules = Rules { object_bytes: tidegate_backends::cost::OBJECT_BYTES, ..Rules::default() };
             Server::builder(ports, Arc::clone(&worker) as _).rules(rules).away().start().await.unwrap()
         };
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
@@ -257,16 +259,16 @@ impl Deployment {
             match self.queue.receive(most) {
                 Some(Received::Tick(bodies)) => {
                     self.calls.lock().tick += 1.0;
-                    let event: Event = serde_json::from_value(lambda::messages(bodies.iter().map(String::as_str))).unwrap();
-                    assert!(self.drive(cloud::tick(&self.tick, &event, self.until())).await.unwrap().is_empty());
+                    let event: Event = serde_json::from_value(testkit::messages(bodies.iter().map(String::as_str))).unwrap();
+                    assert!(self.drive(lambda::tick(&self.tick, &event, self.until())).await.unwrap().is_empty());
                     // A round takes its time, in which more comes.
                     self.clock.advance(Duration::from_millis(40));
                     continue;
                 }
                 Some(Received::Deliver(bodies)) => {
                     self.calls.lock().deliver += 1.0;
-                    let event: Event = serde_json::from_value(lambda::messages(bodies.iter().map(String::as_str))).unwrap();
-                    assert!(self.drive(cloud::deliver(&self.deliver, &event, self.until())).await.is_empty());
+                    let event: Event = serde_json::from_value(testkit::messages(bodies.iter().map(String::as_str))).unwrap();
+                    assert!(self.drive(lambda::deliver(&self.deliver, &event, self.until())).await.is_empty());
                     continue;
                 }
                 None => {}
@@ -320,7 +322,7 @@ impl Deployment {
 fn job(scenario: &Scenario) -> NewJob {
     let mut job = NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(scenario.size - 2))));
     job.delay_seconds = (!scenario.delay.is_zero()).then(|| Seconds::new(scenario.delay.as_secs()));
-    job.attributes.insert("region".into(), tidegate::job::Value::Text("east".into()));
+    job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
     job
 }
 

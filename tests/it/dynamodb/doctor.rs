@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use tidegate::{
-    adapter::{
-        sqs::Message,
-        system::{SystemClock, SystemEntropy},
-    },
-    cloud::{CloudSettings, doctor::CloudCheckup},
-    port::{
-        Checkup,
-        checkup::{Check, Level},
-    },
+use tidegate_backends::{
+    sqs::Message,
+    system::{SystemClock, SystemEntropy},
 };
+use tidegate_core::port::{
+    Checkup,
+    health_check::{Check, Level},
+};
+use tidegate_server::lambda::{CloudSettings, doctor::CloudCheckup};
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
 

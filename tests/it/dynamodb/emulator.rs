@@ -15,15 +15,15 @@ use aws_sdk_dynamodb::{
     config::{BehaviorVersion, Credentials, Region},
 };
 use parking_lot::Mutex;
-use tidegate::{
-    adapter::aws::Calls,
-    adapter::dynamodb::{
+use tidegate_backends::{
+    aws::Calls,
+    dynamodb::{
         Key,
         sdk::{Consumed, SdkTable},
         table::{Ask, Change, Item, Page, Table},
     },
-    port::StoreError,
 };
+use tidegate_core::port::StoreError;
 use tokio::runtime::Runtime;
 
 /// Where `./test` put it, or wherever the PATH has it.

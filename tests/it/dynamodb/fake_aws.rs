@@ -15,7 +15,7 @@ use axum::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tidegate::adapter::aws::{Calls, SdkConfig};
+use tidegate_backends::aws::{Calls, SdkConfig};
 
 pub type Say = Box<dyn Fn(&Value) -> Option<(u16, Value)> + Send>;
 

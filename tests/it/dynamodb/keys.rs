@@ -5,29 +5,30 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::json;
-use tidegate::{
-    adapter::dynamodb::{
-        DynamoStore,
-        memory::MemoryTable,
-        table::{Change, EXPIRES, Table, Val},
-    },
-    engine::{
-        Error,
-        ingest::Did,
-        request::{Enqueued, NewJob},
-    },
+use tidegate_backends::dynamodb::{
+    DynamoStore,
+    memory::MemoryTable,
+    table::{Change, EXPIRES, Table, Val},
+};
+use tidegate_core::{
     event::{Event, read},
     job::{
         JobId, Payload,
         spec::{Unique, UniqueWhile},
+        type_config::TypeConfig,
     },
     port::{
         Clock, Write,
         job_store::{Expect, Key},
     },
-    queue::TypeConfig,
-    testkit::{FakeClock, SeededEntropy, builders::name},
     time::Seconds,
+};
+use tidegate_engine::{
+    Error,
+    events::ingest::Did,
+    memory::{FakeClock, SeededEntropy},
+    request::{Enqueued, NewJob},
+    testkit::builders::name,
 };
 
 use super::emulator::EmulatedTable;

@@ -5,27 +5,31 @@ use std::{sync::Arc, time::Duration};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use object_store::memory::InMemory;
 use serde_json::json;
-use tidegate::{
-    Server,
-    adapter::{
-        dynamodb::{DynamoStore, sdk::SdkTable},
-        http::{Guard, HttpTarget},
-        sqs::{SqsQueues, SqsWorkQueue},
-    },
-    cloud::{self, Event, MinuteFailed},
-    engine::{Ports, request::NewJob},
-    job::Payload,
+use tidegate_backends::{
+    dynamodb::{DynamoStore, sdk::SdkTable},
+    http::{Guard, HttpTarget},
+    sqs::{SqsQueues, SqsWorkQueue},
+};
+use tidegate_core::{
+    job::{Payload, type_config::TypeConfig},
     port::{
         Clock, JobStore, Write,
-        checkup::{Check, Level},
+        health_check::{Check, Level},
         job_store::ItemKind,
         policy::NoPolicy,
     },
-    queue::{
-        QueueConfig, TypeConfig,
-        config::{Push, TargetConfig},
-    },
-    testkit::{FakeClock, SeededEntropy, builders::name, lambda::messages},
+    queue::QueueConfig,
+    target::{Push, TargetConfig},
+};
+use tidegate_engine::{
+    Ports,
+    memory::{FakeClock, SeededEntropy},
+    request::NewJob,
+    testkit::builders::name,
+};
+use tidegate_server::{
+    Server,
+    lambda::{self, Event, MinuteFailed, testkit::messages},
 };
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
@@ -88,7 +92,7 @@ impl Home {
 
     async fn minute(&self) -> Result<(), MinuteFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
-        cloud::tick(&self.server, &Event::default(), until).await.map(|failures| assert!(failures.is_empty()))
+        lambda::tick(&self.server, &Event::default(), until).await.map(|failures| assert!(failures.is_empty()))
     }
 
     /// What is said of the minute's round, by a function that may do everything.
@@ -171,7 +175,7 @@ async fn what_nobody_can_read_is_dropped_and_counted() {
     let _counting = metrics::set_default_local_recorder(&recorder);
     let bodies = ["what nobody can read", r#"{"hint": {"queue": "one", "look": true}}"#];
     let event: Event = serde_json::from_value(messages(bodies)).unwrap();
-    let failures = cloud::give_up(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
+    let failures = lambda::give_up(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
     assert_eq!(json!(failures), json!({"batchItemFailures": []}));
     assert!(counted.render().contains("tidegate_unreadable_total 1"), "{}", counted.render());
 }

@@ -2,18 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate::{
-    adapter::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table},
+use tidegate_backends::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
+use tidegate_core::{
     job::{Job, Life, Revision, State, life::Waiting},
     port::{
         Committed, JobStore, Write,
         job_store::{DueQuery, Txn},
     },
     queue::order::Order,
-    testkit::{
-        FakeClock, SeededEntropy,
-        builders::{at, job, name},
-    },
+};
+use tidegate_engine::{
+    memory::{FakeClock, SeededEntropy},
+    testkit::builders::{at, job, name},
 };
 
 async fn commit(store: &DynamoStore, txns: Vec<Txn>) {

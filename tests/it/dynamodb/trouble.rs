@@ -11,32 +11,32 @@ use std::{
 use metrics_exporter_prometheus::PrometheusBuilder;
 use object_store::memory::InMemory;
 use serde_json::{Value, json};
-use tidegate::{
-    Server,
-    adapter::{
-        dynamodb::{
-            DynamoStore, Key,
-            memory::MemoryTable,
-            sdk::SdkTable,
-            table::{Change, Item, Table, Val},
-        },
-        memory::MemoryWorkQueue,
-        sqs::{SqsQueues, SqsWorkQueue},
-        system::{SystemClock, SystemEntropy},
+use tidegate_backends::{
+    dynamodb::{
+        DynamoStore, Key,
+        memory::MemoryTable,
+        sdk::SdkTable,
+        table::{Change, Item, Table, Val},
     },
-    engine::{Ports, request::NewJob},
-    job::{Outcome, Payload, Version},
+    sqs::{SqsQueues, SqsWorkQueue},
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_core::{
+    job::{Outcome, Payload, Version, type_config::TypeConfig},
     port::{
         Clock, JobStore, StoreError, Target, Work, WorkQueue, Write,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
-    queue::{
-        TypeConfig,
-        config::{Push, TargetConfig},
-    },
-    testkit::{FakeClock, SeededEntropy, builders},
+    target::{Push, TargetConfig},
 };
+use tidegate_engine::{
+    Ports,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    request::NewJob,
+    testkit::builders,
+};
+use tidegate_server::Server;
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
 

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tidegate::{adapter::system::SystemClock, port::Clock as _, time::Timestamp};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, time::Timestamp};
 
 use super::{
     serve::{Answer, Api, Setup, Tidegate, eventually},

@@ -18,7 +18,8 @@ use nix::{
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tidegate::{adapter::system::SystemClock, port::Clock};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::port::Clock;
 
 use super::{
     serve::Api,
@@ -322,7 +323,7 @@ struct Topic {
 impl Topic {
     #[allow(clippy::disallowed_methods, reason = "the stack's scripts say what it is called")]
     async fn new(name: &str) -> Self {
-        let config = tidegate::adapter::aws::config(tidegate::adapter::aws::Calls::new().unwrap(), Duration::from_secs(30)).await;
+        let config = tidegate_backends::aws::config(tidegate_backends::aws::Calls::new().unwrap(), Duration::from_secs(30)).await;
         let (sns, lambda) = (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
         let function = format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
         let found = lambda.get_function().function_name(&function).send().await.expect("localstack/deploy AlwaysIngest=true makes it");

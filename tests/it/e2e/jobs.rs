@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use tidegate::{adapter::system::SystemClock, port::Clock as _};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::port::Clock as _;
 
 use super::serve::{Tidegate, eventually};
 

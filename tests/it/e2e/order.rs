@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::{adapter::system::SystemClock, port::Clock as _, time::Timestamp};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, time::Timestamp};
 
 use super::serve::{Api, Lease, Tidegate, eventually};
 

@@ -7,7 +7,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
-use tidegate::{adapter::system::SystemClock, port::Clock as _, signature};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, target::signature};
 
 use super::{
     serve::{Setup, Tidegate, eventually},
@@ -185,7 +186,7 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
     let job = tide.job_when(&id, |job| job["attempt"] == 1 && job["state"] == "scheduled").await;
     assert_eq!(job["error"]["reason"], "not_delivered");
     let entry = &job["history"][0];
-    let instant = |value: &Value| value.as_str().unwrap().parse::<tidegate::time::Timestamp>().unwrap();
+    let instant = |value: &Value| value.as_str().unwrap().parse::<tidegate_core::time::Timestamp>().unwrap();
     assert!(instant(&job["run_at"]).since(instant(&entry["ended_at"])) >= Duration::from_secs(299), "{job:#}");
     assert_eq!(target.calls().len(), 1);
     assert_eq!(tide.explain("t", &id).await["held_by"]["kind"], "retry");
@@ -332,7 +333,7 @@ async fn a_retry_starts_at_its_time_on_an_idle_server() {
         tide.job_type(name, json!({"queue": name, "target": {"url": target.url}, "retry": retry})).await;
         let id = tide.enqueue_a(name).await;
         let job = tide.job_in(&id, "succeeded").await;
-        let instant = |value: &Value| value.as_str().unwrap().parse::<tidegate::time::Timestamp>().unwrap();
+        let instant = |value: &Value| value.as_str().unwrap().parse::<tidegate_core::time::Timestamp>().unwrap();
         let late = instant(&job["history"][1]["started_at"]).since(instant(&job["history"][0]["retry_at"]));
         assert!(late < Duration::from_millis(1500), "{name} is {late:?} late");
     }

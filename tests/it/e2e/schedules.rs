@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::NaiveDateTime;
 use serde_json::{Value, json};
-use tidegate::time::Timestamp;
+use tidegate_core::time::Timestamp;
 
 use super::serve::{Api, Tidegate, until};
 

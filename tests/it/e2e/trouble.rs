@@ -5,18 +5,17 @@ use std::{future::pending, sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use object_store::memory::InMemory;
 use serde_json::json;
-use tidegate::{
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    sqlite::SqliteStore,
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_engine::{Ports, memory::MemoryWorkQueue};
+use tidegate_server::{
     Server,
-    adapter::{
-        http::{Guard, HttpTarget},
-        memory::MemoryWorkQueue,
-        sqlite::SqliteStore,
-        system::{SystemClock, SystemEntropy},
-    },
-    api::{self, ApiOptions},
     auth::{Anonymous, BuiltIn},
     dashboard::DashboardOptions,
-    engine::Ports,
+    handlers::{self, ApiOptions},
 };
 use tokio::task::JoinHandle;
 
@@ -65,7 +64,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(tidegate::port::policy::NoPolicy),
+        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
     let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).start().await.unwrap();
     let options = ApiOptions {
@@ -77,7 +76,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         allow_unencrypted_proxy: false,
         metrics: None,
     };
-    let router = api::router(server.clone(), options);
+    let router = handlers::router(server.clone(), options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let api = Api::at(format!("http://{}", listener.local_addr().unwrap()));
     let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });

@@ -1,7 +1,7 @@
 //! What is no event, or one of which nothing can be made: kept with the reason, and never a reason to send a batch again.
 
 use serde_json::{Value, json};
-use tidegate::engine::Error;
+use tidegate_engine::Error;
 
 use super::place::{Place, message, recorded, records};
 

@@ -7,22 +7,25 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use serde_json::{Value, json, value::RawValue};
-use tidegate::{
-    Server,
-    adapter::{
-        dynamodb::{DynamoStore, memory::MemoryTable},
-        memory::MemoryWorkQueue,
-    },
-    cloud::{Ingest, http::first_token, ingest::NotTaken},
-    engine::{Ports, dead::DeadEvent},
+use tidegate_backends::dynamodb::{DynamoStore, memory::MemoryTable};
+use tidegate_core::{
+    job::type_config::TypeConfig,
     port::{
         Target,
         job_store::ListQuery,
         policy::NoPolicy,
         target::{Message, Request, Response, TargetError},
     },
-    queue::TypeConfig,
-    testkit::{FakeClock, SeededEntropy, builders::name, faults::FaultyStore},
+};
+use tidegate_engine::{
+    Ports,
+    events::dead_letters::DeadEvent,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    testkit::{builders::name, faults::FaultyStore},
+};
+use tidegate_server::{
+    Server,
+    lambda::{Ingest, http::first_token, ingest::NotTaken},
 };
 
 /// The SHA-256 of `secret`, in base64, as the token `tg_first_secret`.

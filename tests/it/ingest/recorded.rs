@@ -99,7 +99,7 @@ async fn data_is_kept_byte_for_byte() {
             "region": "eu-central-1", "resources": [], "detail": {detail}}}"#
     );
     assert_eq!(place.call_text(event).await.unwrap(), json!({"batchItemFailures": []}));
-    let page = place.server.list(&tidegate::port::job_store::ListQuery { limit: 10, ..Default::default() }).await.unwrap();
+    let page = place.server.list(&tidegate_core::port::job_store::ListQuery { limit: 10, ..Default::default() }).await.unwrap();
     assert_eq!(page.jobs.len(), 1);
     assert_eq!(place.server.engine().data(&page.jobs[0]).await.unwrap().bytes, detail);
 }

@@ -1,7 +1,7 @@
 //! Round and round through the services of AWS: an event makes a job, the job is handed to a service, and what that hands on is the next event.
 
 use serde_json::{Value, json};
-use tidegate::port::target::Message;
+use tidegate_core::port::target::Message;
 
 use super::place::{Place, message, recorded, records};
 

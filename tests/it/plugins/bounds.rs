@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tidegate::{
+use tidegate_core::{
     job::PluginName,
     port::policy::{FaultKind, Plugin, Policy as _, Purpose, ThrottleCall},
     queue::plugin::Role,
-    testkit::builders::{at, name},
 };
+use tidegate_engine::testkit::builders::{at, name};
 
 use super::{
     NOW, PATIENCE, Plugged, assert_fault, compiled, failure, fault_of,
@@ -328,7 +328,7 @@ async fn code_that_is_not_what_was_compiled_is_not_loaded() {
     let mut code = artifact.code.to_vec();
     let middle = code.len() / 2;
     code[middle] ^= 1;
-    let place = tidegate::plugin::code_object(&artifact.compiled.sha256);
+    let place = tidegate_backends::wasm::code_object(&artifact.compiled.sha256);
     objects.put(&place, code.into()).await.unwrap();
     assert_fault(&asked(&plugin).await.unwrap_err(), FaultKind::Unavailable, "its compiled code is not what was compiled");
     objects.delete(&place).await.unwrap();

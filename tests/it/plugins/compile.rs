@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate::plugin::{
+use tidegate_backends::wasm::{
     compile::{CompileError, Compiler},
     compile_process::Process,
 };

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tidegate::{
+use tidegate_backends::wasm::{Run, diagnostics::Level, record};
+use tidegate_core::port::policy::Call;
+use tidegate_core::{
     job::{Attributes, Value},
-    plugin::{Run, journal::Level, record::Call},
     port::policy::{Action, Decision, Ended, FaultKind, Policy as _, Problem, Purpose, RetryAnswer, ThrottleCall},
     queue::plugin::Role,
-    testkit::builders::{at, name},
 };
+use tidegate_engine::testkit::builders::{at, name};
 
 use super::{
     NOW, Plugged, assert_fault, failure,
@@ -242,7 +243,7 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
 
     // What is kept is enough to make the call again.
     let json = &failed.call;
-    let Call::Throttle(again) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    let Call::Throttle(again) = record::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!(plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(), failed.fault);
 
     plugged.host.forget(&plugged.plugin.name);
@@ -261,8 +262,8 @@ async fn calls_of_a_shadow_are_counted_apart_and_those_of_explain_not_at_all() {
     let seen = plugged.seen();
     assert_eq!((seen.live.calls, seen.live.failed.len(), seen.shadow.calls, seen.shadow.failed.len()), (1, 1, 20, 8));
     // The shadow that comes next starts anew.
-    let next = tidegate::queue::plugin::PluginVersion { number: 2, ..(*plugged.plugin.version).clone() };
-    let next = tidegate::port::policy::Plugin { version: Arc::new(next), ..plugged.plugin.clone() };
+    let next = tidegate_core::queue::plugin::PluginVersion { number: 2, ..(*plugged.plugin.version).clone() };
+    let next = tidegate_core::port::policy::Plugin { version: Arc::new(next), ..plugged.plugin.clone() };
     plugged.host.throttle(&next, Arc::new(offer(1, 0)), Purpose::Shadow).await.unwrap_err();
     assert_eq!((plugged.seen().shadow.version, plugged.seen().shadow.calls), (2, 1));
 }
@@ -277,14 +278,14 @@ async fn much_data_is_left_out_of_what_is_kept_of_a_fault() {
     plugged.throttle(call).await.unwrap_err();
     let retrying = Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
     let data = Some(format!("\"{}\"", "x".repeat(100_000)));
-    retrying.retry(tidegate::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
+    retrying.retry(tidegate_core::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
     let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone();
     let json: serde_json::Value = serde_json::from_str(&kept(&plugged)).unwrap();
     assert_eq!(json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["j0", "j2"]);
     assert_eq!(json["throttle"]["data-left-out"], serde_json::json!({"j1": 40_002}));
     assert!(kept(&retrying).len() < 10_000 && kept(&retrying).contains("\"data-left-out\":100002"));
     for plugged in [&plugged, &retrying] {
-        Call::from_json(&kept(plugged)).expect("it can be made again, as far as it is there");
+        record::from_json(&kept(plugged)).expect("it can be made again, as far as it is there");
     }
 }
 
@@ -293,8 +294,8 @@ async fn calls_are_made_aside_of_a_runtime_that_serves() {
     let objects: Arc<object_store::memory::InMemory> = Arc::default();
     let artifact = super::compiled(Guest::throttler().component()).await.unwrap();
     artifact.put(&*objects).await.unwrap();
-    let clock = Arc::new(tidegate::testkit::FakeClock::new(at(NOW)));
-    let host = tidegate::plugin::PluginHost::new(objects, clock, Run::Aside).unwrap();
+    let clock = Arc::new(tidegate_engine::memory::FakeClock::new(at(NOW)));
+    let host = tidegate_backends::wasm::PluginHost::new(objects, clock, Run::Aside).unwrap();
     let plugin = super::plugin(&artifact);
     host.load(&plugin).await.unwrap();
     let calls = (0..20).map(|n| host.throttle(&plugin, Arc::new(offer(n, 0)), Purpose::Live));

@@ -13,19 +13,19 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use guest::Guest;
 use object_store::{ObjectStore, memory::InMemory};
-use tidegate::{
+use tidegate_backends::wasm::{
+    PluginHost, Run,
+    compile::{Artifact, CompileError, Compiler},
+    diagnostics::Seen,
+};
+use tidegate_core::{
     job::life::{Entry, Failure, Outcome, Reason, Token},
-    plugin::{
-        PluginHost, Run,
-        compile::{Artifact, CompileError, Compiler},
-        journal::Seen,
-    },
     port::policy::{Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::Grant,
-    testkit::{
-        FakeClock,
-        builders::{at, job, name},
-    },
+};
+use tidegate_engine::{
+    memory::FakeClock,
+    testkit::builders::{at, job, name},
 };
 
 /// The time of every call: 2026-03-01T08:00:00Z.

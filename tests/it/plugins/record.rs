@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tidegate::{
+use tidegate_backends::wasm::record;
+use tidegate_core::port::policy::Call;
+use tidegate_core::{
     job::{Attributes, Value},
-    plugin::record::Call,
     port::policy::{Ended, ThrottleCall},
-    testkit::builders::{at, name},
 };
+use tidegate_engine::testkit::builders::{at, name};
 
 use super::{NOW, failure, offer};
 
@@ -29,9 +30,9 @@ fn a_call_of_a_throttler_comes_back() {
         data: [(name("j0"), r#"{"a": [1, null]}"#.to_owned())].into(),
         ..offer(2, 2)
     };
-    let json = Call::Throttle(Arc::new(call.clone())).to_json();
-    let Call::Throttle(read) = Call::from_json(&json).unwrap() else { panic!("{json}") };
-    assert_eq!(Call::Throttle(Arc::clone(&read)).to_json(), json);
+    let json = record::to_json(&Call::Throttle(Arc::new(call.clone())));
+    let Call::Throttle(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(record::to_json(&Call::Throttle(Arc::clone(&read))), json);
     assert_eq!((read.now, read.seed, &read.config, read.concurrency, read.room), (call.now, call.seed, &call.config, Some(100), 10));
     assert_eq!((&read.state, &read.data, &read.ended), (&call.state, &call.data, &call.ended));
     assert_eq!(
@@ -51,9 +52,9 @@ fn a_call_of_a_retry_strategy_comes_back() {
     let mut call = failure();
     call.data = Some(r#"{"a":1}"#.into());
     call.not_before = Some(at(NOW + 7));
-    let json = Call::Retry(Arc::new(call.clone())).to_json();
-    let Call::Retry(read) = Call::from_json(&json).unwrap() else { panic!("{json}") };
-    assert_eq!(Call::Retry(Arc::clone(&read)).to_json(), json);
+    let json = record::to_json(&Call::Retry(Arc::new(call.clone())));
+    let Call::Retry(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
+    assert_eq!(record::to_json(&Call::Retry(Arc::clone(&read))), json);
     assert_eq!(read.job.life.history, call.job.life.history);
     assert_eq!((&read.data, read.not_before, read.job.life.attempt), (&call.data, call.not_before, 2));
     assert!(json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#), "{json}");
@@ -63,12 +64,12 @@ fn a_call_of_a_retry_strategy_comes_back() {
 fn a_case_names_only_what_it_is_about() {
     let json =
         r#"{"throttle": {"candidates": [{"id": "a", "attributes": {"region": "east", "size": 2}}], "context": {"config": {"limit": 1}}}}"#;
-    let Call::Throttle(call) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    let Call::Throttle(call) = record::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!((call.candidates.len(), call.room, call.config.as_ref()), (1, 1000, r#"{"limit": 1}"#));
     assert_eq!(call.candidates[0].spec.attributes["size"].text(), "2");
 
     let json = r#"{"retry": {"failed": {"job": {"id": "a"}, "last": {"reason": "timeout"}}}}"#;
-    let Call::Retry(call) = Call::from_json(json).unwrap() else { panic!("{json}") };
+    let Call::Retry(call) = record::from_json(json).unwrap() else { panic!("{json}") };
     assert_eq!(call.job.life.history.len(), 1);
 }
 
@@ -83,7 +84,7 @@ fn what_is_wrong_with_a_case_is_told() {
             "the attempt of the job must be that of its last failure",
         ),
     ] {
-        let said = Call::from_json(json).unwrap_err().to_string();
+        let said = record::from_json(json).unwrap_err().to_string();
         assert!(said.contains(part), "{said}");
     }
 }

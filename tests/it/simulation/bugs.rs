@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{
+use tidegate_core::{
     job::State,
     port::job_store::{Expect, ItemKind, Txn, Write},
 };
@@ -96,7 +96,7 @@ impl Bug {
             }
             (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {
                 let there = model.jobs.get(&job.id);
-                let waits = |job: &tidegate::job::Job| matches!(job.life.state, State::Scheduled { .. });
+                let waits = |job: &tidegate_core::job::Job| matches!(job.life.state, State::Scheduled { .. });
                 if there.is_some_and(|there| waits(there) && waits(job) && there.life.run_at() == job.life.run_at()) {
                     job.life.attempt += 1;
                 }

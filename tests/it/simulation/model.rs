@@ -9,18 +9,22 @@ use std::{
 };
 
 use super::plugins::RAN;
-use tidegate::{
-    engine::{CALLBACK_TYPE, reply::Replied},
-    job::{Job, JobId, Life, Outcome, QueueName, State, TypeName, Version, life::ReplyId},
+use tidegate_core::{
+    job::{
+        Job, JobId, Life, Outcome, QueueName, State, TypeName, Version,
+        life::ReplyId,
+        type_config::{Delivery, TypeItem},
+    },
     port::job_store::{ItemKind, Txn, Write},
     queue::{
         Grant, GrantBatch, Head, Limits,
-        config::{Constraint, Delivery, QueueItem, Rate, TypeItem},
+        config::{Constraint, QueueItem, Rate},
         head::{BatchId, Kept},
         matcher::Subject,
     },
     time::Timestamp,
 };
+use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
 
 /// How wrong a process's clock may be, and a little more.
 pub const SKEW: Duration = Duration::from_secs(1);

@@ -4,15 +4,15 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tidegate::{
-    engine::{
-        Engine,
-        plugins::{NewVersion, Stage},
-    },
+use tidegate_core::{
     port::policy::{Action, Decision, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
     queue::plugin::{Description, OnFailure, Throttler},
-    testkit::{FnPolicy, builders::name, policies},
     time::Timestamp,
+};
+use tidegate_engine::{
+    Engine,
+    plugins::registry::{NewVersion, Stage},
+    testkit::{FnPolicy, builders::name, policies},
 };
 
 /// The throttler.
@@ -50,7 +50,7 @@ fn draw(seed: u64, index: usize, of: u64) -> u64 {
     (mixed >> 33) % of
 }
 
-fn throttle(call: &ThrottleCall) -> Result<ThrottleAnswer, tidegate::port::policy::Fault> {
+fn throttle(call: &ThrottleCall) -> Result<ThrottleAnswer, tidegate_core::port::policy::Fault> {
     if draw(call.seed, 10_000, 25) == 0 {
         return Err(policies::fault("it trapped"));
     }
@@ -82,7 +82,7 @@ fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> Thro
     ThrottleAnswer { state: Some(state), ..answer }
 }
 
-fn plan(call: &RetryCall) -> Result<RetryAnswer, tidegate::port::policy::Fault> {
+fn plan(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::policy::Fault> {
     let at = call.now + Duration::from_millis(draw(call.seed, 1, 8000));
     match draw(call.seed, 0, 10) {
         0 => Err(policies::fault("it trapped")),

@@ -13,11 +13,11 @@ use std::{
 
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tidegate::{
+use tidegate_core::{
     port::{Clock, Entropy},
-    testkit::FakeClock,
     time::Timestamp,
 };
+use tidegate_engine::memory::FakeClock;
 
 /// A process.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

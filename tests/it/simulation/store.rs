@@ -15,16 +15,16 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tidegate::{
+use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
         SharedStore, Standing, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Head, head::BatchId},
-    testkit::faults::{Faults, FaultyStore},
     time::Timestamp,
 };
+use tidegate_engine::testkit::faults::{Faults, FaultyStore};
 
 use super::{bugs::Bug, model::Model, scheduler::Scheduler};
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tidegate::{
-    adapter::dynamodb::{
-        Key,
-        meaning::write_of,
-        table::{Ask, Change, Item, Page, Table, Val},
-    },
-    port::{Write, job_store::StoreError},
+use tidegate_backends::dynamodb::{
+    Key,
+    change_decoder::write_of,
+    table::{Ask, Change, Item, Page, Table, Val},
 };
+use tidegate_core::port::{Write, job_store::StoreError};
 
 use super::{model::Model, scheduler::Scheduler, store::at_once};
 

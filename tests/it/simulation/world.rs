@@ -11,31 +11,34 @@ use std::{
 
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
-use tidegate::{
-    adapter::{memory::MemoryStore, sqlite::SqliteStore},
-    engine::{
-        Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
-        reply::Met,
-        request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
-    },
+use tidegate_backends::sqlite::SqliteStore;
+use tidegate_core::{
+    calendar::window::Window,
     event::trigger::{Reply, Said},
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value, Version,
         life::{Failure, Reason, ReplyId},
         retry::{Backoff, Jitter, Retry},
+        type_config::{Delivery, TypeConfig},
     },
     port::{
         Clock, Hint, News, Wake, Work, WorkQueue,
         job_store::{SharedStore, StoreError},
     },
     queue::{
-        QueueConfig, TypeConfig,
-        config::{Constraint, Delivery, OrderKind, Push, Rate, TargetConfig},
+        QueueConfig,
+        config::{Constraint, OrderKind, Rate},
         matcher::Matcher,
-        window::Window,
     },
-    testkit::{FnPolicy, builders::name, faults::Faults},
+    target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
+};
+use tidegate_engine::{
+    Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+    events::reply::Met,
+    memory::MemoryStore,
+    request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
+    testkit::{FnPolicy, builders::name, faults::Faults},
 };
 
 #[cfg(feature = "aws")]
@@ -43,7 +46,7 @@ use super::table::{TROUBLE, TableBug, Trouble, WatchedTable};
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
 #[cfg(feature = "aws")]
-use tidegate::adapter::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
+use tidegate_backends::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
 
 use super::{
     bugs::Bug,

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Case, Instant, many};
-use crate::{
-    cli::plugin::local::Said,
-    plugin::record::Call,
+use crate::cli::plugin::local::Said;
+use tidegate_core::port::policy::Call;
+use tidegate_core::{
     port::policy::{Action, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer},
     time::Timestamp,
 };
@@ -224,7 +224,7 @@ fn json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::policy::FaultKind;
+    use tidegate_core::port::policy::FaultKind;
 
     /// What is wrong with an answer of two decisions, the second of which holds.
     fn wrong(expect: &str) -> Vec<String> {

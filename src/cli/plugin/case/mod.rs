@@ -19,7 +19,9 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value, json};
 
 pub use self::{expect::Expect, recorded::recorded};
-use crate::{plugin::record::Call, queue::plugin::Role, time::Timestamp};
+use tidegate_backends::wasm::record;
+use tidegate_core::port::policy::Call;
+use tidegate_core::{queue::plugin::Role, time::Timestamp};
 
 /// One call, and what must come of it.
 #[derive(Debug, Deserialize)]
@@ -220,7 +222,7 @@ impl Case {
                 }})
             }
         };
-        Call::from_json(&call.to_string()).map_err(|error| error.to_string())
+        record::from_json(&call.to_string()).map_err(|error| error.to_string())
     }
 
     /// How many candidates there are.

@@ -66,7 +66,8 @@ fn renamed(value: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::plugin::case::Case, plugin::record::Call};
+    use crate::cli::plugin::case::Case;
+    use tidegate_backends::wasm::record;
 
     #[test]
     fn a_recorded_call_becomes_a_case_that_makes_the_same_call() {
@@ -78,18 +79,18 @@ mod tests {
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}}, "failure": {"message": "no", "details": [1]},
                 "earlier": [{"reason": "lost"}], "not_before": 90000}"#,
         ] {
-            let original = Case::read(text).unwrap().pop().unwrap().call().unwrap().to_json();
+            let original = record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());
             let again = recorded("again", &serde_json::from_str(&original).unwrap()).unwrap();
             let case = Case::read(&again.to_string()).unwrap().pop().unwrap();
             assert_eq!(case.name, "again");
-            assert_eq!(case.call().unwrap().to_json(), original);
-            assert!(Call::from_json(&original).is_ok());
+            assert_eq!(record::to_json(&case.call().unwrap()), original);
+            assert!(record::from_json(&original).is_ok());
             let as_recorded = Case::read(&original).unwrap().pop().unwrap();
-            assert_eq!(as_recorded.call().unwrap().to_json(), original, "a log has it so");
+            assert_eq!(record::to_json(&as_recorded.call().unwrap()), original, "a log has it so");
         }
         let short = json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
         assert!(recorded("a", &short).unwrap()["name"].as_str().unwrap().contains("without the data of 1 jobs"));
-        assert!(Call::from_json(&short.to_string()).is_ok());
+        assert!(record::from_json(&short.to_string()).is_ok());
         assert!(recorded("a", &json!({"describe": {}})).is_err());
     }
 }

@@ -1,11 +1,9 @@
 //! The tables of `tidegate plugin simulate`.
 
-use crate::{
-    cli::show::{self, Look},
-    simulate::{
-        Agreement, Difference, Report, Simulation,
-        report::{Over, Row, Spread, Waits},
-    },
+use crate::cli::show::{self, Look};
+use tidegate_engine::simulate::{
+    Agreement, Difference, Report, Simulation,
+    report::{Over, Row, Spread, Waits},
 };
 
 /// Most rows of a table of reasons.

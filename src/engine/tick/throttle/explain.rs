@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Throttling, over};
-use crate::{
-    engine::{Engine, Error, View},
+use crate::{Engine, Error, View};
+use tidegate_core::{
     job::{Job, QueueName},
     port::policy::{Action, Decision, Purpose, RunningSet, ThrottleCall},
     queue::{Limits, Rule, admission::Hold, plugin::OnFailure},
@@ -13,7 +13,7 @@ use crate::{
 
 impl Engine {
     /// What the throttler would say of the last of `jobs`, which fit the limits alone; none if it would run.
-    pub(in crate::engine) async fn ask_about(
+    pub(crate) async fn ask_about(
         &self,
         limits: &Limits,
         view: &View,

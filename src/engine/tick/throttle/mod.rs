@@ -23,8 +23,8 @@ use std::{
 };
 
 use super::Plan;
-use crate::{
-    engine::{Engine, Error, View, trouble::Trouble, view::NewState},
+use crate::{Engine, Error, View, plugins::circuit_breaker::Trouble, tick::view::NewState};
+use tidegate_core::{
     job::{Job, JobId, PluginName},
     port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
     queue::{
@@ -73,7 +73,7 @@ pub(super) struct Throttling {
 impl Throttling {
     /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `untold`.
     pub(super) fn of(
-        catalog: &crate::engine::Catalog,
+        catalog: &crate::Catalog,
         limits: &Limits,
         view: &View,
         trouble: Option<&Trouble>,
@@ -125,7 +125,7 @@ impl Throttling {
             job_type: job.spec.job_type.clone(),
             attributes: job.spec.attributes.clone(),
             attempt: entry.attempt,
-            succeeded: entry.outcome == crate::job::Outcome::Succeeded,
+            succeeded: entry.outcome == tidegate_core::job::Outcome::Succeeded,
             reason: error.map(|error| error.reason.as_str().to_owned()),
             status: error.and_then(|error| error.status),
         });
@@ -169,7 +169,7 @@ impl Plan {
 
 impl Engine {
     /// Tells the throttler of the attempts whose grants this round has released so far.
-    pub(in crate::engine::tick) async fn note_ended(&self, view: &View, plan: &mut Plan) -> Result<(), Error> {
+    pub(in crate::tick) async fn note_ended(&self, view: &View, plan: &mut Plan) -> Result<(), Error> {
         let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens()) else { return Ok(()) };
         let left = plan.delta.released.iter().filter_map(|(job, version)| view.grant(job).filter(|grant| grant.version == *version));
         let grants: Vec<&Grant> = left.take(ENDED).collect();

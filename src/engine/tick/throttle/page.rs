@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{Asked, Throttling, one_call};
 use crate::{
-    engine::{
-        Error,
-        tick::search::{Search, position},
-        trouble::{FIRST_WAIT, Trouble},
-    },
+    Error,
+    plugins::circuit_breaker::{FIRST_WAIT, Trouble},
+    tick::search::{Search, position},
+};
+use tidegate_core::{
     job::{Event, Job, life::Waiting},
     port::policy::{Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::{Candidate, Rule, Verdict, admission::Hold, order::Position, plugin::OnFailure},
@@ -44,7 +44,7 @@ enum Fate {
 impl Search<'_> {
     /// Lets the throttler decide on the first `size` candidates of `line`. Whether those behind them are looked at too; who was asked about
     /// last, if this round has taken its time. Those whom nobody was asked about stay in the line.
-    pub(in crate::engine::tick) async fn throttle(
+    pub(crate) async fn throttle(
         &mut self,
         line: &mut std::vec::IntoIter<Job>,
         size: usize,
@@ -115,7 +115,7 @@ impl Search<'_> {
     }
 
     /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
-    pub(in crate::engine::tick) async fn tell_ended(&mut self) -> Result<(), Error> {
+    pub(crate) async fn tell_ended(&mut self) -> Result<(), Error> {
         if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
             self.obey(Vec::new()).await?;
         }

@@ -1,0 +1,187 @@
+//! SQS, SNS, `EventBridge` and Lambda as a [`Target`]; URLs are left to another.
+//!
+//! The one thing to know: what a service says is told in the words of HTTP, which is what it spoke: 200 for what it took, 429
+//! where it has too much to do, its own status for a refusal. A call that could not even be made is [`TargetError::NotConnected`]; one
+//! without an answer may have been taken.
+
+use std::{error::Error, sync::Arc};
+
+use async_trait::async_trait;
+use aws_sdk_eventbridge::types::PutEventsRequestEntry;
+use aws_sdk_lambda::types::InvocationType;
+use bytes::Bytes;
+
+use super::SdkConfig;
+use tidegate_core::{
+    port::target::{Message, Request, Response, Target, TargetError},
+    target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
+};
+
+/// What an error of a call means.
+macro_rules! answer {
+    ($error:expr) => {{
+        let error = $error;
+        let status = error.raw_response().map(|raw| raw.status().as_u16());
+        let code = aws_sdk_sqs::error::ProvideErrorMetadata::code(&error).map(str::to_owned);
+        let said = aws_sdk_sqs::error::ProvideErrorMetadata::message(&error).unwrap_or_default().to_owned();
+        match (code, status) {
+            (Some(code), Some(status)) => Ok(refusal(status, &code, &said)),
+            (None, Some(status)) => Ok(refusal(status, "the service failed", &said)),
+            _ => Err(unanswered(&error)),
+        }
+    }};
+}
+/// Services of AWS, and URLs through another target.
+pub struct AwsTarget {
+    urls: Arc<dyn Target>,
+    sqs: aws_sdk_sqs::Client,
+    sns: aws_sdk_sns::Client,
+    events: aws_sdk_eventbridge::Client,
+    lambda: aws_sdk_lambda::Client,
+}
+
+impl AwsTarget {
+    /// Services as `config` reaches them, URLs through `urls`.
+    pub fn new(config: &SdkConfig, urls: Arc<dyn Target>) -> Self {
+        // The port asks once; the engine knows when to ask again.
+        let config = config.to_builder().retry_config(aws_config::retry::RetryConfig::disabled());
+        // How long the exchange may take comes with each message.
+        let config = config.timeout_config(aws_config::timeout::TimeoutConfig::disabled()).build();
+        Self {
+            urls,
+            sqs: aws_sdk_sqs::Client::new(&config),
+            sns: aws_sdk_sns::Client::new(&config),
+            events: aws_sdk_eventbridge::Client::new(&config),
+            lambda: aws_sdk_lambda::Client::new(&config),
+        }
+    }
+
+    async fn to_sqs(&self, to: &SqsTarget, message: &Message) -> Result<Response, TargetError> {
+        use aws_sdk_sqs::types::MessageAttributeValue as Value;
+        let mut call = self.sqs.send_message().queue_url(&to.queue_url).message_body(text(&message.body)?);
+        for (name, value) in &message.attributes {
+            let value = Value::builder().data_type("String").string_value(value).build().map_err(|error| unsendable(&error))?;
+            call = call.message_attributes(*name, value);
+        }
+        if is_fifo(&to.queue_url) {
+            call = call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
+        }
+        call.send().await.map(|_| taken()).or_else(|error| answer!(error))
+    }
+
+    async fn to_sns(&self, to: &SnsTarget, message: &Message) -> Result<Response, TargetError> {
+        use aws_sdk_sns::types::MessageAttributeValue as Value;
+        let mut call = self.sns.publish().topic_arn(&to.topic_arn).message(text(&message.body)?);
+        for (name, value) in &message.attributes {
+            let value = Value::builder().data_type("String").string_value(value).build().map_err(|error| unsendable(&error))?;
+            call = call.message_attributes(*name, value);
+        }
+        if is_fifo(&to.topic_arn) {
+            call = call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
+        }
+        call.send().await.map(|_| taken()).or_else(|error| answer!(error))
+    }
+
+    async fn to_bus(&self, to: &EventBridgeTarget, message: &Message) -> Result<Response, TargetError> {
+        let entry = PutEventsRequestEntry::builder()
+            .event_bus_name(&to.bus)
+            .source(&to.source)
+            .detail_type(to.detail_type.as_ref().unwrap_or(&message.kind))
+            .detail(text(&message.body)?)
+            .build();
+        match self.events.put_events().entries(entry).send().await {
+            Ok(answer) => Ok(match answer.entries().first().and_then(|entry| Some((entry.error_code()?, entry.error_message()))) {
+                None => taken(),
+                Some((code, said)) => refusal(400, code, said.unwrap_or_default()),
+            }),
+            Err(error) => answer!(error),
+        }
+    }
+
+    async fn to_function(&self, to: &LambdaTarget, message: &Message) -> Result<Response, TargetError> {
+        let kind = match to.invocation {
+            Invocation::Wait => InvocationType::RequestResponse,
+            Invocation::Event => InvocationType::Event,
+        };
+        let call = self.lambda.invoke().function_name(&to.function).invocation_type(kind).payload(message.body.to_vec().into());
+        match call.send().await {
+            Ok(answer) => {
+                let body: Bytes = answer.payload.map(|payload| payload.into_inner().into()).unwrap_or_default();
+                let status = if answer.function_error.is_some() { 500 } else { 200 };
+                Ok(json(status, if status == 200 && body.as_ref() == b"null" { Bytes::new() } else { body }))
+            }
+            Err(error) => answer!(error),
+        }
+    }
+}
+
+#[async_trait]
+impl Target for AwsTarget {
+    async fn call(&self, request: Request) -> Result<Response, TargetError> {
+        self.urls.call(request).await
+    }
+
+    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+        let exchange = async {
+            match &message.to {
+                AwsService::Sqs(to) => self.to_sqs(to, &message).await,
+                AwsService::Sns(to) => self.to_sns(to, &message).await,
+                AwsService::EventBridge(to) => self.to_bus(to, &message).await,
+                AwsService::Lambda(to) => self.to_function(to, &message).await,
+            }
+        };
+        tokio::time::timeout(message.timeout, exchange).await.unwrap_or(Err(TargetError::TimedOut))
+    }
+}
+
+/// Why there is no answer.
+fn unanswered<E, R>(error: &aws_sdk_sqs::error::SdkError<E, R>) -> TargetError
+where
+    E: Error + 'static,
+    R: std::fmt::Debug,
+{
+    use aws_sdk_sqs::error::SdkError as S;
+    let said = aws_sdk_sqs::error::DisplayErrorContext(error).to_string();
+    match error {
+        S::ConstructionFailure(_) => TargetError::NotConnected(said),
+        S::TimeoutError(_) => TargetError::TimedOut,
+        // Neither a broken connection nor a late answer: no connection, no credentials, no region, no such host.
+        S::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => TargetError::NotConnected(said),
+        _ => TargetError::NoAnswer(said),
+    }
+}
+
+/// A refusal: 429 where the service has too much to do.
+fn refusal(status: u16, code: &str, said: &str) -> Response {
+    let busy = ["Throttl", "TooManyRequests", "LimitExceeded", "OverLimit", "KmsThrottled", "InternalFailure"];
+    let status = if busy.iter().any(|word| code.contains(word)) { 429 } else { status };
+    let words = if said.is_empty() { code.to_owned() } else { format!("{code}: {said}") };
+    Response { status, headers: Vec::new(), body: words.into() }
+}
+
+fn taken() -> Response {
+    Response { status: 200, headers: Vec::new(), body: Bytes::new() }
+}
+
+fn json(status: u16, body: Bytes) -> Response {
+    Response { status, headers: vec![("content-type".into(), "application/json".into())], body }
+}
+
+fn text(body: &Bytes) -> Result<&str, TargetError> {
+    std::str::from_utf8(body).map_err(|error| unsendable(&error))
+}
+
+fn unsendable(error: &dyn Error) -> TargetError {
+    TargetError::NotConnected(format!("the message cannot be made: {error}"))
+}
+
+/// Whether a queue's URL or a topic's ARN is that of a FIFO one.
+#[allow(clippy::case_sensitive_file_extension_comparisons, reason = "it is no file's name, and AWS has it in lower case")]
+fn is_fifo(name: &str) -> bool {
+    name.ends_with(".fifo")
+}
+
+/// A deduplication id has at most 128 characters of a few kinds, which those of a job's key are among.
+fn key(key: &str) -> &str {
+    &key[..key.len().min(128)]
+}

@@ -1,0 +1,58 @@
+//! What a change of the table means, as a write of the port: for those who watch a table from outside.
+
+use super::{
+    key::{self, Spot},
+    row,
+    table::Item,
+};
+use tidegate_core::port::{
+    StoreError,
+    job_store::{Expect, ItemKind, Write},
+};
+
+/// The write that made `after` of `before`; none if it was of something that only the store knows of.
+///
+/// # Errors
+///
+/// [`StoreError::Corrupt`] if an item cannot be read.
+pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Write>, StoreError> {
+    let Some(item) = after.or(before) else { return Ok(None) };
+    let Some((kind, name)) = item.key.p.split_once('#') else { return Ok(None) };
+    let version = |item: Option<&Item>| item.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
+    Ok(match kind {
+        "B" if matches!(Spot::parse(&item.key.s), Some(Spot::Row(_))) => Some(match (before, after) {
+            (None, _) => Write::AddJob(row::job(item)?),
+            (Some(before), Some(after)) => Write::SetJob { job: row::job(after)?, was: row::job(before)?.life.revision, all: true },
+            (Some(before), None) => {
+                let job = row::job(before)?;
+                Write::RemoveJob { id: job.id, was: job.life.revision }
+            }
+        }),
+        "H" => match name.parse() {
+            Ok(queue) => {
+                let was = before.map_or(Expect::Absent, |item| Expect::Is(version(Some(item))));
+                Some(Write::SetHead { queue, head: row::head(item)?, was })
+            }
+            Err(_) => None,
+        },
+        "G" => name
+            .parse()
+            .ok()
+            .zip(key::batch_of(&item.key.s))
+            .map(|(queue, id)| match after {
+                Some(after) => row::batch(after).map(|batch| Write::AddBatch(queue, batch)),
+                None => Ok(Write::RemoveBatch(queue, id)),
+            })
+            .transpose()?,
+        "C" => {
+            [ItemKind::Queue, ItemKind::Type, ItemKind::Plugin].into_iter().find(|kind| kind.as_str() == name).map(|kind| Write::SetItem {
+                kind,
+                name: item.key.s.clone(),
+                was: version(before),
+                version: version(after),
+                bytes: after.and_then(|item| item.bytes(row::RECORD)).map(|bytes| bytes.to_vec()),
+            })
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,315 @@
+//! The job store on one DynamoDB table.
+//!
+//! The one thing to know: **a job's own row is its entry in the due-time index**. It lies under the instant at which it was
+//! first due, and is read there by strongly consistent queries. A job that gets another time keeps its row; a small *wake
+//! entry* is written at the new time first, so that a job is found whoever dies when. What lies before a bucket's *floor* is
+//! settled and is not read again. See `docs/decisions` for the schema, what each write costs, and why nothing gets lost.
+//!
+//! Read in this order: [`key`] (where things lie), [`row`] (what they look like), [`table`] (what is asked of DynamoDB),
+//! [`mod@write`] (a commit, in waves), [`entry`] (what is written before a job, and when it counts), [`partition`] (reading a bucket, and
+//! moving its floor), [`due`], [`timer`] and [`list`] (the questions), [`sdk`] (the table behind a network).
+
+#[cfg(any(test, feature = "testkit"))]
+pub mod change_decoder;
+mod due;
+mod entry;
+mod key;
+mod list;
+#[cfg(any(test, feature = "testkit"))]
+pub mod memory;
+mod partition;
+mod record;
+mod row;
+pub mod sdk;
+pub mod table;
+mod timer;
+mod write;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+pub use key::Key;
+use key::{Lane, Place};
+pub use partition::Floors;
+use row::BodyAt;
+use table::{Ask, Item, Table};
+
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    port::{
+        Clock, Entropy, StoreError,
+        job_store::{
+            self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
+            Txn,
+        },
+    },
+    queue::{GrantBatch, Head, head::BatchId},
+    time::Timestamp,
+};
+
+/// How long a write may be under way after its conditions were seen to hold. A commit that takes longer is given up
+/// half way, and a request is abandoned long before.
+const FLIGHT: Duration = Duration::from_secs(10);
+/// How often a head whose batches have changed under the reader is read anew.
+const TRIES: usize = 8;
+/// What a process remembers of places and registered buckets, at most.
+const REMEMBERED: usize = 50_000;
+
+/// What never changes, or may be written again without harm: it saves reads and writes, nothing depends on it.
+#[derive(Default)]
+struct Known {
+    /// Buckets that are registered.
+    registered: HashSet<Key>,
+    /// Where the rows of clients' ids lie.
+    places: HashMap<JobId, Place>,
+    /// Entries that lead to no candidate any more.
+    spent: HashMap<Key, partition::Spent>,
+}
+
+/// Jobs, heads and configuration in one table.
+pub struct DynamoStore {
+    table: Arc<dyn Table>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    shards: u8,
+    floors: Floors,
+    known: Mutex<Known>,
+}
+
+impl DynamoStore {
+    /// A store on `table`.
+    pub fn new(table: Arc<dyn Table>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        Self { table, clock, entropy, shards: 1, floors: Floors::default(), known: Mutex::default() }
+    }
+
+    /// The same, with new jobs of each kind spread over this many partitions an hour. One carries 1000 writes a second. May be
+    /// changed at any time, up and down.
+    #[must_use]
+    pub fn with_shards(mut self, shards: u8) -> Self {
+        self.shards = shards.max(1);
+        self
+    }
+
+    /// The same, with floors moved more or less often.
+    #[must_use]
+    pub fn with_floors(mut self, floors: Floors) -> Self {
+        self.floors = floors;
+        self
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The lane in which a job waits.
+    fn lane(&self, id: &JobId, spec: &Spec) -> Lane {
+        Lane::of(spec, key::parts(id).0, self.shards)
+    }
+
+    /// Where the rows of these ids lie; none if a client's id was never used.
+    async fn places(&self, ids: &[&JobId]) -> Result<Vec<Option<Place>>, StoreError> {
+        let mut places: Vec<Option<Place>> = {
+            let known = self.known.lock();
+            ids.iter().map(|id| key::parts(id).1.or_else(|| known.places.get(*id).cloned())).collect()
+        };
+        let missing: Vec<usize> = (0..ids.len()).filter(|index| places[*index].is_none()).collect();
+        if !missing.is_empty() {
+            let keys: Vec<Key> = missing.iter().map(|index| key::id(ids[*index])).collect();
+            for (index, item) in missing.into_iter().zip(self.table.get(&keys).await?) {
+                places[index] = item.and_then(|item| Place::parse(item.text(row::PLACE)?));
+                if let Some(place) = &places[index] {
+                    self.remember_place(ids[index], place);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    fn remember_place(&self, id: &JobId, place: &Place) {
+        let places = &mut self.known.lock().places;
+        if places.len() >= REMEMBERED {
+            places.clear();
+        }
+        places.insert(id.clone(), place.clone());
+    }
+
+    /// The rows of these ids.
+    async fn rows(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
+        let places = self.places(ids).await?;
+        let keys = ids.iter().zip(&places).filter_map(|(id, place)| Some(place.as_ref()?.row(key::parts(id).0)));
+        let keys: Vec<Key> = keys.collect();
+        let now = self.now();
+        let mut found = self.table.get(&keys).await?.into_iter();
+        let mut next = || found.next().flatten().filter(|item| !row::is_over(item, now));
+        Ok(places.iter().map(|place| place.as_ref().and_then(|_| next())).collect())
+    }
+
+    async fn jobs(&self, ids: &[&JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        let mut unique: Vec<&JobId> = ids.to_vec();
+        unique.sort_unstable();
+        unique.dedup();
+        let (rows, now) = (self.rows(&unique).await?, self.now());
+        let mut jobs: BTreeMap<&JobId, Job> = BTreeMap::new();
+        for (id, item) in unique.into_iter().zip(rows) {
+            if let Some(item) = item {
+                jobs.insert(id, row::shown(&item, now)?);
+            }
+        }
+        Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
+    }
+
+    /// Everything in a stretch of a partition.
+    async fn all(&self, p: String, from: String, to: String) -> Result<Vec<Item>, StoreError> {
+        let mut ask = Ask { p, from, to, limit: None, backward: false };
+        let mut items = Vec::new();
+        loop {
+            let page = self.table.query(&ask).await?;
+            items.extend(page.items);
+            match items.last() {
+                Some(last) if page.more => ask.from = format!("{}{}", last.key.s, key::FIRST),
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    /// Everything in a partition.
+    async fn whole(&self, p: impl Into<String>) -> Result<Vec<Item>, StoreError> {
+        self.all(p.into(), key::FIRST.into(), key::LAST.into()).await
+    }
+}
+
+#[async_trait]
+impl JobStore for DynamoStore {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        self.write(txns).await
+    }
+
+    fn flight(&self) -> Duration {
+        FLIGHT
+    }
+
+    fn forgets(&self) -> bool {
+        true
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        let place = Place { lane: Lane::of(spec, id.as_str(), self.shards), at: run_at };
+        key::with_place(&id, &place)
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        self.jobs(&ids.iter().collect::<Vec<_>>()).await
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+        let rows = self.rows(&ids.iter().collect::<Vec<_>>()).await?;
+        let keys: Vec<Vec<Key>> = ids
+            .iter()
+            .zip(&rows)
+            .map(|(id, item)| item.as_ref().and_then(BodyAt::read).map(|at| at.keys(id)).unwrap_or_default())
+            .collect();
+        let parts = self.table.get(&keys.concat()).await?;
+        let mut rest = &parts[..];
+        let mut bodies = Vec::with_capacity(ids.len());
+        for keys in keys {
+            let (own, others) = rest.split_at(keys.len());
+            rest = others;
+            bodies.push(row::body(own));
+        }
+        Ok(bodies)
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        self.due_pages(queries).await
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.count_due_jobs(queue, types, until, most).await
+    }
+
+    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+        self.waiting_partitions(queue, types, after, limit as usize).await
+    }
+
+    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.overdue_jobs(until, limit as usize).await
+    }
+
+    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+        self.running_jobs(queue, after, limit as usize).await
+    }
+
+    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+        let mut seen = None;
+        for _ in 0..TRIES {
+            let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else { return Ok(None) };
+            let head = row::head(&item)?;
+            let named: Vec<Key> = head.named().map(|id| key::batch(queue, id)).collect();
+            let found: Option<Vec<Item>> = self.table.get(&named).await?.into_iter().collect();
+            if let Some(found) = found {
+                let batches = found.iter().map(row::batch).collect::<Result<_, _>>()?;
+                return Ok(Some((head, batches)));
+            }
+            // The head has moved on since it was read, and a batch was removed that it names no more. Or one is missing.
+            if seen == Some(head.version) {
+                break;
+            }
+            seen = Some(head.version);
+        }
+        Err(StoreError::Corrupt(format!("the head of queue {queue} names a batch that is not there")))
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        let items = self.whole(key::batches(queue)).await?;
+        Ok(items.iter().filter_map(|item| Some((key::batch_of(&item.key.s)?, item.number(row::VERSION)?))).collect())
+    }
+
+    async fn keys(&self, keys: &[job_store::Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+        let keys: Vec<Key> = keys.iter().map(key::name).collect();
+        let found = self.table.get(&keys).await?;
+        Ok(found.into_iter().map(|item| item.and_then(|item| item.text(row::TARGET)?.parse().ok())).collect())
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.list_jobs(query).await
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        self.count_jobs().await
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<job_store::Item>, StoreError> {
+        let items = self.whole(key::items(kind)).await?;
+        let item = |item: &Item| {
+            let (version, bytes) = item.number(row::VERSION).zip(item.bytes(row::RECORD))?;
+            Some(job_store::Item { name: item.key.s.clone(), version, bytes: bytes.to_vec() })
+        };
+        Ok(items.iter().filter_map(item).collect())
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        let item = self.table.get(&[key::items_version()]).await?.pop().flatten();
+        Ok(item.and_then(|item| item.number(row::VERSION)).unwrap_or(0))
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        let pages = queries.iter().map(|query| self.records_of(query));
+        futures_util::future::try_join_all(pages).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.purge_records(kind, now, keep, limit).await
+    }
+}

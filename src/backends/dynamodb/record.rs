@@ -1,0 +1,137 @@
+//! Records: small things that are kept for a time, found by name, and dropped in the order of their times.
+//!
+//! The one thing to know: an *appointment* under the record's time is written before the record, so that whoever dies in
+//! between leaves one that leads nowhere, and never a record that nobody drops.
+
+use super::{
+    DynamoStore,
+    key::{self, FIRST, Key, LAST},
+    row::{self, PART_BYTES},
+    table::{Ask, Change, EXPIRES, Item, Val},
+};
+use tidegate_core::{
+    port::{
+        StoreError,
+        job_store::{Purged, Record, RecordKind, RecordQuery},
+    },
+    time::Timestamp,
+};
+
+/// How long after its time the table may forget a part of a large record: whoever drops the record does not look for its parts.
+const FORGOTTEN_AFTER_SECONDS: u64 = 86_400;
+
+/// What a record is made of: the items before it, and itself.
+pub(super) struct Parts {
+    /// Its appointment, and the parts of its content if that is large.
+    pub before: Vec<Item>,
+    /// The record.
+    pub item: Item,
+}
+
+impl Parts {
+    pub(super) fn of(record: &Record) -> Self {
+        let (kind, name) = (record.kind, record.name.as_str());
+        let mut before = vec![Item::new(key::appointment(kind, record.until, name), [])];
+        let mut item = Item::new(key::record(kind, name), [until(record.until)]);
+        let bytes = bytes::Bytes::from(record.bytes.clone());
+        if bytes.len() <= PART_BYTES {
+            item.attrs.insert(row::RECORD, Val::B(bytes));
+        } else {
+            let forgotten = record.until.millis().max(0) as u64 / 1000 + FORGOTTEN_AFTER_SECONDS;
+            let digest = row::digest(&bytes);
+            let parts = bytes.len().div_ceil(PART_BYTES);
+            for part in 0..parts {
+                let end = bytes.len().min((part + 1) * PART_BYTES);
+                let content = bytes.slice(part * PART_BYTES..end);
+                let attrs = [(row::PART, Val::B(content)), (EXPIRES, Val::N(forgotten))];
+                before.push(Item::new(key::record_part(kind, name, &digest, part), attrs));
+            }
+            item.attrs.extend([(row::LIST, Val::S(digest)), (row::VERSION, Val::N(parts as u64))]);
+        }
+        Self { before, item }
+    }
+}
+
+/// A record's time as an attribute.
+pub(super) fn until(at: Timestamp) -> (char, Val) {
+    (row::FLOOR, Val::N(at.millis().max(0) as u64))
+}
+
+impl DynamoStore {
+    pub(super) async fn records_of(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+        let start = match &query.after {
+            Some(after) if *after >= query.prefix => format!("{after}{FIRST}"),
+            _ if query.prefix.is_empty() => FIRST.to_string(),
+            _ => query.prefix.clone(),
+        };
+        let wanted = query.limit as usize;
+        let mut ask = Ask {
+            p: key::records(query.kind),
+            from: start,
+            to: format!("{}{LAST}", query.prefix),
+            limit: Some(query.limit),
+            backward: false,
+        };
+        let mut items = Vec::new();
+        while items.len() < wanted {
+            let page = self.table.query(&ask).await?;
+            items.extend(page.items);
+            match items.last() {
+                Some(last) if page.more => ask.from = format!("{}{FIRST}", last.key.s),
+                _ => break,
+            }
+        }
+        items.truncate(wanted);
+        let keys: Vec<Vec<Key>> = items.iter().map(|item| parts_of(query.kind, item)).collect();
+        let parts = if keys.iter().all(Vec::is_empty) { Vec::new() } else { self.table.get(&keys.concat()).await? };
+        let mut parts = parts.into_iter();
+        let mut records = Vec::with_capacity(items.len());
+        for (item, keys) in items.iter().zip(&keys) {
+            let content: Option<Vec<u8>> = if keys.is_empty() {
+                item.bytes(row::RECORD).map(|bytes| bytes.to_vec())
+            } else {
+                // Written over meanwhile: the next reader finds the new one.
+                let found: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
+                found.map(|found| found.iter().filter_map(|part| part.bytes(row::PART)).flat_map(|bytes| bytes.to_vec()).collect())
+            };
+            if let (Some(bytes), Some(until)) = (content, item.number(row::FLOOR)) {
+                records.push(Record { kind: query.kind, name: item.key.s.clone(), until: Timestamp::from_millis(until as i64), bytes });
+            }
+        }
+        Ok(records)
+    }
+
+    pub(super) async fn purge_records(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        // In the order of their times. Those of records that were removed or got another time are few, and go here too.
+        let appointments = self.whole(key::appointments(kind)).await?;
+        let total = appointments.len() as u64;
+        let meant = appointments.into_iter().filter_map(|item| Some((key::appointment_of(&item.key)?, item.key)));
+        let mut purged = Purged { left: total, ..Purged::default() };
+        let mut dropped = Vec::new();
+        for ((at, name), appointment) in meant.take(limit as usize) {
+            let is_over = at <= now;
+            if !is_over && total - dropped.len() as u64 <= keep {
+                break;
+            }
+            let record = Change::Delete { key: key::record(kind, &name), when: Some(until(at)) };
+            dropped.push((record, Change::Delete { key: appointment, when: None }, is_over));
+        }
+        let records: Vec<Change> = dropped.iter().map(|(record, ..)| record.clone()).collect();
+        let gone = if records.is_empty() { Vec::new() } else { self.table.write(&records).await? };
+        for ((.., is_over), _) in dropped.iter().zip(gone).filter(|(_, gone)| *gone) {
+            *(if *is_over { &mut purged.expired } else { &mut purged.over }) += 1;
+        }
+        let appointments: Vec<Change> = dropped.into_iter().map(|(_, appointment, _)| appointment).collect();
+        purged.left -= appointments.len() as u64;
+        if !appointments.is_empty() {
+            self.table.write(&appointments).await?;
+        }
+        Ok(purged)
+    }
+}
+
+/// The keys of the parts of a large record.
+fn parts_of(kind: RecordKind, item: &Item) -> Vec<Key> {
+    let (Some(digest), Some(parts)) = (item.text(row::LIST), item.number(row::VERSION)) else { return Vec::new() };
+    (0..parts as usize).map(|part| key::record_part(kind, &item.key.s, digest, part)).collect()
+}

@@ -1,0 +1,117 @@
+//! Where requests may not go, judged at the moment of the call. Which addresses those are is known to `queue/check`.
+//!
+//! A name is judged by the addresses it resolves to at the moment of connecting, so a name that points elsewhere later
+//! gains nothing by it.
+
+use std::net::IpAddr;
+
+use url::Url;
+
+use tidegate_core::validate::{unsafe_address, unsafe_host};
+
+/// Whether unsafe addresses are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guard {
+    /// They are.
+    #[default]
+    On,
+    /// Every address may be called.
+    Off,
+}
+
+/// The URL or address may not be called.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+impl Guard {
+    /// The URL, if it is one of HTTP and its host is not refused as it is written. What a name resolves to is not known here.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says what is wrong with it.
+    pub fn url(self, text: &str) -> Result<Url, Refused> {
+        let url = Url::parse(text).map_err(|fault| Refused(format!("not a URL: {fault}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Refused(format!("its scheme is {}, not http or https", url.scheme())));
+        }
+        let host = url.host().ok_or_else(|| Refused("it has no host".into()))?;
+        self.unless(unsafe_host(&host))?;
+        Ok(url)
+    }
+
+    /// Whether `ip` may be called.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] names the address and its kind.
+    pub fn address(self, ip: IpAddr) -> Result<(), Refused> {
+        self.unless(unsafe_address(ip))
+    }
+
+    fn unless(self, why: Option<String>) -> Result<(), Refused> {
+        why.filter(|_| self == Self::On).map_or(Ok(()), |why| Err(Refused(why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("http://169.254.169.254/latest", "link-local")]
+    #[case("http://169.254.1.1", "link-local")]
+    #[case("http://0xA9FEA9FE/", "link-local")]
+    #[case("http://2852039166/", "link-local")]
+    #[case("http://[fe80::1]:80/", "link-local")]
+    #[case("http://[febf::1]/", "link-local")]
+    #[case("http://[::ffff:169.254.169.254]/", "link-local")]
+    #[case("http://[::169.254.169.254]/", "link-local")]
+    #[case("http://[64:ff9b::169.254.169.254]/", "link-local")]
+    #[case("http://[2002:a9fe:a9fe::1]/", "link-local")]
+    #[case("http://100.100.100.200", "metadata")]
+    #[case("http://[::ffff:100.100.100.200]", "metadata")]
+    #[case("http://168.63.129.16", "metadata")]
+    #[case("http://[fd00:ec2::254]/", "metadata")]
+    #[case("http://[fd20:ce::254]/", "metadata")]
+    #[case("https://METADATA.google.internal./computeMetadata", "metadata")]
+    #[case("http://0.0.0.0:8080", "unspecified")]
+    #[case("http://0.1.2.3", "unspecified")]
+    #[case("http://[::]:8080", "unspecified")]
+    #[case("http://[::ffff:0.0.0.0]/", "unspecified")]
+    #[case("http://224.0.0.1", "multicast")]
+    #[case("http://255.255.255.255", "multicast")]
+    #[case("http://[ff02::1]", "multicast")]
+    #[case("http://[::ffff:239.1.1.1]", "multicast")]
+    #[case("ftp://127.0.0.1/", "scheme")]
+    #[case("file:///etc/passwd", "scheme")]
+    #[case("not a url", "not a URL")]
+    fn an_unsafe_url_is_refused_with_its_reason(#[case] url: &str, #[case] reason: &str) {
+        let refused = Guard::On.url(url).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+
+    #[rstest]
+    #[case("http://127.0.0.1:9000/work")]
+    #[case("http://[::1]:9000/work")]
+    #[case("http://[::ffff:127.0.0.1]/")]
+    #[case("http://10.1.2.3/")]
+    #[case("http://172.16.0.9/")]
+    #[case("http://192.168.1.1/")]
+    #[case("http://[fd12:3456::1]/")]
+    #[case("http://100.64.0.1/")]
+    #[case("https://93.184.216.34/")]
+    #[case("https://workers.example.com/metadata")]
+    fn workers_may_live_on_loopback_in_private_networks_and_outside(#[case] url: &str) {
+        assert!(Guard::On.url(url).is_ok());
+    }
+
+    #[test]
+    fn switched_off_it_refuses_no_address_but_still_other_schemes() {
+        assert!(Guard::Off.url("http://169.254.169.254/").is_ok());
+        assert!(Guard::Off.url("http://metadata.google.internal/").is_ok());
+        assert!(Guard::Off.url("gopher://127.0.0.1/").is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! The backends: each folder carries out a port with one outside system, and none of them decides anything.
+//!
+//! | feature | backend |
+//! |---|---|
+//! | `sqlite` | [`sqlite`]: the job store of one machine |
+//! | `aws` | `dynamodb`: the job store on a table; `sqs`: the work queue; `aws`: targets; `objects`: large bodies in S3 |
+//! | `http` | [`http`]: push delivery |
+//! | `wasm` | [`wasm`]: plugins; with `compiler`, from component to code |
+//! | none | [`system`]: the clock and chance of the machine; [`cost`]: the price list of AWS |
+
+#[cfg(feature = "aws")]
+pub mod aws;
+#[cfg(any(feature = "sqlite", feature = "aws"))]
+mod blob;
+pub mod cost;
+#[cfg(feature = "aws")]
+pub mod dynamodb;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "aws")]
+pub mod objects;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[cfg(feature = "aws")]
+pub mod sqs;
+pub mod system;
+#[cfg(all(feature = "aws", any(test, feature = "testkit")))]
+pub mod testkit;
+#[cfg(feature = "wasm")]
+pub mod wasm;

@@ -1,0 +1,210 @@
+//! Lists of jobs, newest first.
+//!
+//! Jobs are walked by creation, one stream per type, merged; or, if the states asked for hold few,
+//! by state. Which is better is known beforehand from the counts. A page looks at a bounded number
+//! of rows, so that a rare match in a large store takes several calls and holds nobody up.
+
+use std::collections::VecDeque;
+
+use rusqlite::{Connection, params};
+
+use super::error::Failure;
+use super::{
+    Shared,
+    names::Names,
+    row::{self, select_jobs, state_number},
+};
+use tidegate_core::{
+    job::Outcome,
+    port::{
+        job_store::{ListPage, ListQuery, StateFilter},
+        listing::Cursor,
+    },
+    time::Timestamp,
+};
+
+/// A page looks at this many rows at most.
+const SCAN: usize = 50_000;
+/// Scheduled or running jobs up to this many are sorted rather than searched for among all others.
+const FEW: u64 = 10_000;
+/// Rows that are read of a stream at once.
+const CHUNK: i64 = 256;
+
+/// A job's place in a list: when it was accepted, and its row.
+type Place = (i64, i64);
+
+/// Places of one kind, newest first.
+struct Stream {
+    /// Reads the next places: by one number, before a place, not before an instant.
+    more: Option<(&'static str, i64)>,
+    read: VecDeque<Place>,
+}
+
+const BY_TYPE: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_latest WHERE type = ?1 AND (created_at, n) < (?2, ?3) \
+     AND created_at >= ?4 ORDER BY created_at DESC, n DESC LIMIT ?5";
+const BY_END: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_ended_badly WHERE state = ?1 AND state > 2 \
+     AND (created_at, n) < (?2, ?3) AND created_at >= ?4 ORDER BY created_at DESC, n DESC LIMIT ?5";
+const SCHEDULED: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 \
+     AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
+const RUNNING: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_running WHERE state = 1 AND queue = ?1 \
+     AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
+
+/// The answer to `query`.
+pub(super) fn page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery) -> Result<ListPage, Failure> {
+    bounded_page(db, names, shared, query, SCAN)
+}
+
+fn bounded_page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, scan: usize) -> Result<ListPage, Failure> {
+    let Some(mut before) = first_place(query) else { return Ok(ListPage::default()) };
+    let from = query.from.map_or(i64::MIN, Timestamp::millis);
+    let mut streams = streams(db, names, shared, query, before, from)?;
+    let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
+
+    let mut page = ListPage::default();
+    let mut last_listed = before;
+    for _ in 0..scan {
+        for stream in &mut streams {
+            stream.fill(db, before, from)?;
+        }
+        let Some(stream) = streams.iter_mut().max_by_key(|stream| stream.read.front().copied()) else { return Ok(page) };
+        let Some(place) = stream.read.pop_front() else { return Ok(page) };
+        before = place;
+        let mut rows = find.query([place.1])?;
+        let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else { continue };
+        if !query.asks_for(&job) {
+            continue;
+        }
+        if page.jobs.len() == query.limit as usize {
+            page.next_cursor = Some(cursor(last_listed));
+            return Ok(page);
+        }
+        last_listed = place;
+        page.jobs.push(job);
+    }
+    page.next_cursor = Some(cursor(before));
+    Ok(page)
+}
+
+impl Stream {
+    fn of(sql: &'static str, number: i64) -> Self {
+        Self { more: Some((sql, number)), read: VecDeque::new() }
+    }
+
+    /// Reads on if all that was read is used up.
+    fn fill(&mut self, db: &Connection, before: Place, from: i64) -> Result<(), Failure> {
+        let Some((sql, number)) = self.more.filter(|_| self.read.is_empty()) else { return Ok(()) };
+        let mut find = db.prepare_cached(sql)?;
+        let mut rows = find.query(params![number, before.0, before.1, from, CHUNK])?;
+        while let Some(row) = rows.next()? {
+            self.read.push_back((row.get(0)?, row.get(1)?));
+        }
+        if self.read.len() < CHUNK as usize {
+            self.more = None;
+        }
+        Ok(())
+    }
+}
+
+/// The place before which the page starts; none if the cursor is none.
+fn first_place(query: &ListQuery) -> Option<Place> {
+    let end = (query.to.map_or(i64::MAX, Timestamp::millis), i64::MIN);
+    match &query.cursor {
+        None => Some(end),
+        Some(text) => {
+            let cursor: Cursor = text.parse().ok()?;
+            Some(end.min((cursor.created_at.millis(), cursor.tie.parse().ok()?)))
+        }
+    }
+}
+
+fn cursor((created_at, n): Place) -> String {
+    Cursor { created_at: Timestamp::from_millis(created_at), tie: n.to_string() }.to_string()
+}
+
+/// The streams that hold every job that `query` can ask for.
+fn streams(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, before: Place, from: i64) -> Result<Vec<Stream>, Failure> {
+    let queue = query.queue.as_ref().map(|name| names.queue(name));
+    let job_type = query.job_type.as_ref().map(|name| names.job_type(name));
+    let counts = shared.counts();
+    let asked = |state: i64| query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state);
+    let places: Vec<_> = counts
+        .iter()
+        .filter(|((in_queue, of_type, state), jobs)| {
+            **jobs > 0 && queue.is_none_or(|n| n == Some(*in_queue)) && job_type.is_none_or(|n| n == Some(*of_type)) && asked(*state)
+        })
+        .collect();
+    let holds = |wanted: StateFilter| -> u64 {
+        let number = state_number(wanted);
+        let there = counts.iter().filter(|((in_queue, _, state), _)| *state == number && queue.is_none_or(|n| n == Some(*in_queue)));
+        there.map(|(_, jobs)| *jobs).sum()
+    };
+    let by_state = !query.states.is_empty()
+        && query.states.iter().all(|state| match state {
+            StateFilter::Ended(Outcome::Succeeded) => false,
+            StateFilter::Ended(_) => true,
+            StateFilter::Scheduled | StateFilter::Running => holds(*state) <= FEW,
+        });
+    if !by_state {
+        let mut types: Vec<i64> = places.iter().map(|((_, of_type, _), _)| *of_type).collect();
+        types.sort_unstable();
+        types.dedup();
+        return Ok(types.into_iter().map(|number| Stream::of(BY_TYPE, number)).collect());
+    }
+    let mut streams = Vec::new();
+    for filter in &query.states {
+        let state = state_number(*filter);
+        let sql = match filter {
+            StateFilter::Scheduled => SCHEDULED,
+            StateFilter::Running => RUNNING,
+            StateFilter::Ended(_) => {
+                streams.push(Stream::of(BY_END, state));
+                continue;
+            }
+        };
+        let mut queues: Vec<i64> = places.iter().filter(|((_, _, of), _)| *of == state).map(|((n, _, _), _)| *n).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let mut read = Vec::new();
+        let mut find = db.prepare_cached(sql)?;
+        for queue in queues {
+            let mut rows = find.query(params![queue, before.0, before.1, from])?;
+            while let Some(row) = rows.next()? {
+                read.push((row.get(0)?, row.get(1)?));
+            }
+        }
+        read.sort_unstable_by(|a: &Place, b| b.cmp(a));
+        streams.push(Stream { more: None, read: read.into() });
+    }
+    Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::SqliteStore;
+    use tidegate_core::port::job_store::{JobStore as _, Write};
+    use tidegate_engine::testkit::{
+        builders::{job, name},
+        conformance::run,
+    };
+
+    #[test]
+    fn a_rare_match_takes_several_bounded_pages_and_is_found() {
+        let store = SqliteStore::open_temporary().unwrap();
+        let jobs = (0..35).map(|n| job(&format!("job-{n}")).queue(if n % 17 == 5 { "rare" } else { "mail" }).created(n / 3).build());
+        run(async { store.commit(jobs.map(|job| vec![Write::AddJob(job)]).collect()).await.map(drop).unwrap() });
+        let mut query = ListQuery { queue: Some(name("rare")), limit: 10, ..ListQuery::default() };
+        let (mut pages, mut found) = (0, Vec::new());
+        loop {
+            let page = store.readers.read(|db| bounded_page(db, &store.names(), &store.shared, &query, 8)).unwrap();
+            pages += 1;
+            found.extend(page.jobs.iter().map(|job| job.id.to_string()));
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ["job-22", "job-5"]);
+        assert_eq!(pages, 5, "35 rows, 8 a page");
+    }
+}

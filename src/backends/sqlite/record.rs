@@ -1,0 +1,52 @@
+//! Records: read by the beginning of their names, and by their time.
+
+use rusqlite::{Connection, params};
+
+use super::error::Failure;
+use tidegate_core::{
+    port::job_store::{Purged, Record, RecordKind, RecordQuery},
+    time::Timestamp,
+};
+
+/// The answer to `query`.
+pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, Failure> {
+    let mut find = db.prepare_cached(
+        "SELECT name, until, bytes FROM records INDEXED BY records_by_name \
+         WHERE kind = ?1 AND name >= ?2 AND name < ?3 AND name > ?4 ORDER BY name LIMIT ?5",
+    )?;
+    // Names are letters, digits and dashes, all of which come before a tilde.
+    let end = format!("{}~", query.prefix);
+    let after = query.after.as_deref().unwrap_or_default();
+    let found = find.query_map(params![query.kind.as_str(), query.prefix, end, after, query.limit], |row| {
+        Ok(Record { kind: query.kind, name: row.get(0)?, until: Timestamp::from_millis(row.get(1)?), bytes: row.get(2)? })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Which records a purge drops, and what it will have dropped then.
+pub(super) fn ripe(
+    db: &Connection,
+    kind: RecordKind,
+    now: Timestamp,
+    keep: u64,
+    limit: u32,
+) -> Result<(Vec<(String, Timestamp)>, Purged), Failure> {
+    let mut count = db.prepare_cached("SELECT count(*) FROM records INDEXED BY records_by_time WHERE kind = ?1")?;
+    let all: i64 = count.query_row([kind.as_str()], |row| row.get(0))?;
+    let mut purged = Purged { left: all as u64, ..Purged::default() };
+    let mut first =
+        db.prepare_cached("SELECT name, until FROM records INDEXED BY records_by_time WHERE kind = ?1 ORDER BY until LIMIT ?2")?;
+    let mut rows = first.query(params![kind.as_str(), limit])?;
+    let mut drop = Vec::new();
+    while let Some(row) = rows.next()? {
+        let until = Timestamp::from_millis(row.get(1)?);
+        match until <= now {
+            true => purged.expired += 1,
+            false if purged.left > keep => purged.over += 1,
+            false => break,
+        }
+        purged.left -= 1;
+        drop.push((row.get(0)?, until));
+    }
+    Ok((drop, purged))
+}

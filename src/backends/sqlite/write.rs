@@ -1,0 +1,231 @@
+//! The statements that write: what a step does once its condition is known to hold.
+
+use rusqlite::params;
+
+use super::error::Failure;
+use super::{
+    row::{self, BodyChange},
+    txn::{Effects, Group, Place, Step, Whole, key_columns},
+};
+use tidegate_core::{
+    job::{QueueName, Spec},
+    port::{Write, job_store::Key},
+    time::Timestamp,
+};
+
+/// Adds a job, unless its id is taken.
+const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, created_at, priority, critical, partition, \
+     data_kind, data_bytes, data, spec, life) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+     ON CONFLICT (id) DO NOTHING";
+
+impl Group<'_> {
+    /// Inserts a job; false if its id is taken.
+    pub(super) fn add(&mut self, whole: &Whole) -> Result<bool, Failure> {
+        let (queue, job_type) = self.numbers(&whole.spec)?;
+        let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
+        let add = match &mut self.add {
+            Some(add) => add,
+            none => none.insert(self.db.prepare_cached(ADD)?),
+        };
+        let added = add.execute(params![
+            whole.id.as_str(),
+            queue,
+            job_type,
+            life.state,
+            life.revision,
+            life.run_at,
+            life.wake_at,
+            spec.created_at.millis(),
+            spec.priority,
+            spec.critical,
+            spec.partition,
+            data.kind,
+            data.bytes,
+            data.data.as_deref(),
+            whole.encoded,
+            life.life,
+        ])?;
+        if added == 0 {
+            return Ok(false);
+        }
+        self.body(self.db.last_insert_rowid(), &data.body, None)?;
+        self.count(queue, job_type, life.state, 1);
+        Ok(true)
+    }
+
+    /// Takes `step`, whose job stands at `place`.
+    pub(super) fn write(&mut self, step: &Step, place: Option<Place>) -> Result<(), Failure> {
+        match (step, place) {
+            (Step::Add(whole), _) => {
+                self.add(whole)?;
+            }
+            (Step::SetLife { life, .. }, Some(place)) => {
+                self.db
+                    .prepare_cached("UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, life = ?6 WHERE n = ?1")?
+                    .execute(params![place.n, life.state, life.revision, life.run_at, life.wake_at, life.life])?;
+                if life.state != place.state {
+                    self.count(place.queue, place.job_type, place.state, -1);
+                    self.count(place.queue, place.job_type, life.state, 1);
+                }
+            }
+            (Step::SetAll { whole, .. }, Some(place)) => self.set_all(whole, place)?,
+            (Step::Remove { id, .. }, Some(place)) => {
+                self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([place.n])?;
+                self.body(place.n, &BodyChange::Gone, Some(place.data_kind))?;
+                self.db.prepare_cached("DELETE FROM keys WHERE job = ?1")?.execute([id.as_str()])?;
+                self.count(place.queue, place.job_type, place.state, -1);
+            }
+            (Step::Other(write), _) => self.write_other(write)?,
+            (Step::SetLife { .. } | Step::SetAll { .. } | Step::Remove { .. }, None) => {
+                unreachable!("a job that may be changed has a place")
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the counts, last of all.
+    pub(super) fn finish(self) -> Result<Effects, Failure> {
+        let mut add = self.db.prepare_cached(
+            "INSERT INTO counts (queue, type, state, jobs) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
+        )?;
+        for ((queue, job_type, state), more) in &self.effects.counts {
+            if *more != 0 {
+                add.execute([queue, job_type, state, more])?;
+            }
+        }
+        Ok(self.effects)
+    }
+
+    fn set_all(&mut self, whole: &Whole, place: Place) -> Result<(), Failure> {
+        let (queue, job_type) = self.numbers(&whole.spec)?;
+        let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
+        self.db
+            .prepare_cached(
+                "UPDATE jobs SET queue = ?2, type = ?3, state = ?4, revision = ?5, run_at = ?6, wake_at = ?7, created_at = ?8, \
+                 priority = ?9, critical = ?10, partition = ?11, data_kind = ?12, data_bytes = ?13, data = ?14, spec = ?15, life = ?16 \
+                 WHERE n = ?1",
+            )?
+            .execute(params![
+                place.n,
+                queue,
+                job_type,
+                life.state,
+                life.revision,
+                life.run_at,
+                life.wake_at,
+                spec.created_at.millis(),
+                spec.priority,
+                spec.critical,
+                spec.partition,
+                data.kind,
+                data.bytes,
+                data.data.as_deref(),
+                whole.encoded,
+                life.life,
+            ])?;
+        self.body(place.n, &data.body, Some(place.data_kind))?;
+        self.count(place.queue, place.job_type, place.state, -1);
+        self.count(queue, job_type, life.state, 1);
+        Ok(())
+    }
+
+    /// Changes what lies beside job `n`, whose data was of kind `was`.
+    fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), Failure> {
+        match change {
+            BodyChange::New(payload) => {
+                self.db.prepare_cached("INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)")?.execute(params![
+                    n,
+                    row::encoding_number(payload.encoding),
+                    &payload.bytes[..]
+                ])?;
+            }
+            BodyChange::Gone if was == Some(row::BESIDE) => {
+                self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
+            }
+            BodyChange::Gone | BodyChange::Kept => {}
+        }
+        Ok(())
+    }
+
+    fn write_other(&mut self, write: &Write) -> Result<(), Failure> {
+        match write {
+            Write::SetKey { key, job, .. } => {
+                if let Key::Correlation(name, _) | Key::Unique(name, _) = key {
+                    self.effects.named |= self.names.intern_type(self.db, name)?.1;
+                }
+                let (kind, job_type, key) = key_columns(key, self.names).expect("its type has a number now");
+                self.db.prepare_cached("INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+                    kind,
+                    job_type,
+                    key,
+                    job.as_str()
+                ])?;
+            }
+            Write::AddBatch(queue, batch) => {
+                let queue = self.queue(queue)?;
+                self.db
+                    .prepare_cached("INSERT OR REPLACE INTO batches (queue, id, for_head, batch) VALUES (?1, ?2, ?3, ?4)")?
+                    .execute(params![queue, batch.id.0 as i64, batch.for_head as i64, row::encode(batch)?])?;
+            }
+            Write::RemoveBatch(queue, id) => {
+                let queue = self.queue(queue)?;
+                self.db.prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?.execute(params![queue, id.0 as i64])?;
+            }
+            Write::SetHead { queue, head, .. } => {
+                let queue = self.queue(queue)?;
+                self.db.prepare_cached("INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)")?.execute(params![
+                    queue,
+                    head.version as i64,
+                    row::encode(head)?
+                ])?;
+            }
+            Write::SetItem { kind, name, version, bytes, .. } => {
+                match bytes {
+                    Some(bytes) => self
+                        .db
+                        .prepare_cached("INSERT OR REPLACE INTO items (kind, name, version, bytes) VALUES (?1, ?2, ?3, ?4)")?
+                        .execute(params![kind.as_str(), name, *version as i64, bytes])?,
+                    None => {
+                        self.db.prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?.execute(params![kind.as_str(), name])?
+                    }
+                };
+                self.effects.versions.entry(*kind).or_default().insert(name.clone(), bytes.is_some().then_some(*version));
+                self.effects.items += u64::from(kind.is_decided_under());
+            }
+            Write::PutRecord(record) => {
+                let mut put = self.db.prepare_cached(
+                    "INSERT INTO records (kind, name, until, bytes) VALUES (?1, ?2, ?3, ?4) \
+                     ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes",
+                )?;
+                put.execute(params![record.kind.as_str(), record.name, record.until.millis(), record.bytes])?;
+            }
+            Write::RemoveRecord { kind, name, until } => {
+                let mut remove =
+                    self.db.prepare_cached("DELETE FROM records WHERE kind = ?1 AND name = ?2 AND until = ifnull(?3, until)")?;
+                remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
+            }
+            Write::RequireItem { .. } => {}
+            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+                unreachable!("a step of its own")
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, queue: i64, job_type: i64, state: i64, more: i64) {
+        *self.effects.counts.entry((queue, job_type, state)).or_default() += more;
+    }
+
+    fn queue(&mut self, name: &QueueName) -> Result<i64, Failure> {
+        let (number, new) = self.names.intern_queue(self.db, name)?;
+        self.effects.named |= new;
+        Ok(number)
+    }
+
+    fn numbers(&mut self, spec: &Spec) -> Result<(i64, i64), Failure> {
+        let queue = self.queue(&spec.queue)?;
+        let (job_type, new) = self.names.intern_type(self.db, &spec.job_type)?;
+        self.effects.named |= new;
+        Ok((queue, job_type))
+    }
+}

@@ -1,0 +1,206 @@
+//! The one thread that writes: it takes everything that waits into one transaction and answers after its commit.
+//!
+//! A commit costs a wait for the disk, whatever is in it, so the more callers wait the cheaper each
+//! becomes. Nobody is made to wait for company: an idle writer starts at once.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::Failure;
+use super::{
+    Shared,
+    names::Names,
+    txn::{Effects, Group, Step, encode},
+};
+use tidegate_core::port::{StoreError, Txn, job_store::Committed};
+
+/// A group takes no further request once it has this many writes, so that nobody waits long for the others.
+const GROUP_WRITES: usize = 4096;
+/// This many requests may wait; further callers wait to get in.
+const WAITING: usize = 4096;
+
+type Answer = Result<Vec<Committed>, StoreError>;
+
+struct Request {
+    txns: Vec<Vec<Step>>,
+    reply: oneshot::Sender<Answer>,
+}
+
+impl Request {
+    fn writes(&self) -> usize {
+        self.txns.iter().map(Vec::len).sum()
+    }
+}
+
+/// The way to the writer. Dropping it waits until everything that was sent is written.
+pub(super) struct Writer {
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on its connection.
+    pub(super) fn start(db: Connection, names: Names, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let (requests, waiting) = mpsc::channel(WAITING);
+        let state = State { db, names, shared };
+        let thread = std::thread::Builder::new().name("sqlite-writer".into()).spawn(move || state.run(waiting))?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Commits `txns`.
+    pub(super) async fn commit(&self, txns: Vec<Txn>) -> Answer {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let txns = txns.into_iter().map(encode).collect::<Result<_, _>>()?;
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or_else(stopped)?;
+        requests.send(Request { txns, reply }).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by its thread; there is nothing left to do about it here.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct State {
+    db: Connection,
+    names: Names,
+    shared: Arc<Shared>,
+}
+
+impl State {
+    fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
+        while let Some(first) = waiting.blocking_recv() {
+            let mut writes = first.writes();
+            let mut group = vec![first];
+            while writes < GROUP_WRITES
+                && let Ok(next) = waiting.try_recv()
+            {
+                writes += next.writes();
+                group.push(next);
+            }
+            self.serve(group);
+        }
+    }
+
+    fn serve(&mut self, group: Vec<Request>) {
+        let (txns, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|request| (request.txns, request.reply)).unzip();
+        let answers: Vec<Answer> = match self.commit(&txns) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            // Nothing of the group was written. One of many may be all that is wrong with it: a
+            // damaged page is not its neighbours' affair, and a removal makes room where an
+            // insert finds none. Where the disk does not answer, asking more often does not help.
+            Err(Failure(StoreError::Corrupt(_) | StoreError::Throttled { .. })) if txns.len() > 1 => {
+                txns.chunks(1).map(|one| self.commit(one).map(|mut answers| answers.remove(0)).map_err(StoreError::from)).collect()
+            }
+            Err(Failure(error)) => txns.iter().map(|_| Err(error.clone())).collect(),
+        };
+        for (reply, answer) in replies.into_iter().zip(answers) {
+            // Who does not wait for its answer any more has left: the write stands all the same.
+            let _ = reply.send(answer);
+        }
+    }
+
+    /// One transaction of SQLite's with all of `requests`: one answer each, or nothing written.
+    fn commit(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<Vec<Vec<Committed>>, Failure> {
+        match self.take(requests) {
+            Ok((answers, effects)) => {
+                self.shared.publish(&self.names, effects);
+                Ok(answers)
+            }
+            Err(error) => {
+                // SQLite has rolled back by itself after some errors.
+                if !self.db.is_autocommit()
+                    && let Err(fault) = self.db.execute_batch("ROLLBACK")
+                {
+                    tracing::error!(%fault, "a transaction could not be rolled back");
+                }
+                self.names = self.shared.names();
+                Err(error)
+            }
+        }
+    }
+
+    fn take(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
+        self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let mut group = Group::new(&self.db, &mut self.names);
+        let mut answers = Vec::with_capacity(requests.len());
+        for txns in requests {
+            answers.push(txns.iter().map(|txn| group.take(txn)).collect::<Result<Vec<_>, _>>()?);
+        }
+        let effects = group.finish()?;
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        Ok((answers, effects))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::{Mutex, RwLock};
+
+    use super::*;
+    use tidegate_core::port::{StoreError, Write};
+    use tidegate_engine::testkit::builders::job;
+
+    fn state(db: Connection) -> State {
+        db.execute_batch(include_str!("migrations/0001_start.sql")).unwrap();
+        let names = RwLock::new(Arc::new(Names::default()));
+        let shared = Shared { names, counts: Mutex::default(), items: 0.into() };
+        State { db, names: Names::default(), shared: Arc::new(shared) }
+    }
+
+    fn request(txns: Vec<Txn>) -> (Request, oneshot::Receiver<Answer>) {
+        let (reply, answer) = oneshot::channel();
+        (Request { txns: txns.into_iter().map(|txn| encode(txn).unwrap()).collect(), reply }, answer)
+    }
+
+    fn add(id: &str) -> Txn {
+        vec![Write::AddJob(job(id).queue(id).build())]
+    }
+
+    /// Serves requests as one group.
+    fn serve(state: &mut State, requests: Vec<Vec<Txn>>) -> Vec<Answer> {
+        let (requests, answers): (Vec<_>, Vec<_>) = requests.into_iter().map(request).unzip();
+        state.serve(requests);
+        answers.into_iter().map(|mut answer| answer.try_recv().expect("it was answered")).collect()
+    }
+
+    fn jobs(state: &State) -> i64 {
+        state.db.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn one_that_meets_damage_is_not_its_neighbours_affair() {
+        let mut state = state(Connection::open_in_memory().unwrap());
+        serve(&mut state, vec![vec![add("damaged")]]).remove(0).unwrap();
+        state.db.execute_batch("UPDATE jobs SET life = x'01'").unwrap();
+        let answers = serve(&mut state, vec![vec![add("a")], vec![add("b"), add("damaged")], vec![add("c")]]);
+        assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Corrupt(_)), Ok(_)]), "{answers:?}");
+        assert_eq!(jobs(&state), 3, "the damaged one, a and c: nothing of the request that failed");
+        // Names that were given within it are as if they had never been.
+        serve(&mut state, vec![vec![add("b")]]).remove(0).unwrap();
+        assert_eq!(state.shared.counts().len(), 4);
+        let names: i64 = state.db.query_row("SELECT count(*) FROM queue_names", [], |row| row.get(0)).unwrap();
+        assert_eq!(names, 4);
+    }
+
+    #[test]
+    fn a_group_that_does_not_fit_the_disk_is_refused_as_far_as_it_does_not() {
+        let mut state = state(Connection::open_in_memory().unwrap());
+        let pages: i64 = state.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        state.db.pragma_update(None, "max_page_count", pages + 8).unwrap();
+        let large = |id: &str| vec![Write::AddJob(job(id).data(tidegate_core::job::Encoding::Json, vec![b'1'; 100_000]).build())];
+        let answers = serve(&mut state, vec![vec![add("a")], vec![large("b")], vec![add("c")]]);
+        assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Throttled { .. }), Ok(_)]), "{answers:?}");
+        assert_eq!(jobs(&state), 2);
+        assert_eq!(state.shared.counts().values().sum::<u64>(), 2);
+    }
+}

@@ -1,0 +1,157 @@
+//! Sending: ten messages a call, several calls side by side, and each again until it is taken.
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use aws_sdk_sqs::{
+    Client,
+    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    types::SendMessageBatchRequestEntry,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::pack::{self, BATCH, Outgoing};
+use tidegate_core::port::{Clock, Entropy, Hint, StoreError, Wake, Work, WorkQueue};
+
+/// Calls side by side.
+const AT_ONCE: usize = 16;
+/// How often a message is tried that was not taken.
+const TRIES: u32 = 5;
+/// The wait before the first of them; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// Bytes of one request; what has more is paid for as several.
+const PAID: usize = 64 << 10;
+
+/// The URLs of the three queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqsQueues {
+    /// Standard: work.
+    pub work: String,
+    /// FIFO: hints.
+    pub hints: String,
+    /// Standard: wake-ups.
+    pub wakes: String,
+}
+
+/// A work queue on SQS.
+pub struct SqsWorkQueue {
+    client: Client,
+    queues: SqsQueues,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl SqsWorkQueue {
+    /// The work queue that `queues` are.
+    pub fn new(client: Client, queues: SqsQueues, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        Self { client, queues, clock, entropy }
+    }
+
+    /// Sends every message to the queue at `url`.
+    async fn send_all(&self, url: &str, messages: Vec<Outgoing>) -> Result<(), StoreError> {
+        let calls: Vec<_> = messages.chunks(BATCH).map(|batch| self.send_batch(url, batch)).collect();
+        stream::iter(calls).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Sends at most ten messages, those that were not taken again.
+    async fn send_batch(&self, url: &str, batch: &[Outgoing]) -> Result<(), StoreError> {
+        let mut left: Vec<usize> = (0..batch.len()).collect();
+        let mut wait = FIRST_WAIT;
+        let mut tried = 0;
+        loop {
+            let entries = left.iter().map(|index| entry(*index, &batch[*index])).collect::<Result<Vec<_>, _>>()?;
+            count(url, left.iter().map(|index| batch[*index].body.len()).sum());
+            let failed = match self.client.send_message_batch().queue_url(url).set_entries(Some(entries)).send().await {
+                Ok(answer) => {
+                    let Some(first) = answer.failed.first() else { return Ok(()) };
+                    let why = StoreError::Unavailable(format!(
+                        "{url} did not take a message: {}: {}",
+                        first.code,
+                        first.message.as_deref().unwrap_or("no reason given")
+                    ));
+                    answer.failed.iter().for_each(|failed| count_refusal(is_throttle(&failed.code)));
+                    if answer.failed.iter().any(|failed| failed.sender_fault) {
+                        return Err(why);
+                    }
+                    left = answer.failed.iter().filter_map(|failed| failed.id.parse().ok()).filter(|index| *index < batch.len()).collect();
+                    why
+                }
+                // Whether it was taken is not known: all of it again.
+                Err(error) if is_passing(&error) => refused(url, &error),
+                Err(error) => return Err(refused(url, &error)),
+            };
+            tried += 1;
+            if tried >= TRIES {
+                return Err(failed);
+            }
+            self.clock.sleep_until(self.clock.now() + wait).await;
+            wait *= 2;
+        }
+    }
+}
+
+/// Counts a request of `bytes` to the queue at `url`, by 64 KB as it is paid for.
+fn count(url: &str, bytes: usize) {
+    let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
+    metrics::counter!("tidegate_queue_requests_total", "kind" => kind).increment(bytes.div_ceil(PAID).max(1) as u64);
+}
+
+fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {
+    SendMessageBatchRequestEntry::builder()
+        .id(index.to_string())
+        .message_body(&message.body)
+        .message_group_id(&message.group)
+        .set_message_deduplication_id(message.key.clone())
+        .set_delay_seconds(message.delay.filter(|delay| *delay > 0))
+        .build()
+        .map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+/// Whether another try may go better.
+fn is_passing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
+    match error {
+        SdkError::ServiceError(refusal) => refusal.err().code().is_none_or(is_throttle),
+        SdkError::ConstructionFailure(_) => false,
+        _ => true,
+    }
+}
+
+/// Whether the service said that it has too much to do.
+fn is_throttle(code: &str) -> bool {
+    ["Throttl", "TooManyRequests", "OverLimit", "RequestLimit", "SlowDown", "ServiceUnavailable", "InternalError"]
+        .iter()
+        .any(|word| code.contains(word))
+}
+
+/// Counts a request, or one message of it, that was refused.
+fn count_refusal(throttled: bool) {
+    let why = if throttled { "throttled" } else { "other" };
+    metrics::counter!("tidegate_refused_total", "service" => "sqs", "why" => why).increment(1);
+}
+
+fn refused<E, R>(url: impl Display, error: &SdkError<E, R>) -> StoreError
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: std::fmt::Debug,
+{
+    let throttled = error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
+    count_refusal(throttled);
+    let message = format!("{url}: {}", DisplayErrorContext(error));
+    if throttled { StoreError::Throttled { retry_after: Duration::from_secs(1), message } } else { StoreError::Unavailable(message) }
+}
+
+#[async_trait]
+impl WorkQueue for SqsWorkQueue {
+    async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
+        self.send_all(&self.queues.work, pack::work(work, self.clock.now())).await
+    }
+
+    async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
+        let messages = pack::hints(hints, || format!("{:032x}", self.entropy.bits()));
+        self.send_all(&self.queues.hints, messages).await
+    }
+
+    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+        self.send_all(&self.queues.wakes, pack::wakes(wakes, self.clock.now())).await
+    }
+}

@@ -1,0 +1,164 @@
+//! What the use of a table costs, by DynamoDB's rules of size.
+//!
+//! The one thing to know: it wraps a table that is empty at first and keeps its own account of how large each item is, since a
+//! change is paid for by the whole item, before or after it, whichever is larger. A refused write is paid for too.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Sub,
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::dynamodb::{
+    Key,
+    table::{Ask, Change, Item, Page, Table},
+};
+use tidegate_core::port::StoreError;
+
+/// Statements, or unconditional writes, to a request.
+const WRITES: usize = 25;
+/// Keys to a request.
+const KEYS: usize = 100;
+
+/// What was used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bill {
+    /// Write units.
+    pub writes: f64,
+    /// Those of them that refused writes took.
+    pub refused: f64,
+    /// Those of them that wrote a job's own item.
+    pub rows: f64,
+    /// Read units.
+    pub reads: f64,
+    /// Requests.
+    pub round_trips: u64,
+}
+
+impl Sub for Bill {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self {
+            writes: self.writes - before.writes,
+            refused: self.refused - before.refused,
+            rows: self.rows - before.rows,
+            reads: self.reads - before.reads,
+            round_trips: self.round_trips - before.round_trips,
+        }
+    }
+}
+
+/// Units of writing an item of `bytes`.
+fn write_units(bytes: usize) -> f64 {
+    bytes.div_ceil(1024).max(1) as f64
+}
+
+/// Units of reading `bytes` in one go, strongly consistent.
+fn read_units(bytes: usize) -> f64 {
+    bytes.div_ceil(4096).max(1) as f64
+}
+
+/// A table that keeps account.
+pub struct Metered<T> {
+    table: T,
+    account: Mutex<Account>,
+}
+
+#[derive(Default)]
+struct Account {
+    bill: Bill,
+    items: HashMap<Key, Item>,
+}
+
+impl<T: Table> Metered<T> {
+    /// `table`, which is empty.
+    pub fn new(table: T) -> Arc<Self> {
+        Arc::new(Self { table, account: Mutex::default() })
+    }
+
+    /// What was used up so far.
+    pub fn bill(&self) -> Bill {
+        self.account.lock().bill
+    }
+
+    /// The table itself.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
+    /// The largest item whose partition starts so, in bytes.
+    pub fn largest(&self, prefix: &str) -> usize {
+        self.account.lock().items.values().filter(|item| item.key.p.starts_with(prefix)).map(Item::size).max().unwrap_or(0)
+    }
+}
+
+impl Account {
+    /// Takes note of a change that was taken, or was not.
+    fn changed(&mut self, change: &Change, taken: bool, factor: f64) {
+        let there = self.items.get(change.key());
+        let after = change.applied(there);
+        let larger = there.map_or(0, Item::size).max(after.as_ref().map_or(0, Item::size));
+        let units = write_units(larger) * factor;
+        self.bill.writes += units;
+        if change.key().is_row() {
+            self.bill.rows += units;
+        }
+        if !taken {
+            self.bill.refused += units;
+            return;
+        }
+        match after {
+            Some(item) => self.items.insert(item.key.clone(), item),
+            None => self.items.remove(change.key()),
+        };
+    }
+}
+
+#[async_trait]
+impl<T: Table> Table for Metered<T> {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
+        let found = self.table.get(keys).await?;
+        let bill = &mut self.account.lock().bill;
+        let unique: BTreeSet<&Key> = keys.iter().collect();
+        bill.round_trips += unique.len().div_ceil(KEYS) as u64;
+        let mut seen = BTreeSet::new();
+        for (key, item) in keys.iter().zip(&found) {
+            if seen.insert(key) {
+                bill.reads += read_units(item.as_ref().map_or(0, Item::size));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+        let page = self.table.query(ask).await?;
+        let bill = &mut self.account.lock().bill;
+        bill.round_trips += 1;
+        bill.reads += read_units(page.items.iter().map(Item::size).sum());
+        Ok(page)
+    }
+
+    async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+        let taken = self.table.write(changes).await?;
+        let account = &mut *self.account.lock();
+        let conditional = changes.iter().filter(|change| change.is_conditional()).count();
+        account.bill.round_trips += (conditional.div_ceil(WRITES) + (changes.len() - conditional).div_ceil(WRITES)) as u64;
+        for (change, taken) in changes.iter().zip(&taken) {
+            account.changed(change, *taken, 1.0);
+        }
+        Ok(taken)
+    }
+
+    async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        let taken = self.table.together(changes).await?;
+        let account = &mut *self.account.lock();
+        account.bill.round_trips += 1;
+        for change in changes {
+            account.changed(change, taken, 2.0);
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,30 @@
+//! The contract of `plugins/wit` as Rust types, one module for each world.
+//!
+//! What goes to a guest is borrowed, so that a call copies the text of jobs once: into the guest's memory.
+
+#![allow(missing_docs, clippy::pedantic, reason = "generated from plugins/wit/plugin.wit, which has the documentation")]
+
+/// The world `throttler`, which has every import that there is.
+pub(super) mod throttler {
+    wasmtime::component::bindgen!({
+        path: "../../plugins/wit",
+        world: "throttler",
+        imports: { default: trappable },
+        ownership: Borrowing { duplicate_if_necessary: true },
+    });
+}
+
+/// The world `retry-strategy`.
+pub(super) mod retry {
+    wasmtime::component::bindgen!({
+        path: "../../plugins/wit",
+        world: "retry-strategy",
+        imports: { default: trappable },
+        ownership: Borrowing { duplicate_if_necessary: true },
+        with: {
+            "tidegate:plugin/types": super::throttler::tidegate::plugin::types,
+            "tidegate:plugin/log": super::throttler::tidegate::plugin::log,
+            "tidegate:plugin/jobs": super::throttler::tidegate::plugin::jobs,
+        },
+    });
+}

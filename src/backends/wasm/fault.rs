@@ -1,0 +1,58 @@
+//! What went wrong in a call, in words for the plugin's author.
+
+use wasmtime::{Store, Trap, WasmBacktrace};
+
+use super::{
+    bounds::{self, cut},
+    contract::throttler::tidegate::plugin::log::Level,
+    guest::{Denied, Guest},
+};
+use tidegate_core::port::policy::{Fault, FaultKind};
+
+/// The plugin said itself that it has no answer.
+pub(super) fn declined(message: String) -> Fault {
+    Fault { kind: FaultKind::Declined, message: cut(message, bounds::MESSAGE_BYTES) }
+}
+
+/// What `error` means, which ended the call in `store`.
+pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
+    if let Some(Denied(fault)) = error.downcast_ref() {
+        return fault.clone();
+    }
+    let (kind, message) = match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => (FaultKind::TooLong, format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000)),
+        Some(Trap::Interrupt) => (FaultKind::TooLong, format!("took longer than {} ms", bounds::TIME.as_millis())),
+        Some(Trap::StackOverflow) => {
+            (FaultKind::TooMuch, format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10))
+        }
+        Some(trap) => (FaultKind::Crashed, crash(*trap, error, store)),
+        None => untyped(error),
+    };
+    Fault { kind, message: cut(message, bounds::MESSAGE_BYTES) }
+}
+
+/// What a panic says is logged before it traps: that tells more than the trap.
+fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
+    let last_words = store.data().log.iter().rev().find(|(level, _)| *level == Level::Error);
+    if let (Trap::UnreachableCodeReached, Some((_, words))) = (trap, last_words) {
+        return words.clone();
+    }
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let place = frames.iter().find_map(|frame| frame.func_name()).map(|name| format!(" in `{name}`")).unwrap_or_default();
+    format!("trapped{place}: {trap}")
+}
+
+/// Errors of the engine that have no type of their own: known by their texts, which tests hold on to.
+fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
+    let (whole, cause) = (format!("{error:#}"), error.root_cause().to_string());
+    if whole.contains("fuel allocated for hostcalls has been exhausted") {
+        return (FaultKind::TooMuch, format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20));
+    }
+    if whole.contains("resource limit exceeded") {
+        return (FaultKind::TooMuch, format!("has more parts than it may: {cause}"));
+    }
+    if whole.contains("type mismatch") || whole.contains("failed to convert function") {
+        return (FaultKind::Unavailable, format!("does not fit the contract: {cause}"));
+    }
+    (FaultKind::InvalidAnswer, format!("handed over what cannot be read: {cause}"))
+}

@@ -1,0 +1,212 @@
+//! The engine that all plugins run in: its settings, what plugins may import, and the watch over their time.
+//!
+//! Compiled code fits the engine only if both were made with the settings of [`config`]. That is why there is one
+//! function for whoever compiles and whoever runs, and why [`ENGINE`] is kept with the code.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use parking_lot::{Condvar, Mutex};
+use sha2::{Digest, Sha256};
+use wasmtime::{
+    Config, Engine, ModuleVersionStrategy, Store,
+    component::{Component, HasSelf, Linker},
+};
+
+use super::{
+    bounds,
+    contract::{
+        retry::RetryStrategyPre,
+        throttler::{Throttler, ThrottlerPre},
+    },
+    guest::Guest,
+};
+use tidegate_core::port::policy::{Fault, FaultKind};
+
+/// The engine and its settings, as compiled code is marked. Raise the number behind the stroke with any change of
+/// [`config`] that code depends on.
+///
+/// The engine's own mark is its major version, so that a repair of the compiler would not reach what was compiled
+/// before; with this one it is compiled anew.
+pub const ENGINE: &str = "wasmtime 48.0.8/1";
+
+/// The machine that this program runs on, as a target triple of the code it can load.
+pub const TARGET: &str = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    "x86_64-unknown-linux-gnu"
+} else if cfg!(all(target_os = "linux", target_arch = "aarch64")) {
+    "aarch64-unknown-linux-gnu"
+} else if cfg!(all(target_os = "macos", target_arch = "x86_64")) {
+    "x86_64-apple-darwin"
+} else if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
+    "aarch64-apple-darwin"
+} else {
+    "a machine for which plugins are not compiled"
+};
+
+/// The settings of the engine, for whoever compiles and whoever runs.
+pub(super) fn config() -> Config {
+    let mut config = Config::new();
+    config.consume_fuel(true).epoch_interruption(true);
+    config.max_wasm_stack(bounds::STACK);
+    config.generate_address_map(false).wasm_backtrace_max_frames(NonZeroUsize::new(16));
+    config.wasm_memory64(false).wasm_relaxed_simd(false);
+    config.module_version(ModuleVersionStrategy::Custom(ENGINE.into())).expect("the mark is short");
+    config
+}
+
+/// A compiled plugin, ready to be called.
+pub(super) struct Loaded {
+    /// As a throttler, if it is one.
+    pub throttler: Option<ThrottlerPre<Guest>>,
+    /// As a retry strategy, if it is one.
+    pub retry: Option<RetryStrategyPre<Guest>>,
+    /// The bytes of its code.
+    pub bytes: usize,
+}
+
+/// Runs guests, each in a store of its own that is dropped with its call.
+pub(super) struct Machine {
+    engine: Engine,
+    linker: Linker<Guest>,
+    watch: Arc<Watch>,
+}
+
+impl Machine {
+    pub(super) fn new() -> wasmtime::Result<Self> {
+        #[cfg_attr(not(feature = "compiler"), expect(unused_mut, reason = "there is no compiler to leave out"))]
+        let mut config = config();
+        // It runs what was compiled elsewhere: a compiler in reserve would only take memory.
+        #[cfg(feature = "compiler")]
+        config.enable_compiler(false);
+        let engine = Engine::new(&config)?;
+        let mut linker = Linker::new(&engine);
+        // The throttler's world has every import that there is.
+        Throttler::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+        let watch = Arc::new(Watch::default());
+        let (watching, engine_of) = (Arc::clone(&watch), engine.weak());
+        let tick = move || engine_of.upgrade().map(|engine| engine.increment_epoch()).is_some();
+        std::thread::Builder::new().name("plugin-watch".into()).spawn(move || watching.run(tick)).map_err(wasmtime::Error::new)?;
+        Ok(Self { engine, linker, watch })
+    }
+
+    /// The plugin that `code` is, if the hash of `code` is `sha256`.
+    pub(super) fn load(&self, code: &[u8], sha256: &str) -> Result<Loaded, Fault> {
+        let unavailable = |message: String| Fault { kind: FaultKind::Unavailable, message };
+        if hex(&Sha256::digest(code)) != sha256 {
+            return Err(unavailable("its compiled code is not what was compiled; push the plugin again".into()));
+        }
+        // SAFETY: the engine trusts such bytes, and nothing but their origin makes them trustworthy. They are what the
+        // compiler of this project wrote: the plugin's record, which only the trusted side writes, has their hash.
+        #[allow(unsafe_code, reason = "loading compiled code is an act of trust, which the hash above carries")]
+        let component = unsafe { Component::deserialize(&self.engine, code) };
+        let component = component.map_err(|error| unavailable(format!("its compiled code cannot be loaded: {error:#}")))?;
+        let pre = self.linker.instantiate_pre(&component).map_err(|error| unavailable(format!("{error:#}")))?;
+        let throttler = ThrottlerPre::new(pre.clone()).ok();
+        let retry = RetryStrategyPre::new(pre).ok();
+        Ok(Loaded { throttler, retry, bytes: code.len() })
+    }
+
+    /// Runs `call` in a new store, within the bounds. What it used can be read from the store.
+    pub(super) fn call<R>(
+        &self,
+        guest: Guest,
+        call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<R>,
+    ) -> (wasmtime::Result<R>, Store<Guest>) {
+        let mut store = Store::new(&self.engine, guest);
+        store.limiter(|guest| &mut guest.limiter);
+        store.set_fuel(bounds::FUEL).expect("the engine counts fuel");
+        store.set_hostcall_fuel(bounds::OUTPUT);
+        // The first tick may come at once: one more keeps the whole time.
+        store.set_epoch_deadline(bounds::TIME.as_millis().div_ceil(TICK.as_millis()) as u64 + 1);
+        let watched = self.watch.watch();
+        let outcome = call(&mut store);
+        drop(watched);
+        (outcome, store)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.watch.state.lock().over = true;
+        self.watch.wake.notify_all();
+    }
+}
+
+/// Bytes as hexadecimal text.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// How often the time of calls is looked at. On a busy machine each tick comes late, so that many small ones would add
+/// up to much more than their sum.
+const TICK: Duration = Duration::from_millis(25);
+
+/// Counts ticks while a call is under way; asleep otherwise. A program that is stopped for a while (a function that
+/// is frozen) therefore takes nothing from the time of its calls.
+#[derive(Default)]
+struct Watch {
+    state: Mutex<Watching>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Watching {
+    calls: usize,
+    asleep: bool,
+    over: bool,
+}
+
+struct Watched<'a>(&'a Watch);
+
+impl Watch {
+    fn watch(&self) -> Watched<'_> {
+        let mut state = self.state.lock();
+        state.calls += 1;
+        if state.asleep {
+            self.wake.notify_all();
+        }
+        Watched(self)
+    }
+
+    fn run(&self, tick: impl Fn() -> bool) {
+        loop {
+            let mut state = self.state.lock();
+            state.asleep = true;
+            self.wake.wait_while(&mut state, |state| state.calls == 0 && !state.over);
+            state.asleep = false;
+            // Another call that begins meanwhile does not shorten the tick of those under way.
+            self.wake.wait_while_for(&mut state, |state| !state.over, TICK);
+            if state.over || !tick() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().calls -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_names_the_engine_s_whole_version() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let version = ENGINE.strip_prefix("wasmtime ").unwrap().split('/').next().unwrap();
+        assert!(manifest.contains(&format!("wasmtime = {{ version = \"={version}\"")), "{version}");
+    }
+
+    #[test]
+    fn bytes_that_are_not_what_was_compiled_are_not_loaded() {
+        let fault = Machine::new().unwrap().load(b"anything", &"0".repeat(64)).err().unwrap();
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert!(fault.message.contains("not what was compiled"), "{fault}");
+    }
+}

@@ -1,0 +1,251 @@
+//! `tidegate serve`: the embedded server, until a signal stops it.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
+use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use super::{Context, ExitCode, doctor::Served};
+use tidegate_backends::{
+    http::HttpTarget,
+    system::{SystemClock, SystemEntropy},
+    wasm::{compile::Compiler, compile_process::Process},
+};
+use tidegate_core::port::Spans;
+use tidegate_engine::{EventRules, Rules};
+use tidegate_server::{
+    auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
+    dashboard::DashboardOptions,
+    handlers::{self, ApiOptions},
+    runtime::{Options, Server},
+    settings::{LogFormat, Settings, reference_table, unknown_variables},
+    telemetry::otlp::Exporter,
+};
+
+mod listen;
+mod measure;
+#[cfg(target_os = "linux")]
+mod memory;
+
+use listen::listen;
+use measure::Measuring;
+
+/// Serve the jobs in a directory.
+///
+/// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these flags;
+/// a later one wins.
+#[derive(Debug, Default, clap::Args)]
+#[command(after_long_help = reference_table())]
+pub struct Args {
+    /// A TOML file with settings.
+    #[arg(long, env = "TIDEGATE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The address and port to listen on [default: 127.0.0.1:8080].
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// The directory of the data [default: ./tidegate-data].
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// What callback URLs start with [default: the address listened on].
+    #[arg(long)]
+    pub public_url: Option<url::Url>,
+    /// Print the settings as they were read, without secrets, and end.
+    #[arg(long)]
+    pub print_settings: bool,
+}
+
+/// The flags that are settings.
+#[derive(Serialize)]
+struct Flags<'a> {
+    listen: Option<SocketAddr>,
+    data: Option<&'a PathBuf>,
+    public_url: Option<&'a url::Url>,
+}
+
+/// How long what is needed no more stays in memory.
+#[cfg(target_os = "linux")]
+const MEMORY_STAYS: Duration = Duration::from_secs(2);
+/// The longest that a stop waits for the collector of spans.
+const SPANS: Duration = Duration::from_secs(5);
+
+/// Variables of the command line's own, which are no settings.
+const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
+
+/// Serves until SIGTERM or Ctrl-C.
+///
+/// # Errors
+///
+/// A wrong setting, a directory that cannot be served, an address that cannot be listened on.
+pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let flags = Flags { listen: args.listen, data: args.data.as_ref(), public_url: args.public_url.as_ref() };
+    let settings = Settings::load(args.config.as_deref(), &flags)?;
+    if args.print_settings {
+        ctx.print(&settings)?;
+        return Ok(ExitCode::Ok);
+    }
+    log(&settings);
+    for name in unknown_variables(std::env::vars()).iter().filter(|name| !OWN_VARIABLES.contains(&name.as_str())) {
+        tracing::warn!("{name} is set but is no setting of tidegate");
+    }
+    let measuring = Measuring::start(&settings)?;
+    let serving = start(&settings, Some(measuring.prometheus.clone())).await?;
+    ctx.note(format_args!("tidegate serves {} on http://{}", settings.data.display(), serving.address));
+    let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        done = tokio::signal::ctrl_c() => done?,
+    }
+    tracing::info!("stopping: no job is admitted any more, answers are finished");
+    serving.stop().await;
+    measuring.stop().await;
+    Ok(ExitCode::Ok)
+}
+
+/// A server that listens.
+pub struct Serving {
+    /// The address it listens on.
+    pub address: SocketAddr,
+    /// The server.
+    pub server: Server,
+    closing: watch::Sender<bool>,
+    listener: tokio::task::JoinHandle<()>,
+    exporter: Option<Arc<Exporter>>,
+}
+
+impl Serving {
+    /// Stops gracefully: nothing more is admitted, answers under way are finished, within the set time.
+    pub async fn stop(self) {
+        let wait = self.server.options().shutdown;
+        self.server.stop().await;
+        self.closing.send_replace(true);
+        let clock = Arc::clone(&self.server.engine().ports().clock);
+        let deadline = clock.now() + wait.max(Duration::from_millis(100));
+        tokio::select! {
+            _ = self.listener => {}
+            () = clock.sleep_until(deadline) => tracing::warn!("some answers were still under way at the stop"),
+        }
+        if let Some(exporter) = self.exporter {
+            exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
+        }
+    }
+}
+
+/// Starts a server as `settings` say.
+///
+/// # Errors
+///
+/// A directory that cannot be served; an address that cannot be listened on, or not without tokens.
+pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> anyhow::Result<Serving> {
+    let listener =
+        TcpListener::bind(settings.listen).await.with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
+    let address = listener.local_addr()?;
+    let rules = Rules {
+        max_data_bytes: settings.max_data_bytes as usize,
+        create_unknown_types: settings.create_unknown_types,
+        default_target: settings.default_target.clone(),
+        refuse_unsafe_hosts: !settings.allow_unsafe_targets,
+        events: EventRules {
+            max_bytes: settings.max_event_bytes as usize,
+            max_hops: settings.max_event_hops,
+            reply_wait: settings.reply_wait_seconds.duration(),
+            dead_retention: settings.dead_event_retention_seconds.duration(),
+            dead_most: settings.max_dead_events.into(),
+        },
+        ..Rules::default()
+    };
+    let options = Options {
+        push_slots: settings.push_slots,
+        public_url: settings.public_url(address),
+        shutdown: settings.shutdown_seconds.duration(),
+        ..Options::default()
+    };
+    let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
+    let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
+    let mut builder = builder.rules(rules).options(options).checkup(Arc::new(checkup));
+    let exporter = measure::exporter(settings)?;
+    if let Some(exporter) = &exporter {
+        builder = builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
+    }
+    let server = builder.start().await?;
+
+    let loopback = settings.listen.ip().is_loopback();
+    let jwt = JwtAuthenticator::new(&settings.jwt, HttpTarget::new(settings.guard())?, Arc::new(SystemClock));
+    let anonymous = if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
+    let tokens = token_items(&server.tokens().await?)?;
+    if !loopback && tokens.is_empty() && jwt.is_none() {
+        server.stop().await;
+        anyhow::bail!(
+            "listen: {} is not a loopback address, and there are no tokens: start on loopback, make one with `tidegate token create \
+             --name admin --scope admin`, and start again",
+            settings.listen
+        );
+    }
+    let auth = Arc::new(BuiltIn::new(jwt, anonymous));
+    auth.set_tokens(tokens);
+    let keeper = Arc::clone(&auth);
+    server.watch_tokens(move |items| match token_items(&items) {
+        Ok(tokens) => keeper.set_tokens(tokens),
+        Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+    });
+    let options = ApiOptions {
+        auth,
+        entropy: Arc::new(SystemEntropy),
+        max_data_bytes: settings.max_data_bytes as usize,
+        dashboard: DashboardOptions { title: settings.dashboard_title.clone(), embed: settings.dashboard_page_url.clone() },
+        log_traffic: settings.log_traffic,
+        allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
+        metrics,
+    };
+    let router = handlers::router(server.clone(), options);
+    let closing = watch::Sender::new(false);
+    let listener = tokio::spawn(listen(listener, router, closing.subscribe()));
+    #[cfg(target_os = "linux")]
+    tokio::spawn(keep_memory_small(closing.subscribe()));
+    Ok(Serving { address, server, closing, listener, exporter })
+}
+
+/// Gives memory back, after the start and time and again: what is in use of the code is back within microseconds, and what is not would stay
+/// for ever, as would what was freed.
+#[cfg(target_os = "linux")]
+async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
+    let code = Arc::new(memory::Code::loaded());
+    loop {
+        let code = Arc::clone(&code);
+        let give_back = move || {
+            code.unload();
+            memory::trim_heap();
+        };
+        // It holds the heaps' locks one after the other, so it takes a thread that serves nobody.
+        let _ = tokio::task::spawn_blocking(give_back).await;
+        if tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.
+fn compiler() -> anyhow::Result<Compiler> {
+    let own = std::path::Path::new("/proc/self/exe");
+    let program = if own.exists() { own.to_owned() } else { std::env::current_exe().context("this program does not find itself")? };
+    Ok(Compiler::Process(Process::new(program, ["compile-plugin"])))
+}
+
+/// Tokens as they are stored.
+fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
+    items.iter().map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read")).collect()
+}
+
+/// Starts logging to standard error.
+fn log(settings: &Settings) {
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
+    let lines = fmt::layer().with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
+    let log = tracing_subscriber::registry().with(filter);
+    match settings.log_format {
+        LogFormat::Text => log.with(lines).init(),
+        LogFormat::Json => log.with(lines.json()).init(),
+    }
+}

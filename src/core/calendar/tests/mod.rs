@@ -1,0 +1,2 @@
+mod recurrence;
+mod window;

@@ -1,0 +1,337 @@
+//! CloudEvents as they arrive: structured (one JSON or MessagePack object), batched (a list of them), binary (attributes
+//! beside the data, as the headers of a request or the metadata of a record).
+//!
+//! The data of a structured event is a slice of what came in, byte for byte.
+
+use std::{borrow::Cow, fmt};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use rmpv::ValueRef;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+pub use super::value::payload_of;
+use super::value::{Draft, Event, Extension, OCTETS, shortened};
+use crate::{
+    job::{Encoding, Payload, payload::MAX_DEPTH},
+    validate::Fault,
+};
+
+/// Most events of a batch.
+pub const MOST: usize = 1000;
+/// What the prefix of headers with attributes is.
+const PREFIX: &str = "ce-";
+
+/// Events, or what is wrong with each.
+pub type Batch = Vec<Result<Event, Fault>>;
+
+fn not_json(error: &serde_json::Error) -> Fault {
+    // The words before the position are enough for whoever wrote a whole batch in one line.
+    Fault { code: "invalid_body", field: String::new(), message: format!("is not JSON as CloudEvents has it: {error}") }
+}
+
+/// The event that a JSON object is.
+///
+/// # Errors
+///
+/// A fault that names the attribute; `invalid_body` if it is no JSON object.
+pub fn structured(json: &Bytes) -> Result<Event, Fault> {
+    let Fields(fields) = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
+    let mut draft = Draft::default();
+    let mut data = Vec::new();
+    for (name, raw) in fields {
+        match &*name {
+            "data" | "data_base64" => data.push((name, raw)),
+            _ => {
+                if let Some(value) = attribute(&name, raw)? {
+                    draft.set(name.into_owned(), value)?;
+                }
+            }
+        }
+    }
+    for (name, raw) in data {
+        let payload = if name == "data" {
+            Payload::json(json.slice_ref(raw.get().as_bytes()))
+        } else {
+            let Ok(Some(text)) = serde_json::from_str::<Option<Cow<'_, str>>>(raw.get()) else {
+                return Err(Fault::new("data_base64", "must be a text"));
+            };
+            let bytes = BASE64_STANDARD.decode(text.as_bytes());
+            let bytes = bytes.map_err(|error| Fault::new("data_base64", format!("must be base64: {error}")))?;
+            // What says nothing of its media type, and is not written as JSON, is binary.
+            payload_of(draft.content_type().or(Some(OCTETS)), bytes.into())
+        };
+        draft.data(&name, payload)?;
+    }
+    draft.finish()
+}
+
+/// The event that these attributes and extensions, each under its name, and this data make.
+///
+/// # Errors
+///
+/// A fault that names the attribute.
+pub fn parts(attributes: impl IntoIterator<Item = (String, Extension)>, data: Option<Payload>) -> Result<Event, Fault> {
+    let mut draft = Draft::default();
+    for (name, value) in attributes {
+        draft.set(name, value)?;
+    }
+    if let Some(data) = data {
+        draft.data("data", data)?;
+    }
+    draft.finish()
+}
+
+/// Bytes of which nobody says what they are: JSON if they are a value of it, else a text if they are UTF-8, else binary. With the media
+/// type that this is.
+pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
+    let json = Payload::json(bytes.clone());
+    let media = match json.check(MAX_DEPTH) {
+        Ok(()) => return ("application/json", json),
+        Err(malformed) if malformed.is_too_deep() => return ("application/json", json),
+        Err(_) if std::str::from_utf8(&bytes).is_ok() => "text/plain",
+        Err(_) => OCTETS,
+    };
+    (media, payload_of(Some(media), bytes))
+}
+
+/// The events that a JSON list is, each or what is wrong with it.
+///
+/// # Errors
+///
+/// `invalid_body` if it is no list; a fault if it has over 1000 events.
+pub fn batch(json: &Bytes) -> Result<Batch, Fault> {
+    let Texts(texts) = serde_json::from_slice(json).map_err(|error| too_many(&error).unwrap_or_else(|| not_json(&error)))?;
+    Ok(texts.into_iter().map(|raw| structured(&json.slice_ref(raw.get().as_bytes()))).collect())
+}
+
+/// What [`Texts`] says of a list that is too long.
+const TOO_MANY: &str = "more than 1000 events";
+
+fn too_many(error: &serde_json::Error) -> Option<Fault> {
+    error.to_string().starts_with(TOO_MANY).then(over)
+}
+
+fn over() -> Fault {
+    Fault::new("", format!("must have at most {MOST} events"))
+}
+
+/// The event whose attributes are headers (or other metadata) and whose data is the body. Other headers are nobody's affair.
+///
+/// # Errors
+///
+/// A fault that names the header.
+pub fn binary<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, content_type: Option<&str>, body: Bytes) -> Result<Event, Fault> {
+    let mut draft = Draft::default();
+    let named = |fault: Fault| Fault { field: format!("{PREFIX}{}", fault.field), ..fault };
+    for (header, value) in headers {
+        let Some(name) = header.get(..PREFIX.len()).filter(|start| start.eq_ignore_ascii_case(PREFIX)).and(header.get(PREFIX.len()..))
+        else {
+            continue;
+        };
+        let name = name.to_ascii_lowercase();
+        if name == "datacontenttype" {
+            return Err(named(Fault::new(name, "is said by Content-Type in this mode")));
+        }
+        let text = decoded(value).ok_or_else(|| named(Fault::new(shortened(&name), "must be UTF-8, percent-encoded")))?;
+        draft.set(name, Extension::Text(text)).map_err(named)?;
+    }
+    if let Some(content_type) = content_type {
+        draft.set("datacontenttype".into(), Extension::Text(content_type.to_owned()))?;
+    }
+    if !body.is_empty() {
+        draft.data("data", payload_of(content_type, body))?;
+    }
+    draft.finish().map_err(|fault| if fault.field.is_empty() || fault.field == "datacontenttype" { fault } else { named(fault) })
+}
+
+/// A header's value: percent-encoded UTF-8, perhaps within double quotes.
+fn decoded(value: &[u8]) -> Option<String> {
+    let value = value.trim_ascii();
+    let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).filter(|_| value.len() > 1);
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = quoted.unwrap_or(value).iter();
+    while let Some(byte) = rest.next() {
+        let digits = rest.as_slice().get(..2).filter(|digits| *byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        match (byte, digits) {
+            (_, Some(digits)) => {
+                bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+                rest.nth(1);
+            }
+            (b'\\', None) if quoted.is_some() => bytes.extend(rest.next()),
+            (byte, None) => bytes.push(*byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The value of an attribute; none if it is null, which says that it is not set.
+fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, Fault> {
+    let wrong = |message: &str| Err(Fault::new(shortened(name), message));
+    let text = raw.get();
+    match text.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(text).map(|text| Some(Extension::Text(text))).or_else(|_| wrong("must be a text in UTF-8")),
+        Some(b't') => Ok(Some(Extension::Flag(true))),
+        Some(b'f') => Ok(Some(Extension::Flag(false))),
+        Some(b'n') => Ok(None),
+        Some(b'{' | b'[') => wrong("must be a text, a whole number, true or false"),
+        _ => match text.parse() {
+            Ok(whole) => Ok(Some(Extension::Whole(whole))),
+            Err(_) => wrong("must be a whole number from -2147483648 to 2147483647, or a text"),
+        },
+    }
+}
+
+/// The fields of a JSON object in their order, one given twice twice.
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// The items of a JSON list, at most [`MOST`]: a longer one is not read to its end.
+struct Texts<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event: a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some((name, raw)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                    if fields.len() > 256 {
+                        return Err(A::Error::custom("it has more than 256 fields"));
+                    }
+                    fields.push((name.0, raw));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+/// A field's name, borrowed where it can be.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Texts<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Some1000;
+        impl<'de> Visitor<'de> for Some1000 {
+            type Value = Texts<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a batch: a JSON list of events")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(raw) = list.next_element()? {
+                    if texts.len() == MOST {
+                        return Err(A::Error::custom(TOO_MANY));
+                    }
+                    texts.push(raw);
+                }
+                Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_seq(Some1000)
+    }
+}
+
+fn not_msgpack(why: impl fmt::Display) -> Fault {
+    Fault { code: "invalid_body", field: String::new(), message: format!("is not MessagePack as CloudEvents has it in JSON: {why}") }
+}
+
+/// The event that a MessagePack map is: the same fields as in JSON, with binary data as binary in `data`.
+///
+/// # Errors
+///
+/// As for [`structured`].
+pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, Fault> {
+    let mut rest = &bytes[..];
+    let event = packed_event(bytes, &mut rest)?;
+    if rest.is_empty() { event } else { Err(not_msgpack("something follows the event")) }
+}
+
+/// The events that a MessagePack list is, each or what is wrong with it.
+///
+/// # Errors
+///
+/// As for [`batch`].
+pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, Fault> {
+    let mut rest = &bytes[..];
+    let count = length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is no list"))?;
+    if count > MOST {
+        return Err(over());
+    }
+    let events = (0..count).map(|_| packed_event(bytes, &mut rest)).collect::<Result<Batch, Fault>>()?;
+    if rest.is_empty() { Ok(events) } else { Err(not_msgpack("something follows the list")) }
+}
+
+/// The next event of `bytes`, of which `rest` is still to be read; an outer error ends the reading.
+fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, Fault>, Fault> {
+    let count = length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is no map"))?;
+    let mut draft = Draft::default();
+    let mut wrong = None;
+    for _ in 0..count {
+        let name = next(rest)?;
+        let start = bytes.len() - rest.len();
+        let value = next(rest)?;
+        if wrong.is_some() {
+            continue;
+        }
+        let raw = bytes.slice(start..bytes.len() - rest.len());
+        let ValueRef::String(name) = name else {
+            wrong = Some(Fault::new("", "must have names that are texts"));
+            continue;
+        };
+        let Some(name) = name.into_str() else {
+            wrong = Some(Fault::new("", "must have names in UTF-8"));
+            continue;
+        };
+        let set = match (name, value) {
+            ("data", _) => draft.data("data", Payload { encoding: Encoding::MessagePack, bytes: raw }),
+            (_, ValueRef::Nil) => Ok(()),
+            (name, ValueRef::Boolean(flag)) => draft.set(name.to_owned(), Extension::Flag(flag)),
+            (name, ValueRef::Integer(whole)) => match whole.as_i64().and_then(|whole| i32::try_from(whole).ok()) {
+                Some(whole) => draft.set(name.to_owned(), Extension::Whole(whole)),
+                None => Err(Fault::new(shortened(name), "must be a whole number from -2147483648 to 2147483647, or a text")),
+            },
+            (name, ValueRef::String(text)) => match text.into_str() {
+                Some(text) => draft.set(name.to_owned(), Extension::Text(text.to_owned())),
+                None => Err(Fault::new(shortened(name), "must be a text in UTF-8")),
+            },
+            (name, _) => Err(Fault::new(shortened(name), "must be a text, a whole number, true or false")),
+        };
+        wrong = set.err();
+    }
+    Ok(wrong.map_or_else(|| draft.finish(), Err))
+}
+
+fn next<'a>(rest: &mut &'a [u8]) -> Result<ValueRef<'a>, Fault> {
+    // The decoder counts a list or a map as two levels, and another value as up to four.
+    rmpv::decode::read_value_ref_with_max_depth(rest, 2 * MAX_DEPTH + 4).map_err(not_msgpack)
+}
+
+/// How many values (of a map: pairs) follow, by the markers of the short form and of those with two and four bytes.
+fn length(rest: &mut &[u8], [short, two, four]: [u8; 3]) -> Option<usize> {
+    let (marker, after) = rest.split_first()?;
+    let (count, after) = match *marker {
+        marker if marker & 0xf0 == short => (usize::from(marker & 0x0f), after),
+        marker if marker == two => {
+            let (count, after) = after.split_first_chunk::<2>()?;
+            (usize::from(u16::from_be_bytes(*count)), after)
+        }
+        marker if marker == four => {
+            let (count, after) = after.split_first_chunk::<4>()?;
+            (u32::from_be_bytes(*count) as usize, after)
+        }
+        _ => return None,
+    };
+    *rest = after;
+    Some(count)
+}

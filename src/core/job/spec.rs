@@ -1,0 +1,235 @@
+//! What a job is: everything that is settled when it is accepted and changes only by PATCH.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
+use url::Url;
+
+use super::{JobId, QueueName, TypeName, retry::Retry};
+use crate::{
+    calendar::window::Window,
+    time::{Seconds, Timestamp},
+};
+
+/// A value of an attribute: what limits, partitions and searches compare.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number; whole numbers print without a fraction.
+    Number(serde_json::Number),
+    /// A text; booleans become `"true"` and `"false"`.
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// Reads a [`Value`]; public in the crate for what may be a value or something else.
+pub struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a number")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(number).map(Value::Number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+}
+
+impl Value {
+    /// The value as the text that keys and partitions use: equal values have equal texts, 2 and 2.0 too.
+    pub fn text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// [`Value::text`], borrowed where the value is a text.
+    pub fn as_text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Number(number) => match number.as_f64() {
+                // Below 2^53 every whole number is a double.
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string().into(),
+                _ => number.to_string().into(),
+            },
+            Self::Text(text) => text.into(),
+        }
+    }
+}
+
+/// A job's attributes, by name.
+pub type Attributes = BTreeMap<String, Value>;
+
+/// How long a job's result can be read: `"none"`, `"once"` or `{"seconds": n}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepResult {
+    /// It is dropped when it comes.
+    None,
+    /// The first read takes it; unread it goes after an hour.
+    Once,
+    /// It goes this long after the job's end.
+    For(Seconds),
+}
+
+/// [`KeepResult`] as people write it.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected \"none\", \"once\" or {\"seconds\": n}")]
+enum KeepResultText {
+    Word(KeepResultWord),
+    For(KeepResultFor),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KeepResultWord {
+    None,
+    Once,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepResultFor {
+    seconds: Seconds,
+}
+
+impl Serialize for KeepResult {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            let code = match self {
+                Self::None => -1,
+                Self::Once => -2,
+                Self::For(seconds) => seconds.millis() as i64,
+            };
+            return serializer.serialize_i64(code);
+        }
+        match self {
+            Self::None => KeepResultText::Word(KeepResultWord::None),
+            Self::Once => KeepResultText::Word(KeepResultWord::Once),
+            Self::For(seconds) => KeepResultText::For(KeepResultFor { seconds: *seconds }),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeepResult {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Ok(match i64::deserialize(deserializer)? {
+                -1 => Self::None,
+                -2 => Self::Once,
+                millis => Self::For(Seconds::from_millis(millis as u64)),
+            });
+        }
+        Ok(match KeepResultText::deserialize(deserializer)? {
+            KeepResultText::Word(KeepResultWord::None) => Self::None,
+            KeepResultText::Word(KeepResultWord::Once) => Self::Once,
+            KeepResultText::For(KeepResultFor { seconds }) => Self::For(seconds),
+        })
+    }
+}
+
+impl Default for KeepResult {
+    fn default() -> Self {
+        Self::For(Seconds::new(86_400))
+    }
+}
+
+/// While which of its states a job holds its unique key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UniqueWhile {
+    /// Until its first attempt starts.
+    Scheduled,
+    /// Until it ends.
+    Live,
+}
+
+/// A wish that no two jobs of a type with one key wait (or live) at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Unique {
+    /// The key, 1 to 256 bytes, compared within the job's type.
+    pub key: String,
+    /// How long the key is held.
+    #[serde(rename = "while")]
+    pub hold: UniqueWhile,
+    /// The key is held at least this long after the job was accepted, whatever its state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_seconds: Option<Seconds>,
+}
+
+/// What a job is. Shared, never changed in place: PATCH makes a new one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its type.
+    pub job_type: TypeName,
+    /// The queue it was put in when it was accepted.
+    pub queue: QueueName,
+    /// Lower goes first.
+    pub priority: i32,
+    /// Capacity units it takes while it runs.
+    pub weight: u32,
+    /// Not held by limits and takes no capacity.
+    pub critical: bool,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// Never started after this.
+    pub expires_at: Option<Timestamp>,
+    /// Ends `failed` at this instant if it has not ended before.
+    pub deadline_at: Option<Timestamp>,
+    /// When on the clock it may start; none means always.
+    pub windows: Vec<Window>,
+    /// From claim to result.
+    pub timeout: Seconds,
+    /// Most attempts.
+    pub attempts: u16,
+    /// What follows a failed attempt.
+    pub retry: Retry,
+    /// What both the request and a later reply can build.
+    pub correlation_key: Option<String>,
+    /// A key that keeps duplicates out.
+    pub unique: Option<Unique>,
+    /// What limits, partitions and searches look at.
+    pub attributes: Attributes,
+    /// How long its result can be read.
+    pub keep_result: KeepResult,
+    /// Who is told when it ends.
+    pub callback_url: Option<Url>,
+    /// Passed on to the worker.
+    pub headers: BTreeMap<String, String>,
+    /// The job that this one runs again.
+    pub replay_of: Option<JobId>,
+    /// How long it is kept after its end.
+    pub retention: Seconds,
+    /// The partition of its queue it waits in; empty where the queue has none.
+    pub partition: String,
+    /// A digest of the request that made it, to tell a repeat from a clash.
+    pub request_digest: [u8; 16],
+}

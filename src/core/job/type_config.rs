@@ -1,0 +1,151 @@
+//! The configuration of a job type: plain data in the shapes of the API.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::{QueueName, retry::Retry, spec::KeepResult};
+use crate::{calendar::window::Window, target::TargetConfig, time::Seconds};
+
+/// How jobs of one kind are run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TypeConfig {
+    /// The queue its jobs wait in (default `default`).
+    pub queue: QueueName,
+    /// Where its jobs go (default: the server's default target, or pull workers).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetConfig>,
+    /// Whether a job may be started twice (default `at_least_once`).
+    pub delivery: Delivery,
+    /// Most attempts (default 3, with `at_most_once` 1; 1 to 65535).
+    pub attempts: Option<u16>,
+    /// Most weight of this type that runs at once.
+    pub concurrency: Option<u32>,
+    /// From claim to result (default 86400; 0.001 to 31536000).
+    pub timeout_seconds: Seconds,
+    /// How long a push target may take to answer (default 30; 0.001 to 31536000).
+    pub response_timeout_seconds: Seconds,
+    /// How long a pull worker may be silent (default 30; 0.001 to 31536000).
+    pub lease_seconds: Seconds,
+    /// From a job's creation to its end, at most (0.001 to 315360000).
+    pub deadline_seconds: Option<Seconds>,
+    /// What follows a failed attempt.
+    pub retry: Retry,
+    /// Its jobs' priority (default 100).
+    pub priority: i32,
+    /// Its jobs' weight (default 1).
+    pub weight: u32,
+    /// Attributes extracted from the data: at most 16, a name of 1 to 64 bytes to a JSON pointer of at most 1024 bytes.
+    pub attributes: BTreeMap<String, String>,
+    /// When on the clock its jobs may start: at most 32.
+    pub windows: Vec<Window>,
+    /// How long a result can be read (default 86400 s; 0 to 315360000).
+    pub keep_result: KeepResult,
+    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end). One with a correlation key is kept
+    /// for `reply_wait_seconds` at least, so that a second delivery of its reply is known for one.
+    pub retention_seconds: Seconds,
+    /// What frees a job's slot (default `at_lease_end`).
+    pub release: Release,
+    /// Whether a push is claimed before it is sent (default `claim`). `plain` goes only with a push target, `at_least_once`,
+    /// `on_no_answer: fail` and no `concurrency`.
+    pub start: Start,
+    /// What an answer that does not come in time means (default `fail`).
+    pub on_no_answer: OnNoAnswer,
+    /// Who is told when a job ends: an http or https URL without credentials, at most 2048 bytes.
+    pub callback_url: Option<Url>,
+    /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes of visible ASCII. Those
+    /// that frame the request, `webhook-` and `tidegate-` ones are refused.
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Default for TypeConfig {
+    fn default() -> Self {
+        Self {
+            queue: "default".parse().expect("a good name"),
+            target: None,
+            delivery: Delivery::AtLeastOnce,
+            attempts: None,
+            concurrency: None,
+            timeout_seconds: Seconds::new(86_400),
+            response_timeout_seconds: Seconds::new(30),
+            lease_seconds: Seconds::new(30),
+            deadline_seconds: None,
+            retry: Retry::default(),
+            priority: 100,
+            weight: 1,
+            attributes: BTreeMap::new(),
+            windows: Vec::new(),
+            keep_result: KeepResult::default(),
+            retention_seconds: Seconds::new(30 * 86_400),
+            release: Release::AtLeaseEnd,
+            start: Start::Claim,
+            on_no_answer: OnNoAnswer::Fail,
+            callback_url: None,
+            headers: BTreeMap::new(),
+        }
+    }
+}
+
+/// Whether a job may be started twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// Tried again until it succeeds or its attempts are spent.
+    #[default]
+    AtLeastOnce,
+    /// Started at most one time, ever; any doubt ends it `failed` with reason `unknown`.
+    AtMostOnce,
+}
+
+/// What frees the slot of a worker that is not heard of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Release {
+    /// The end of its lease.
+    #[default]
+    AtLeaseEnd,
+    /// A report or `timeout_seconds`, so that work which ignores its lease is never overlapped.
+    OnReport,
+}
+
+/// Whether a push is claimed before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// Yes: the job is `running` while its target works.
+    #[default]
+    Claim,
+    /// No: one write less for synchronous push without limits. Where its queue has limits, a rate or a pause, or had once,
+    /// a job is claimed all the same, for what is not written down cannot be counted.
+    ///
+    /// The first limit on a queue counts the jobs that are on their way: the process that handed them on claims them in its
+    /// first round under the limit. Of several processes on one store, each does so in its own next round, 5 s away at most;
+    /// until then the limit is kept without the jobs of the others.
+    Plain,
+}
+
+/// What an answer that does not come in time means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnNoAnswer {
+    /// The attempt failed with reason `timeout`.
+    #[default]
+    Fail,
+    /// The attempt goes on until its callback or its timeout.
+    Wait,
+}
+
+/// A job type as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeItem {
+    /// What its owner said.
+    pub config: TypeConfig,
+    /// Raised by every change.
+    pub version: u64,
+    /// Somebody looks whether it has live jobs, to move or remove it. Whoever means to add one takes this mark away
+    /// first, which refuses the change.
+    #[serde(default)]
+    pub leaving: bool,
+}

@@ -1,0 +1,22 @@
+//! What the engine asks of the world, as traits with guarantees, bounds and units.
+//!
+//! Objects (large bodies) go through the `object_store` crate's own trait.
+
+pub mod clock;
+pub mod entropy;
+pub mod health_check;
+pub mod job_store;
+pub mod listing;
+pub mod policy;
+pub mod spans;
+pub mod target;
+pub mod work_queue;
+
+pub use clock::Clock;
+pub use entropy::Entropy;
+pub use health_check::Checkup;
+pub use job_store::{Committed, JobStore, StoreError, Txn, Write};
+pub use policy::Policy;
+pub use spans::Spans;
+pub use target::Target;
+pub use work_queue::{Hint, News, Wake, Work, WorkQueue};

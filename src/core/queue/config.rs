@@ -1,0 +1,158 @@
+//! The configuration of a queue: plain data in the shapes of the API.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    matcher::Matcher,
+    plugin::{PluginVersion, Throttler},
+};
+use crate::{job::TypeName, time::Seconds};
+
+/// Most candidates that one tick looks at.
+pub const SCAN_BOUND: u32 = 1000;
+
+/// Most live grants of a queue; critical jobs are exempt.
+pub const MAX_RUNNING: u64 = 10_000;
+
+/// Most bytes of a queue's token buckets that are not full, each taken as its constraint's name, its value and
+/// [`BUCKET_BYTES`]: they are part of the head, which is one item of a table, and that takes 400 KB.
+pub const MAX_BUCKET_BYTES: usize = 200_000;
+
+/// What a bucket takes beside its names, at most.
+pub const BUCKET_BYTES: usize = 32;
+
+/// Most constraints of a queue.
+pub const MAX_CONSTRAINTS: usize = 32;
+
+/// How a queue admits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueConfig {
+    /// Most weight that runs at once; absent means unlimited, 0 admits nothing.
+    pub concurrency: Option<u32>,
+    /// Which candidate goes first (default `time`).
+    pub order: OrderKind,
+    /// The step in which `order: time` looks at due times (default 60; 0 to 300, 0 means exact).
+    pub order_step_seconds: Seconds,
+    /// With `order: priority`, this long a wait counts as one step of priority (0.001 to 31536000).
+    pub ageing_seconds: Option<Seconds>,
+    /// The attribute whose values take turns: a name of 1 to 64 bytes. A job's turn is that of its value at the enqueue; a change here holds
+    /// for jobs that come, or whose data is changed, afterwards.
+    pub partition_by: Option<String>,
+    /// Limits on what matches a condition: at most 32, at most one of a name.
+    pub constraints: Vec<Constraint>,
+    /// The plugin that decides over what the limits leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttler: Option<Throttler>,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            concurrency: None,
+            order: OrderKind::Time,
+            order_step_seconds: Seconds::new(60),
+            ageing_seconds: None,
+            partition_by: None,
+            constraints: Vec::new(),
+            throttler: None,
+        }
+    }
+}
+
+/// Which candidate goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderKind {
+    /// Due time in steps, then priority, then exact time, then id.
+    #[default]
+    Time,
+    /// Priority, then due time, then id.
+    Priority,
+}
+
+/// A limit on the jobs that match a condition, each distinct value of an attribute apart if `per` is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Constraint {
+    /// Its name in explanations: unique in its queue, 1 to 64 bytes.
+    pub name: String,
+    /// Which jobs it counts (default: every job). At most 8 levels and 64 conditions.
+    #[serde(default, rename = "match")]
+    pub matcher: Matcher,
+    /// The attribute each value of which has the limit to itself; a job without it is not counted.
+    /// A name of 1 to 64 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// Most weight that runs at once. This or `rate` must be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// Most attempts that start in a stretch of time. With `per`, a queue counts as many values at once as 200,000 bytes hold with 32 and the
+    /// constraint's name each; a new one then waits until another has all its tokens back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// A token bucket: `count` attempts per `per_seconds`, `burst` at once. A token is an attempt, whatever its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Tokens that come back in `per_seconds` (1 to 1000000).
+    pub count: u32,
+    /// The stretch (0.001 to 2592000).
+    pub per_seconds: Seconds,
+    /// The bucket's capacity (default `count`; 1 to 1000000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// A queue as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueItem {
+    /// What its owner said.
+    pub config: QueueConfig,
+    /// Whether it holds everything.
+    pub paused: bool,
+    /// Raised by every change of the queue or of a limit of one of its types.
+    pub version: u64,
+}
+
+/// All that decides a queue's admissions, as one tick sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// The queue's version that this was read at.
+    pub version: u64,
+    /// The queue's own configuration.
+    pub queue: QueueConfig,
+    /// Whether it holds everything.
+    pub paused: bool,
+    /// The limits of its types that have one.
+    pub types: BTreeMap<TypeName, u32>,
+    /// The live version of its throttler's plugin; none also if there is no such plugin.
+    pub throttler: Option<Arc<PluginVersion>>,
+}
+
+impl Limits {
+    /// Whether anything is limited, so that the queue needs a head.
+    pub fn any(&self) -> bool {
+        let Self { queue, paused, types, .. } = self;
+        *paused || queue.concurrency.is_some() || !queue.constraints.is_empty() || !types.is_empty() || queue.throttler.is_some()
+    }
+
+    /// The attributes that constraints and the throttler look at: what a grant must remember of its job.
+    pub fn declared(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        for constraint in &self.queue.constraints {
+            constraint.matcher.declare(&mut names);
+            names.extend(constraint.per.as_deref());
+        }
+        let declared = self.throttler.as_ref().and_then(|version| version.throttler.as_ref());
+        names.extend(declared.into_iter().flat_map(|declared| &declared.group_by).map(String::as_str));
+        names
+    }
+}

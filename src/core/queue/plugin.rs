@@ -1,0 +1,179 @@
+//! Plugins as data: how a queue names its throttler, and what is known of a plugin's versions.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{job::PluginName, time::Timestamp};
+
+/// Most versions of a plugin that are kept; the oldest that is neither live nor in the shadow goes first.
+pub const MAX_VERSIONS: usize = 50;
+/// Most bytes of what is known of them together, their configurations' schemas above all: one record holds it, of which
+/// no store must take more than 400 KB.
+pub const MAX_ITEM_BYTES: usize = 350 << 10;
+
+/// A queue's throttler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Throttler {
+    /// The plugin, whose live version decides.
+    pub plugin: PluginName,
+    /// Its configuration: an object of at most 64 KiB that the plugin itself checks (default `{}`).
+    #[serde(default = "no_config")]
+    #[schema(value_type = Object)]
+    pub config: Arc<serde_json::Value>,
+    /// What happens to candidates when a call fails (default `hold`).
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+fn no_config() -> Arc<serde_json::Value> {
+    Arc::new(serde_json::json!({}))
+}
+
+/// What happens to candidates when their throttler's call fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// They wait: nothing starts that nobody allowed.
+    #[default]
+    Hold,
+    /// They start: only the queue's own limits hold them.
+    Run,
+}
+
+/// What a plugin can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It decides which candidates start.
+    Throttler,
+    /// It decides what follows a failed attempt.
+    Retry,
+}
+
+/// What a plugin says about itself in one role: `description` in `plugins/wit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Description {
+    /// A sentence for operators.
+    pub about: String,
+    /// JSON Schema of its configuration.
+    pub config_schema: Option<String>,
+    /// The shape of its state: another number starts empty.
+    pub state_version: u32,
+    /// Attributes by which it asks the running set.
+    pub group_by: Vec<String>,
+    /// Whether it reads the running jobs one by one.
+    pub needs_running_jobs: bool,
+    /// Whether it reads jobs' data.
+    pub needs_data: bool,
+    /// Whether it is told of attempts that ended.
+    pub needs_ended: bool,
+}
+
+/// One version of a plugin. What it names never changes: objects are kept under the hash of their bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginVersion {
+    /// Counted up from 1.
+    pub number: u32,
+    /// The SHA-256 of the component, in hexadecimal: the object `plugins/<it>.wasm`.
+    pub sha256: String,
+    /// The component's bytes.
+    pub bytes: u64,
+    /// When it was pushed.
+    pub pushed_at: Timestamp,
+    /// What it says as a throttler, if it is one.
+    pub throttler: Option<Description>,
+    /// What it says as a retry strategy, if it is one.
+    pub retry: Option<Description>,
+    /// What it was compiled to.
+    pub compiled: Vec<Compiled>,
+}
+
+impl PluginVersion {
+    /// The key of the object that is the component.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.wasm", self.sha256)
+    }
+
+    /// The keys of every object that the version is made of.
+    pub fn object_keys(&self) -> impl Iterator<Item = String> {
+        std::iter::once(self.object_key()).chain(self.compiled.iter().map(Compiled::object_key))
+    }
+
+    /// What it says about itself in `role`, if it has it.
+    pub fn description(&self, role: Role) -> Option<&Description> {
+        match role {
+            Role::Throttler => self.throttler.as_ref(),
+            Role::Retry => self.retry.as_ref(),
+        }
+    }
+}
+
+/// Machine code made from a component by the trusted side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compiled {
+    /// For what machine, as a target triple.
+    pub target: String,
+    /// For what engine and settings; another cannot load it.
+    pub engine: String,
+    /// The SHA-256 of the code, in hexadecimal: the object `plugins/<it>.cwasm`. Compared before it is loaded.
+    pub sha256: String,
+}
+
+impl Compiled {
+    /// The key of the object that is the code.
+    pub fn object_key(&self) -> String {
+        format!("plugins/{}.cwasm", self.sha256)
+    }
+}
+
+/// A plugin as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginItem {
+    /// Raised by every change.
+    pub version: u64,
+    /// The number of the version that decides.
+    pub live: u32,
+    /// The number of the version that is asked too, to see where it differs.
+    pub shadow: Option<u32>,
+    /// The numbers of those that decided before, the latest last. Going back to one forgets those after it, so that nobody who goes
+    /// back comes to what was given up.
+    #[serde(default)]
+    pub was_live: Vec<u32>,
+    /// The versions, oldest first.
+    pub versions: Vec<Arc<PluginVersion>>,
+}
+
+impl PluginItem {
+    /// The version with this number.
+    pub fn numbered(&self, number: u32) -> Option<&Arc<PluginVersion>> {
+        self.versions.iter().find(|version| version.number == number)
+    }
+
+    /// The number of the version that was live before this one.
+    pub fn previous(&self) -> Option<u32> {
+        self.was_live.last().copied()
+    }
+
+    /// Has version `number` decide.
+    pub fn make_live(&mut self, number: u32) {
+        match self.was_live.iter().position(|was| *was == number) {
+            Some(index) => self.was_live.truncate(index),
+            None if self.live != 0 && self.live != number => self.was_live.push(self.live),
+            None => {}
+        }
+        self.live = number;
+        self.shadow = self.shadow.filter(|shadow| *shadow != number);
+    }
+
+    /// Forgets the oldest version that nobody needs; one that a rollback leads to only if there is no other. Whether there was one.
+    pub fn forget_oldest(&mut self) -> bool {
+        let kept = [Some(self.live), self.shadow, self.previous()];
+        let unneeded = |kept: &[Option<u32>]| self.versions.iter().position(|version| !kept.contains(&Some(version.number)));
+        let Some(oldest) = unneeded(&kept).or_else(|| unneeded(&kept[..2])) else { return false };
+        let forgotten = self.versions.remove(oldest).number;
+        self.was_live.retain(|was| *was != forgotten);
+        true
+    }
+}

@@ -1,0 +1,5 @@
+//! Tables and properties of who may start now.
+
+mod admission;
+mod matcher;
+mod order;

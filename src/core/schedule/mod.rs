@@ -1,0 +1,393 @@
+//! A schedule: the job that it makes, when, and what it has come to. Plain data, and the one decision that is taken on it.
+//!
+//! ```text
+//!        skipped, or made up for (`missed`)            made at their time, or as soon as may be          ahead
+//!   ├───────────────────────────────────────┤├─────────────────────────────────────────────────────────┤├───▶
+//!   upto                              now - GRACE                                                     horizon
+//! ```
+//!
+//! The one thing to know: a schedule remembers **up to** which instant its occurrences are dealt with, and what is next
+//! follows from that and its rule alone. So nothing drifts, and whoever looks again after a crash decides the same.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use crate::calendar::{
+    recurrence::{Cron, Recurrence, Rule},
+    window::{Window, Zone},
+};
+use crate::{
+    job::{
+        Attributes, Encoding, JobId, Payload, ScheduleName, TypeName,
+        retry::Retry,
+        spec::{KeepResult, Unique},
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// How late an occurrence may be without counting as missed.
+pub const GRACE: Duration = Duration::from_mins(1);
+/// How far a schedule may be ahead of the clock before the clock is taken to have been wrong.
+pub const FAR_AHEAD: Duration = Duration::from_hours(1);
+/// Most schedules of a server.
+pub const MAX_SCHEDULES: usize = 10_000;
+/// Most bytes of a schedule's data.
+pub const SCHEDULE_DATA_BYTES: usize = 64 << 10;
+/// Most occurrences that are made up for.
+pub const MAX_MISSED: u32 = 1000;
+/// Most of the occurrences of one stretch that are counted as skipped.
+pub const COUNTED: usize = 1000;
+
+/// What is made of each occurrence, and when there is one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleConfig {
+    /// The type of its jobs.
+    #[serde(rename = "type")]
+    pub job_type: TypeName,
+    /// A cron pattern: minute, hour, day of the month, month, day of the week; or those with the second first. At most 256
+    /// bytes. This or `every_seconds` must be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cron: Option<Cron>,
+    /// The IANA name of the time zone whose clock `cron` is about (default UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub tz: Option<Zone>,
+    /// The span from one occurrence to the next (1 to 31536000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_seconds: Option<Seconds>,
+    /// An instant from which every occurrence is whole spans of `every_seconds` away (default `starts_at`, else the epoch).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<Timestamp>,
+    /// No occurrence before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<Timestamp>,
+    /// No occurrence after this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+    /// What becomes of occurrences that are over a minute late (default `one`).
+    #[serde(default)]
+    pub missed: Missed,
+    /// With `missed: all`, the most that are made up for, the latest ones (default 100; 1 to 1000).
+    #[serde(default = "usual_missed")]
+    pub max_missed: u32,
+    /// Whether nothing occurs (default false). What would have occurred meanwhile is not made up for.
+    #[serde(default)]
+    pub paused: bool,
+    /// Never started later than this after its occurrence (0.001 to 315360000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_after_seconds: Option<Seconds>,
+    /// Lower goes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Capacity units it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Not held by limits, and takes no capacity.
+    #[serde(default)]
+    pub critical: bool,
+    /// When on the clock it may start; an empty list clears the type's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<Window>>,
+    /// From claim to result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<Seconds>,
+    /// From creation to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<Seconds>,
+    /// Most attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u16>,
+    /// What follows a failed attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// Keeps an occurrence from making a job while that of an earlier one waits (or lives).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// What limits, partitions and searches look at; those extracted from the data win.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, crate::job::Value>)]
+    pub attributes: Attributes,
+    /// How long the result can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_result: Option<KeepResult>,
+    /// Who is told when it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<Url>,
+    /// Passed on to the worker.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+fn usual_missed() -> u32 {
+    100
+}
+
+/// What becomes of occurrences that are over a minute late: the server was down, or the type was not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Missed {
+    /// Nothing.
+    Skip,
+    /// One job for all of them, under the instant of the latest.
+    #[default]
+    One,
+    /// A job each, for the latest `max_missed` of them.
+    All,
+}
+
+impl ScheduleConfig {
+    /// A schedule of jobs of `job_type` by a cron pattern in UTC, everything else by default.
+    pub fn cron(job_type: TypeName, cron: Cron) -> Self {
+        Self { cron: Some(cron), every_seconds: None, ..Self::every(job_type, Seconds::default()) }
+    }
+
+    /// A schedule of a job of `job_type` every `span`, everything else by default.
+    pub fn every(job_type: TypeName, span: Seconds) -> Self {
+        Self {
+            job_type,
+            cron: None,
+            tz: None,
+            every_seconds: Some(span),
+            anchor: None,
+            starts_at: None,
+            ends_at: None,
+            missed: Missed::default(),
+            max_missed: usual_missed(),
+            paused: false,
+            expires_after_seconds: None,
+            priority: None,
+            weight: None,
+            critical: false,
+            windows: None,
+            timeout_seconds: None,
+            deadline_seconds: None,
+            attempts: None,
+            retry: None,
+            unique: None,
+            attributes: Attributes::new(),
+            keep_result: None,
+            callback_url: None,
+            headers: BTreeMap::new(),
+        }
+    }
+
+    /// When it occurs; none while it is paused, and for what no check lets pass: neither a pattern nor a span.
+    pub fn recurrence(&self) -> Option<Recurrence> {
+        let (starts_at, ends_at) = (self.starts_at, self.ends_at);
+        let rule = match (&self.cron, self.every_seconds) {
+            (Some(cron), _) => Rule::Cron(cron.clone(), self.tz.unwrap_or_default()),
+            (None, Some(span)) => Rule::Every { span, anchor: self.anchor.or(starts_at).unwrap_or(Timestamp::EPOCH) },
+            (None, None) => return None,
+        };
+        Some(Recurrence { rule, starts_at, ends_at }).filter(|_| !self.paused)
+    }
+
+    /// How many of the occurrences that were missed are made up for.
+    fn made_up_for(&self) -> usize {
+        match self.missed {
+            Missed::Skip => 0,
+            Missed::One => 1,
+            Missed::All => self.max_missed as usize,
+        }
+    }
+}
+
+/// A schedule as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleItem {
+    /// What its owner said.
+    pub config: ScheduleConfig,
+    /// What its jobs carry.
+    #[serde(with = "stored")]
+    pub data: Payload,
+    /// Raised by every change.
+    pub version: u64,
+    /// The version at which it began anew: it was made, its rule was changed, it was paused or resumed, or jobs that it had made
+    /// ahead were to be others. Its jobs are made with this revision, so that they are told from those of before.
+    pub rule: u64,
+    /// When that was: what occurs after it counts.
+    pub since: Timestamp,
+    /// What made the jobs that are to be taken back. Until they are, nothing occurs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Box<Replaced>>,
+}
+
+/// A schedule as it was when jobs made ahead of their time were taken from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// What its owner said.
+    pub config: ScheduleConfig,
+    /// What its jobs carry.
+    #[serde(with = "stored")]
+    pub data: Payload,
+    /// The rule under which they were made.
+    pub rule: u64,
+    /// Occurrences up to this one were dealt with.
+    pub upto: Timestamp,
+    /// Whether the schedule is removed: nothing stands in its place but this.
+    pub removed: bool,
+}
+
+/// How far a schedule has come. Stored apart, since it changes with every occurrence.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleState {
+    /// The version of its rule that `upto` is about.
+    pub rule: u64,
+    /// Occurrences up to this one are dealt with.
+    pub upto: Timestamp,
+    /// The latest that made a job, or found one that stands in its place.
+    pub last_occurrence: Option<Timestamp>,
+    /// That job.
+    pub last_job: Option<JobId>,
+    /// Why the next one makes none as yet.
+    pub last_error: Option<ScheduleError>,
+    /// How many were missed and not made up for; at most 1000 of one stretch are counted.
+    pub missed: u64,
+}
+
+/// Why an occurrence makes no job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ScheduleError {
+    /// The occurrence.
+    pub occurrence: Timestamp,
+    /// When it was tried first with this error.
+    pub at: Timestamp,
+    /// What is wrong, in words.
+    pub message: String,
+}
+
+/// What a schedule does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The occurrence that makes a job; none if the step only passes over what was missed.
+    pub occurrence: Option<Timestamp>,
+    /// How many before it are passed over, at most [`COUNTED`].
+    pub skipped: u64,
+    /// Up to where everything is dealt with then.
+    pub upto: Timestamp,
+}
+
+impl ScheduleItem {
+    /// The state that counts where `stored` is what is known: another rule begins anew, when it was made.
+    pub fn state(&self, stored: ScheduleState) -> ScheduleState {
+        let upto = if stored.rule == self.rule { stored.upto } else { self.since };
+        ScheduleState { rule: self.rule, upto, ..stored }
+    }
+
+    /// When it occurs; none while it is paused, or what it replaced is to be taken back.
+    pub fn recurrence(&self) -> Option<Recurrence> {
+        self.config.recurrence().filter(|_| self.replaced.is_none())
+    }
+
+    /// Whether it is removed, and stands only until its jobs are taken back.
+    pub fn is_removed(&self) -> bool {
+        self.replaced.as_ref().is_some_and(|replaced| replaced.removed)
+    }
+
+    /// The next step at `now` where everything up to `upto` is dealt with and occurrences up to `horizon` are wanted; none
+    /// if there is nothing to do.
+    pub fn step(&self, upto: Timestamp, now: Timestamp, horizon: Timestamp) -> Option<Step> {
+        let recurrence = self.recurrence()?;
+        let first = recurrence.after(upto).filter(|first| *first <= horizon)?;
+        // The latest instant at which an occurrence is missed.
+        let missed = now - GRACE - Duration::from_millis(1);
+        if first > missed {
+            return Some(Step { occurrence: Some(first), skipped: 0, upto: first });
+        }
+        let made_up_for = recurrence.latest(upto, missed, self.config.made_up_for()).first().copied();
+        let passed = made_up_for.unwrap_or(missed + Duration::from_millis(1));
+        let skipped = recurrence.all_after(upto).take_while(|at| *at < passed).take(COUNTED).count() as u64;
+        let occurrence = made_up_for.or_else(|| recurrence.after(missed).filter(|next| *next <= horizon));
+        Some(Step { occurrence, skipped, upto: occurrence.unwrap_or(missed) })
+    }
+}
+
+impl ScheduleState {
+    /// The state after `step`, where it went well.
+    #[must_use]
+    pub fn after(&self, schedule: &ScheduleName, step: Step) -> Self {
+        let last_job = step.occurrence.map(|at| occurrence_id(schedule, at));
+        Self {
+            rule: self.rule,
+            upto: step.upto,
+            last_occurrence: step.occurrence.or(self.last_occurrence),
+            last_job: last_job.or_else(|| self.last_job.clone()),
+            last_error: None,
+            missed: self.missed + step.skipped,
+        }
+    }
+
+    /// The state after `occurrence` made no job at `now`; none if it says the same already.
+    pub fn failed(&self, occurrence: Timestamp, message: &str, now: Timestamp) -> Option<Self> {
+        let known = |last: &ScheduleError| last.occurrence == occurrence && last.message == message;
+        if self.last_error.as_ref().is_some_and(known) {
+            return None;
+        }
+        Some(Self { last_error: Some(ScheduleError { occurrence, at: now, message: message.to_owned() }), ..self.clone() })
+    }
+}
+
+/// The id of the job that the occurrence of a schedule at `at` makes: the same from every engine, and whenever it is asked.
+///
+/// It is the schedule's name, of a long one the beginning and a digest, and the instant: `nightly:20260329T010000Z`.
+pub fn occurrence_id(schedule: &ScheduleName, at: Timestamp) -> JobId {
+    let instant = at.to_utc();
+    let form = if at.millis() % 1000 == 0 { "%Y%m%dT%H%M%SZ" } else { "%Y%m%dT%H%M%S%.3fZ" };
+    id_under(schedule, &instant.format(form).to_string())
+}
+
+/// The id of the job that a schedule makes out of turn, for whoever asks under `key`.
+pub fn run_id(schedule: &ScheduleName, key: &str) -> JobId {
+    id_under(schedule, &format!("run.{}", digest(key, 8)))
+}
+
+fn id_under(schedule: &ScheduleName, rest: &str) -> JobId {
+    let name = schedule.as_str();
+    let name = if name.len() <= 40 { name.to_owned() } else { format!("{}.{}", &name[..27], digest(name, 6)) };
+    format!("{name}:{rest}").parse().expect("40 bytes of a name and at most 20 more of its letters are a good id")
+}
+
+/// The first `bytes` of a text's digest, at most 8.
+fn digest(text: &str, bytes: usize) -> String {
+    let start = Sha256::digest(text)[..bytes].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{start:0width$x}", width = bytes * 2)
+}
+
+/// A payload in an item, which is JSON: text stays text.
+mod stored {
+    use serde::{Deserializer, Serializer, de::Error as _};
+
+    use super::{BASE64, Deserialize, Encoding, Payload, Serialize};
+    use base64::Engine as _;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Stored {
+        Json(String),
+        MsgPack(String),
+    }
+
+    pub fn serialize<S: Serializer>(payload: &Payload, serializer: S) -> Result<S::Ok, S::Error> {
+        let stored = match payload.encoding {
+            Encoding::Json => Stored::Json(String::from_utf8_lossy(&payload.bytes).into_owned()),
+            Encoding::MessagePack => Stored::MsgPack(BASE64.encode(&payload.bytes)),
+        };
+        stored.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Payload, D::Error> {
+        Ok(match Stored::deserialize(deserializer)? {
+            Stored::Json(text) => Payload::json(text),
+            Stored::MsgPack(text) => {
+                let bytes = BASE64.decode(text).map_err(D::Error::custom)?;
+                Payload { encoding: Encoding::MessagePack, bytes: bytes.into() }
+            }
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! The bounds of a job, and of what a job and its type both have.
+
+use super::{
+    DECADE, Fault, Kind, LEAST, YEAR, check_count, check_headers, check_name, check_plugin_config, check_span, check_text, check_url,
+    check_value,
+};
+use crate::{
+    calendar::window::{MAX_WINDOWS, Window},
+    job::{
+        Attributes, Spec, extract,
+        retry::{BUILT_IN, Backoff, Retry},
+        spec::{KeepResult, Unique},
+        type_config::Delivery,
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// Checks every field of a job that is about to be accepted, but its deadline: that is an instant here, and was a span
+/// ([`check_deadline`]). Its limits on attempts depend on its type's `delivery`.
+///
+/// # Errors
+///
+/// The first fault, with code `invalid_attempts` or `invalid_field`.
+pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), Fault> {
+    check_attempts(spec.attempts, delivery)?;
+    check_timeout(spec.timeout)?;
+    check_windows(&spec.windows)?;
+    check_retry(&spec.retry)?;
+    check_attributes(&spec.attributes)?;
+    check_keep_result(spec.keep_result)?;
+    check_headers(&spec.headers)?;
+    check_keys(spec.correlation_key.as_deref(), spec.unique.as_ref())?;
+    spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
+}
+
+/// Checks how long an attempt may take.
+///
+/// # Errors
+///
+/// Zero, or over a year.
+pub fn check_timeout(span: Seconds) -> Result<(), Fault> {
+    check_span("timeout_seconds", span, LEAST, YEAR)
+}
+
+/// Checks what a job is known by among others.
+///
+/// # Errors
+///
+/// An empty text or one over 256 bytes; a period that is zero or over a year.
+pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Result<(), Fault> {
+    if let Some(key) = correlation_key {
+        check_text("correlation_key", key, 256)?;
+    }
+    if let Some(Unique { key, period_seconds, .. }) = unique {
+        check_text("unique.key", key, 256)?;
+        if let Some(period) = period_seconds {
+            check_span("unique.period_seconds", *period, LEAST, YEAR)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks when a job is to start: at an instant, after a while, or neither.
+///
+/// # Errors
+///
+/// Both; a while over ten years.
+pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<(), Fault> {
+    if run_at.is_some() && delay.is_some() {
+        return Err(Fault::new("delay_seconds", "must not be given together with run_at"));
+    }
+    delay.map_or(Ok(()), |delay| check_span("delay_seconds", delay, Seconds::default(), DECADE))
+}
+
+/// Checks a job's `deadline_seconds`.
+///
+/// # Errors
+///
+/// Zero, or over ten years.
+pub fn check_deadline(span: Seconds) -> Result<(), Fault> {
+    check_span("deadline_seconds", span, LEAST, DECADE)
+}
+
+/// Checks how long a lease is to last.
+///
+/// # Errors
+///
+/// Zero, or over a year.
+pub fn check_lease(span: Seconds) -> Result<(), Fault> {
+    check_span("lease_seconds", span, LEAST, YEAR)
+}
+
+/// Checks a number of attempts, of a type or of a job.
+///
+/// # Errors
+///
+/// A fault with code `invalid_attempts`.
+pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Fault> {
+    let message = match (attempts, delivery) {
+        (0, _) => "must be 1 to 65535",
+        (2.., Delivery::AtMostOnce) => "must be 1 with `delivery: at_most_once`",
+        _ => return Ok(()),
+    };
+    Err(Fault::new("attempts", message).of("invalid_attempts"))
+}
+
+/// Checks how many windows there are; each was checked when it was made.
+///
+/// # Errors
+///
+/// Over 32.
+pub fn check_windows(windows: &[Window]) -> Result<(), Fault> {
+    check_count("windows", windows.len(), MAX_WINDOWS)
+}
+
+/// Checks a retry strategy's settings.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn check_retry(retry: &Retry) -> Result<(), Fault> {
+    match retry {
+        Retry::Exponential(backoff) => {
+            backoff.fault().map_or(Ok(()), |(field, message)| Err(Fault::new(format!("retry.config.{field}"), message)))
+        }
+        Retry::Plugin(name, config) => {
+            check_plugin_config("retry.config", config)?;
+            if name.as_str() == BUILT_IN { Err(unreadable(config)) } else { Ok(()) }
+        }
+    }
+}
+
+/// What the built-in strategy cannot read of its configuration, an object.
+fn unreadable(config: &serde_json::Value) -> Fault {
+    for (field, value) in config.as_object().into_iter().flatten() {
+        let alone = serde_json::Map::from_iter([(field.clone(), value.clone())]);
+        if let Err(error) = serde_json::from_value::<Backoff>(alone.into()) {
+            let fault = Fault::new(format!("retry.config.{field}"), error.to_string());
+            let known = ["base_seconds", "max_seconds", "jitter"].contains(&field.as_str());
+            return if known { fault } else { fault.of("unknown_field") };
+        }
+    }
+    Fault::new("retry.config", "must be a configuration of `exponential`")
+}
+
+/// Checks how long a result is kept.
+///
+/// # Errors
+///
+/// Over ten years.
+pub fn check_keep_result(keep: KeepResult) -> Result<(), Fault> {
+    match keep {
+        KeepResult::For(span) => check_span("keep_result.seconds", span, Seconds::default(), DECADE),
+        KeepResult::None | KeepResult::Once => Ok(()),
+    }
+}
+
+/// Checks attributes.
+///
+/// # Errors
+///
+/// Over 16 of them, a name that is not 1 to 64 bytes, a text over 256 bytes.
+pub fn check_attributes(attributes: &Attributes) -> Result<(), Fault> {
+    check_count("attributes", attributes.len(), extract::MAX_ATTRIBUTES)?;
+    for (name, value) in attributes {
+        check_name("attributes", name)?;
+        check_value(name, value, Kind::Any).map_err(|fault| fault.within("attributes"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The configuration as an engine sees it: a snapshot, read anew when the store says it changed.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use crate::{Engine, Error, jobs::job_writes};
+use tidegate_core::{
+    event::{Trigger, Triggers, trigger::TriggerItem},
+    job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeItem},
+    port::{job_store::ItemKind, policy::Plugin},
+    queue::{
+        Limits,
+        config::QueueItem,
+        plugin::{PluginItem, Role},
+    },
+    schedule::ScheduleItem,
+    time::Timestamp,
+};
+
+/// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
+#[derive(Default)]
+pub struct Catalog {
+    /// The store's number for this moment.
+    pub version: u64,
+    /// The queues.
+    pub queues: HashMap<QueueName, QueueItem>,
+    /// The types.
+    pub types: HashMap<TypeName, Arc<TypeItem>>,
+    /// The plugins.
+    pub plugins: HashMap<PluginName, Arc<PluginItem>>,
+    /// The schedules.
+    pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
+    /// The pull workers that get no more jobs, and since when.
+    pub drains: BTreeMap<String, Timestamp>,
+    /// The triggers, as they are stored.
+    pub triggers: BTreeMap<TriggerName, TriggerItem>,
+    /// The same, ready to look at events.
+    pub rules: Arc<Triggers>,
+    /// What decides each queue's admissions.
+    limits: HashMap<QueueName, Arc<Limits>>,
+}
+
+impl Catalog {
+    /// What decides the admissions of `queue`; a queue nobody configured has no limits.
+    pub fn limits(&self, queue: &QueueName) -> Arc<Limits> {
+        self.limits.get(queue).cloned().unwrap_or_default()
+    }
+
+    /// The types whose jobs wait in `queue`.
+    pub fn types_of(&self, queue: &QueueName) -> impl Iterator<Item = (&TypeName, &Arc<TypeItem>)> {
+        self.types.iter().filter(move |(_, item)| item.config.queue == *queue)
+    }
+
+    /// The live version of a plugin, if there is one and it has this role.
+    pub fn plugin(&self, name: &PluginName, role: Role) -> Option<Plugin> {
+        let item = self.plugins.get(name)?;
+        let version = item.numbered(item.live).filter(|version| version.description(role).is_some())?;
+        Some(Plugin { name: name.clone(), version: Arc::clone(version) })
+    }
+
+    fn of(
+        version: u64,
+        queues: HashMap<QueueName, QueueItem>,
+        mut types: HashMap<TypeName, Arc<TypeItem>>,
+        plugins: HashMap<PluginName, Arc<PluginItem>>,
+    ) -> Self {
+        let mut catalog = Self { version, plugins, ..Self::default() };
+        let callback = TypeItem { config: job_writes::callback_type(), version: 0, leaving: false };
+        types.insert(job_writes::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
+        let missing = QueueItem::default();
+        let mut limited: HashMap<&QueueName, BTreeMap<TypeName, u32>> = HashMap::new();
+        for (name, item) in &types {
+            if let Some(most) = item.config.concurrency {
+                limited.entry(&item.config.queue).or_default().insert(name.clone(), most);
+            }
+        }
+        let implicit = types.values().map(|item| (&item.config.queue, &missing));
+        let limits = implicit
+            .chain(&queues)
+            .map(|(name, item)| {
+                let types = limited.get(name).cloned().unwrap_or_default();
+                let throttler = item.config.throttler.as_ref();
+                let throttler = throttler.and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
+                let throttler = throttler.map(|plugin| plugin.version);
+                let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types, throttler };
+                (name.clone(), Arc::new(limits))
+            })
+            .collect();
+        (catalog.queues, catalog.types, catalog.limits) = (queues, types, limits);
+        catalog
+    }
+}
+
+impl Engine {
+    /// The version of the configuration that was read last. Of two readers at once the slower one may have left an older: whoever goes by this is
+    /// told of a change by whoever made it.
+    pub fn seen_version(&self) -> u64 {
+        self.catalog.load().version
+    }
+
+    /// The configuration as this engine saw it last, which may be old: for what nothing is decided by, right after something was.
+    ///
+    /// # Errors
+    ///
+    /// The store's, if it was never read.
+    pub async fn known_catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let seen = self.catalog.load_full();
+        if seen.version > 0 { Ok(seen) } else { self.catalog().await }
+    }
+
+    /// The configuration as it stands.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Internal`] if an item cannot be read.
+    pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let version = self.ports.store.items_version().await?;
+        let seen = self.catalog.load_full();
+        if seen.version == version && version > 0 {
+            return Ok(seen);
+        }
+        let damaged =
+            |name: &str, error: serde_json::Error| Error::Internal(format!("the configuration of {name} cannot be read: {error}"));
+        let mut queues = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Queue).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;
+            let mut queue: QueueItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            queue.version = item.version;
+            queues.insert(name, queue);
+        }
+        let mut types = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Type).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad type name {:?}", item.name)))?;
+            let mut job_type: TypeItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            job_type.version = item.version;
+            types.insert(name, Arc::new(job_type));
+        }
+        let mut plugins = HashMap::new();
+        for item in self.ports.store.items(ItemKind::Plugin).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad plugin name {:?}", item.name)))?;
+            let mut plugin: PluginItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            plugin.version = item.version;
+            plugins.insert(name, Arc::new(plugin));
+        }
+        let mut schedules = BTreeMap::new();
+        for item in self.ports.store.items(ItemKind::Schedule).await? {
+            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
+            let mut schedule: ScheduleItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            schedule.version = item.version;
+            schedules.insert(name, Arc::new(schedule));
+        }
+        let mut drains = BTreeMap::new();
+        for item in self.ports.store.items(ItemKind::Drain).await? {
+            let since = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            drains.insert(item.name, since);
+        }
+        let mut catalog = Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
+        let mut rules = Vec::new();
+        for item in self.ports.store.items(ItemKind::Trigger).await? {
+            let name: TriggerName = item.name.parse().map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
+            let mut trigger: TriggerItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            trigger.version = item.version;
+            match Trigger::new(&name, &trigger.config) {
+                Ok(rule) => rules.push(rule),
+                // It was good when it was put: another release has other bounds. Everything else goes on without it.
+                Err(fault) => tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew"),
+            }
+            catalog.triggers.insert(name, trigger);
+        }
+        catalog.rules = Arc::new(Triggers::new(rules));
+        let catalog = Arc::new(catalog);
+        self.catalog.store(Arc::clone(&catalog));
+        Ok(catalog)
+    }
+}

@@ -1,0 +1,35 @@
+//! `constraints_in_use`: what runs of each constraint, value by value. Read from the head when somebody looks, so that no round
+//! pays for it.
+
+use crate::{Engine, Error, View, request::ConstraintUse};
+use tidegate_core::job::QueueName;
+
+/// Most values that are told of.
+const MOST: usize = 100;
+
+impl Engine {
+    /// What runs under each concurrency of the queue's constraints, the heaviest first, at most 100 values.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn constraints_in_use(&self, queue: &QueueName) -> Result<Vec<ConstraintUse>, Error> {
+        let limits = self.catalog().await?.limits(queue);
+        let constraints = &limits.queue.constraints;
+        if constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
+            return Ok(Vec::new());
+        }
+        let Some((head, batches)) = self.ports.store.head(queue).await? else { return Ok(Vec::new()) };
+        let mut view = View::new(head, batches);
+        let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
+            let constraint = &constraints[index];
+            let per = constraint.per.clone();
+            let value = per.is_some().then(|| value.to_owned());
+            Some(ConstraintUse { name: constraint.name.clone(), per, value, running_weight, limit: constraint.concurrency? })
+        });
+        let mut values: Vec<ConstraintUse> = values.collect();
+        values.sort_unstable_by(|a, b| (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value)));
+        values.truncate(MOST);
+        Ok(values)
+    }
+}

@@ -1,0 +1,5 @@
+//! The configuration of queues, job types and schedules, as stored and as cached.
+
+pub mod catalog;
+pub mod configure;
+pub mod constraint_usage;

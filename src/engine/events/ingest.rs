@@ -1,0 +1,388 @@
+//! `ingest`: events come in, and triggers make jobs and replies of them.
+//!
+//! ```text
+//!   events ─▶ every trigger on every event ─┬▶ one batch of enqueues ─┐
+//!                                           ├▶ one batch of replies ──┼▶ dead letters ─▶ one answer per event
+//!                                           └▶ what cannot be mapped ─┘
+//! ```
+//!
+//! The one thing to know: an event may come any number of times. The id of the job that it makes, and the name of its reply and of
+//! its dead letter, follow from the trigger and the event's source and id, so that a repeat finds what the first one did. An
+//! event that could not be dealt with because the store did not answer is answered with that error, and is to be sent again.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::reply::{Met, Replied};
+use crate::{
+    Engine, Error,
+    events::dead_letters::DeadEvent,
+    request::{Enqueued, NewJob},
+};
+use tidegate_core::{
+    event::{
+        Decision, Event, Trigger,
+        trigger::{Reply, Wanted},
+        value::{Extension, HOPS},
+    },
+    job::{Job, JobId, TriggerName, TypeName, Version},
+    port::{Txn, Write},
+    time::Timestamp,
+};
+
+/// Most jobs of one enqueue.
+const BATCH: usize = 1000;
+/// The header by which a job tells its worker through how many triggers it has come to be. In the binary mode of CloudEvents it is
+/// the extension that says so of an event: a worker that passes it on keeps the count.
+pub const HOPS_HEADER: &str = "ce-tidegatehops";
+
+/// What became of an event: one entry per trigger that was about it.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct Ingested {
+    /// The event's id.
+    pub id: String,
+    /// Its source.
+    pub source: String,
+    /// What each trigger did, by name; empty if none was about it.
+    pub outcomes: Vec<Applied>,
+}
+
+/// What a trigger did about an event.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct Applied {
+    /// The trigger.
+    #[schema(value_type = String)]
+    pub trigger: TriggerName,
+    /// What it did.
+    #[serde(flatten)]
+    pub did: Did,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "did", rename_all = "snake_case")]
+pub enum Did {
+    /// A job was enqueued.
+    Enqueued {
+        /// It.
+        job: JobId,
+        /// Its type.
+        #[serde(rename = "type")]
+        job_type: TypeName,
+    },
+    /// The job was enqueued before, by the same event.
+    Repeated {
+        /// It.
+        job: JobId,
+    },
+    /// The attempt of a job ended, as the event said.
+    Completed {
+        /// The job.
+        job: JobId,
+    },
+    /// A retry of the job waits; the failure was recorded, and changes nothing.
+    Recorded {
+        /// The job.
+        job: JobId,
+    },
+    /// The job heard the same event before.
+    Known {
+        /// The job.
+        job: JobId,
+    },
+    /// The job, or the attempt that the event is about, was over. Nothing was changed.
+    Late {
+        /// The job.
+        job: JobId,
+    },
+    /// There is no such job yet, or its attempt has not started: the reply is kept.
+    Kept {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// Nothing could be made of the event: it is a dead letter, to be replayed when the trigger is mended.
+    Dead {
+        /// The dead letter.
+        letter: String,
+        /// Why.
+        reason: String,
+    },
+    /// It has come to be through too many triggers: they would go round for ever.
+    Dropped {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Did {
+    /// The word for it, as it is serialised.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Enqueued { .. } => "enqueued",
+            Self::Repeated { .. } => "repeated",
+            Self::Completed { .. } => "completed",
+            Self::Recorded { .. } => "recorded",
+            Self::Known { .. } => "known",
+            Self::Late { .. } => "late",
+            Self::Kept { .. } => "kept",
+            Self::Dead { .. } => "dead",
+            Self::Dropped { .. } => "dropped",
+        }
+    }
+}
+
+/// What a batch of events did: the answers for whoever sent them, and what the home must tell its queues.
+#[derive(Debug, Default)]
+pub struct Ingestion {
+    /// One answer per event, in order. An error means: send it again.
+    pub answers: Vec<Result<Ingested, Error>>,
+    /// The jobs of the enqueues, new or not.
+    pub enqueued: Vec<Enqueued>,
+    /// Jobs that a reply changed, with the version that they left.
+    pub changed: Vec<(Job, Version)>,
+}
+
+/// What a trigger is to do about an event.
+struct Task<'a> {
+    event: usize,
+    trigger: &'a Trigger,
+    decision: Decision,
+    /// What it did, once that is known.
+    did: Option<Result<Did, Error>>,
+}
+
+impl Engine {
+    /// Takes events: every trigger that is about one is applied. After an `Ok` answer all that it says is durable.
+    ///
+    /// An event over the size limit is refused with 413; nothing else of an event is an error here.
+    pub async fn ingest(&self, events: &[Event]) -> Ingestion {
+        let catalog = match self.catalog().await {
+            Ok(catalog) => catalog,
+            Err(error) => {
+                return Ingestion { answers: events.iter().map(|_| Err(error.clone())).collect(), ..Ingestion::default() };
+            }
+        };
+        let limit = self.rules.events.max_bytes;
+        let large = |event: &Event| event.size() > limit;
+        let mut tasks = Vec::new();
+        if !catalog.rules.is_empty() {
+            for (index, event) in events.iter().enumerate().filter(|(_, event)| !large(event)) {
+                let decided = catalog.rules.decide(event);
+                tasks.extend(decided.into_iter().map(|(trigger, decision)| Task { event: index, trigger, decision, did: None }));
+            }
+        }
+        let mut ingestion = self.apply(events, &mut tasks).await;
+        let answer = |event: &Event| {
+            if large(event) {
+                return Err(Error::TooLarge { field: "event", limit });
+            }
+            Ok(Ingested { id: event.id.clone(), source: event.source.clone(), outcomes: Vec::new() })
+        };
+        ingestion.answers = events.iter().map(answer).collect();
+        for Task { event, trigger, did, .. } in tasks {
+            let answer = &mut ingestion.answers[event];
+            match (did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))), &mut *answer) {
+                (Ok(did), Ok(ingested)) => ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did }),
+                (Err(error), Ok(_)) => *answer = Err(error),
+                (_, Err(_)) => {}
+            }
+        }
+        ingestion
+    }
+
+    /// Applies one trigger as it stands now to one event; none if its filter does not let it pass any more.
+    pub(crate) async fn ingest_by(&self, trigger: &Trigger, decision: Decision, event: &Event) -> (Result<Did, Error>, Ingestion) {
+        let mut tasks = [Task { event: 0, trigger, decision, did: None }];
+        let ingestion = self.apply(std::slice::from_ref(event), &mut tasks).await;
+        let [task] = tasks;
+        (task.did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))), ingestion)
+    }
+
+    /// Does what `tasks` say, and notes what was done.
+    async fn apply(&self, events: &[Event], tasks: &mut [Task<'_>]) -> Ingestion {
+        let mut ingestion = Ingestion::default();
+        self.drop_endless(events, tasks);
+        self.enqueue_all(events, tasks, &mut ingestion).await;
+        self.reply_all(tasks, &mut ingestion).await;
+        self.bury(events, tasks).await;
+        ingestion
+    }
+
+    /// The loop guard: an event that has come to be through too many triggers enqueues nothing.
+    fn drop_endless(&self, events: &[Event], tasks: &mut [Task<'_>]) {
+        let most = self.rules.events.max_hops;
+        for task in tasks.iter_mut().filter(|task| matches!(task.decision, Decision::Enqueue(_))) {
+            let (event, name) = (&events[task.event], &task.trigger.name);
+            if event.hops() >= most {
+                tracing::warn!(trigger = %name, source = event.source, id = event.id, hops = event.hops(), "an event goes round; it was dropped");
+                let reason = format!("it has come to be through {} triggers ({HOPS}), and at most {most} are allowed", event.hops());
+                task.did = Some(Ok(Did::Dropped { reason }));
+            }
+        }
+    }
+
+    async fn enqueue_all(&self, events: &[Event], tasks: &mut [Task<'_>], ingestion: &mut Ingestion) {
+        let (mut jobs, mut places) = (Vec::new(), Vec::new());
+        for (place, task) in tasks.iter().enumerate().filter(|(_, task)| task.did.is_none()) {
+            if let Decision::Enqueue(wanted) = &task.decision {
+                jobs.push(new_job((**wanted).clone(), &events[task.event]));
+                places.push(place);
+            }
+        }
+        let mut places = places.into_iter();
+        while !jobs.is_empty() {
+            let batch = jobs.drain(..jobs.len().min(BATCH)).collect();
+            for answer in self.enqueue(batch).await {
+                let Some(place) = places.next() else { break };
+                let task = &mut tasks[place];
+                task.did = match answer {
+                    Ok(enqueued) => {
+                        let job = enqueued.job.id.clone();
+                        let job_type = enqueued.job.spec.job_type.clone();
+                        let did = if enqueued.new { Did::Enqueued { job, job_type } } else { Did::Repeated { job } };
+                        ingestion.enqueued.push(enqueued);
+                        Some(Ok(did))
+                    }
+                    // The same event under another rule, or another of the same name: its job is there.
+                    Err(Error::Conflict { code: "id_taken", holder: Some(job), .. }) => Some(Ok(Did::Repeated { job })),
+                    Err(error) => refused(task, error),
+                };
+            }
+        }
+    }
+
+    async fn reply_all(&self, tasks: &mut [Task<'_>], ingestion: &mut Ingestion) {
+        let (mut replies, mut places): (Vec<Reply>, Vec<usize>) = (Vec::new(), Vec::new());
+        for (place, task) in tasks.iter().enumerate() {
+            if let (Decision::Complete(reply), None) = (&task.decision, &task.did) {
+                replies.push((**reply).clone());
+                places.push(place);
+            }
+        }
+        if replies.is_empty() {
+            return;
+        }
+        let Met { answers, changed } = self.reply(&replies).await;
+        ingestion.changed = changed;
+        for (place, answer) in places.into_iter().zip(answers) {
+            tasks[place].did = match answer {
+                Ok(replied) => Some(Ok(match replied {
+                    Replied::Settled(job) => Did::Completed { job },
+                    Replied::Recorded(job) => Did::Recorded { job },
+                    Replied::Known(job) => Did::Known { job },
+                    Replied::Late(job) => Did::Late { job },
+                    Replied::Kept(until) => Did::Kept { until },
+                })),
+                Err(error) => refused(&mut tasks[place], error),
+            };
+        }
+    }
+
+    /// Stores what could not be mapped, or was refused, as dead letters.
+    async fn bury(&self, events: &[Event], tasks: &mut [Task<'_>]) {
+        let (mut txns, mut places): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
+        for (place, task) in tasks.iter().enumerate() {
+            if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
+                let dead = DeadEvent::new(Some(&task.trigger.name), reason.clone(), &events[task.event], self.now());
+                let letter = dead.id.clone();
+                match self.letter(dead) {
+                    Ok(record) => txns.push(vec![Write::PutRecord(record)]),
+                    Err(error) => tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written"),
+                }
+                places.push((place, Did::Dead { letter, reason: reason.clone() }));
+            }
+        }
+        if txns.is_empty() {
+            return;
+        }
+        let stored = match self.make_room(txns.len() as u64).await {
+            Ok(()) => self.ports.store.commit(txns).await.map(drop).map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        for (place, did) in places {
+            tasks[place].did = Some(stored.clone().map(|()| did));
+        }
+    }
+}
+
+/// What becomes of a task that was refused: what passes is to be sent again, and what repeating cannot help is a dead letter, which is
+/// written later.
+fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
+    match error {
+        Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
+        Error::Stale { .. } | Error::Conflict { code: "contended" | "key_contended", .. } => {
+            Some(Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: error.to_string() }))
+        }
+        error => {
+            task.decision = Decision::Failed(error.to_string());
+            None
+        }
+    }
+}
+
+/// The job that an event asks for.
+fn new_job(wanted: Wanted, event: &Event) -> NewJob {
+    let Wanted { id, job_type, data, fields } = wanted;
+    let mut headers = fields.headers.unwrap_or_default();
+    headers.insert(HOPS_HEADER.to_owned(), event.hops().saturating_add(1).to_string());
+    let text = |name: &str| match event.extensions.get(name) {
+        Some(Extension::Text(text)) if text.len() <= 512 => Some((name.to_owned(), text.clone())),
+        _ => None,
+    };
+    // A state without its parent means nothing.
+    let parent = text("traceparent");
+    let trace = parent.map(|parent| [Some(parent), text("tracestate")].into_iter().flatten().collect()).unwrap_or_default();
+    NewJob {
+        id: Some(id),
+        priority: fields.priority,
+        weight: fields.weight,
+        critical: fields.critical.unwrap_or_default(),
+        run_at: fields.run_at,
+        delay_seconds: fields.delay_seconds,
+        expires_at: fields.expires_at,
+        windows: fields.windows,
+        timeout_seconds: fields.timeout_seconds,
+        deadline_seconds: fields.deadline_seconds,
+        attempts: fields.attempts,
+        retry: fields.retry,
+        correlation_key: fields.correlation_key,
+        unique: fields.unique,
+        attributes: fields.attributes.unwrap_or_default(),
+        keep_result: fields.keep_result,
+        callback_url: fields.callback_url,
+        headers,
+        trace,
+        ..NewJob::new(job_type, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::builders::name;
+    use tidegate_core::event::TriggerConfig;
+
+    #[test]
+    fn what_passes_is_sent_again_and_what_stays_is_a_dead_letter() {
+        let config: TriggerConfig = serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
+        let trigger = Trigger::new(&name("t"), &config).unwrap();
+        let conflict = |code| Error::Conflict { code, message: "no".into(), holder: None };
+        let busy = || Error::Unavailable { retry_after: Duration::from_secs(1), message: "busy".into() };
+        for (error, passes) in [
+            (busy(), true),
+            (Error::Stale { version: 7 }, true),
+            (conflict("contended"), true),
+            (conflict("key_contended"), true),
+            (conflict("correlation_key_taken"), false),
+            (Error::invalid("attempts", "must be 1 to 65535"), false),
+            (Error::NotFound { code: "job_type_not_found", what: "job type work".into() }, false),
+        ] {
+            let mut task = Task { event: 0, trigger: &trigger, decision: Decision::Failed(String::new()), did: None };
+            let said = error.to_string();
+            let answer = refused(&mut task, error);
+            assert_eq!(matches!(answer, Some(Err(Error::Unavailable { .. }))), passes, "{said}");
+            assert_eq!(task.decision == Decision::Failed(said.clone()), !passes, "{said}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The verbs on events: ingest, triggers, replies to waiting jobs, dead letters.
+
+pub mod dead_letters;
+pub mod ingest;
+pub mod pending_replies;
+pub mod reply;
+pub mod triggers;

@@ -1,0 +1,75 @@
+//! A reply as it is kept: the record's name, by which its job finds it, and what is in it.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use tidegate_core::{
+    event::trigger::{Reply, Said, digest, hex},
+    job::{Encoding, Payload, life::ReplyId},
+};
+
+/// What the names of all replies to one key begin with.
+pub(crate) fn prefix_of(job_type: &str, key: &str) -> String {
+    format!("{}-", hex(&digest(&[job_type, key])[..16]))
+}
+
+/// The name of the record that `reply` is kept as: a second delivery has the same.
+pub(crate) fn record_name(reply: &Reply) -> String {
+    format!("{}{:032x}", prefix_of(reply.job_type.as_str(), &reply.correlation_key), reply.id.0)
+}
+
+/// A reply as it is kept.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Stored {
+    id: String,
+    job_type: String,
+    correlation_key: String,
+    attempt: Option<u16>,
+    /// What it brought, if it succeeded and brought something: JSON, or MessagePack in base64.
+    result: Option<Box<RawValue>>,
+    result_msgpack: Option<String>,
+    /// Why it failed, if it did.
+    failed: Option<StoredFailure>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredFailure {
+    message: Option<String>,
+    details: Option<String>,
+    retryable: bool,
+}
+
+impl Stored {
+    /// `reply`, to be stored.
+    pub fn of(reply: &Reply) -> Self {
+        let (mut result, mut result_msgpack, mut failed) = (None, None, None);
+        match &reply.said {
+            Said::Succeeded(None) => {}
+            Said::Succeeded(Some(payload)) => match payload.encoding {
+                Encoding::Json => result = serde_json::from_slice(&payload.bytes).ok(),
+                Encoding::MessagePack => result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes)),
+            },
+            Said::Failed { message, details, retryable } => {
+                failed = Some(StoredFailure { message: message.clone(), details: details.clone(), retryable: *retryable });
+            }
+        }
+        let (job_type, correlation_key) = (reply.job_type.to_string(), reply.correlation_key.clone());
+        Self { id: format!("{:032x}", reply.id.0), job_type, correlation_key, attempt: reply.attempt, result, result_msgpack, failed }
+    }
+
+    /// The reply; none if what is stored is none.
+    pub fn reply(self) -> Option<Reply> {
+        let said = match (self.failed, self.result, self.result_msgpack) {
+            (Some(StoredFailure { message, details, retryable }), ..) => Said::Failed { message, details, retryable },
+            (None, Some(json), _) => Said::Succeeded(Some(Payload::json(json.get().to_owned()))),
+            (None, None, Some(packed)) => {
+                let bytes = BASE64_STANDARD.decode(packed).ok()?.into();
+                Said::Succeeded(Some(Payload { encoding: Encoding::MessagePack, bytes }))
+            }
+            (None, None, None) => Said::Succeeded(None),
+        };
+        let id = ReplyId(u128::from_str_radix(&self.id, 16).ok()?);
+        Some(Reply { id, job_type: self.job_type.parse().ok()?, correlation_key: self.correlation_key, attempt: self.attempt, said })
+    }
+}

@@ -1,0 +1,90 @@
+//! Triggers, put and removed. A rule is checked as a whole when it is put, and counts from the answer on.
+
+use crate::{Engine, Error, config::configure::contended, jobs::enqueue::fault};
+use tidegate_core::{
+    event::{
+        Trigger, TriggerConfig,
+        trigger::{MOST_TRIGGERS, TriggerItem},
+    },
+    job::TriggerName,
+    port::{Committed, Write, job_store::ItemKind},
+};
+
+/// How often a change is tried against others'.
+const TRIES: usize = 16;
+/// Most bytes of a trigger.
+const BYTES: usize = 64 << 10;
+
+impl Engine {
+    /// Sets a trigger as a whole. The item, and whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400 `invalid_trigger`, `invalid_expression` or `unknown_field` with the field; 413 over 64 KiB; 409 `too_many_triggers`; 412 if
+    /// `if_match` is not its version.
+    pub async fn put_trigger(
+        &self,
+        name: &TriggerName,
+        config: TriggerConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TriggerItem, bool), Error> {
+        Trigger::new(name, &config).map_err(fault)?;
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let was = catalog.triggers.get(name).map_or(0, |item| item.version);
+            if if_match.is_some_and(|version| version != was) {
+                return Err(Error::Stale { version: was });
+            }
+            if was == 0 && catalog.triggers.len() >= MOST_TRIGGERS {
+                let message = format!("there are {MOST_TRIGGERS} triggers, and there may be no more");
+                return Err(Error::Conflict { code: "too_many_triggers", message, holder: None });
+            }
+            let item = TriggerItem { config: config.clone(), version: was + 1 };
+            let bytes = serde_json::to_vec(&item).map_err(|error| Error::Internal(error.to_string()))?;
+            if bytes.len() > BYTES {
+                return Err(Error::TooLarge { field: "trigger", limit: BYTES });
+            }
+            if self.set_trigger(name, was, Some(bytes)).await? {
+                return Ok((item, was == 0));
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// A trigger as it stands.
+    ///
+    /// # Errors
+    ///
+    /// 404 `trigger_not_found`.
+    pub async fn trigger(&self, name: &TriggerName) -> Result<TriggerItem, Error> {
+        self.catalog().await?.triggers.get(name).cloned().ok_or_else(|| no_trigger(name))
+    }
+
+    /// Removes a trigger. Events go on without it; its dead letters stay.
+    ///
+    /// # Errors
+    ///
+    /// 404; 412.
+    pub async fn delete_trigger(&self, name: &TriggerName, if_match: Option<u64>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let was = self.trigger(name).await?.version;
+            if if_match.is_some_and(|version| version != was) {
+                return Err(Error::Stale { version: was });
+            }
+            if self.set_trigger(name, was, None).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    async fn set_trigger(&self, name: &TriggerName, was: u64, bytes: Option<Vec<u8>>) -> Result<bool, Error> {
+        let write = Write::SetItem { kind: ItemKind::Trigger, name: name.to_string(), was, version: was + 1, bytes };
+        Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
+    }
+}
+
+/// There is no such trigger.
+pub(crate) fn no_trigger(name: &TriggerName) -> Error {
+    Error::NotFound { code: "trigger_not_found", what: format!("trigger {name}") }
+}

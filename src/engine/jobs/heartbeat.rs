@@ -1,0 +1,75 @@
+//! `heartbeat`: a worker is alive; it learns whether somebody wants its job gone.
+
+use crate::{
+    Engine, Error,
+    request::{Beat, Heartbeat},
+};
+use tidegate_core::{
+    job::{Event, Job, Revision, type_config::TypeConfig},
+    port::{Committed, job_store::Standing},
+};
+
+/// How often a sign of life is tried against others' writes.
+const TRIES: usize = 8;
+
+impl Engine {
+    /// Extends the lease of a running attempt.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that is not the running one; 403 for another's token.
+    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+        let catalog = self.catalog().await?;
+        let known = self.recall_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
+        let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
+        for _ in 0..TRIES {
+            if beat.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
+                return Err(Error::no_job(&beat.id));
+            }
+            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            match self.beat(&beat, &job, config).await? {
+                Ok(beat) => return Ok(beat),
+                Err(Some(there)) => job = *there,
+                Err(None) => return Err(Error::no_job(&beat.id)),
+            }
+        }
+        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
+    }
+
+    /// One try; the job that stands there instead if it was refused.
+    async fn beat(&self, beat: &Heartbeat, job: &Job, config: Option<&TypeConfig>) -> Result<Result<Beat, Option<Box<Job>>>, Error> {
+        let now = self.now();
+        let stale = || {
+            let message = format!("attempt {} is not the running one", beat.attempt);
+            Error::Conflict { code: "stale_attempt", message, holder: None }
+        };
+        let run = job.life.running().filter(|_| job.life.attempt == beat.attempt).ok_or_else(stale)?;
+        if beat.token.is_some_and(|token| token != run.token) {
+            return Err(Error::Forbidden("the token is not that of the running attempt".into()));
+        }
+        let lease = beat.lease_seconds.or(config.map(|config| config.lease_seconds)).unwrap_or_default();
+        let event = Event::Heartbeat { attempt: beat.attempt, until: now + lease.duration(), progress: beat.progress.clone() };
+        let mut after = job.apply(event, now).map_err(|_| stale())?;
+        // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
+        let was = self.plain.revision(&job.id).unwrap_or(job.life.revision);
+        after.life.revision = Revision(was.0 + 1);
+        let writes = self.change(was, &after, false, now);
+        Ok(match self.ports.store.commit(vec![writes]).await?.pop() {
+            Some(Committed::All) => {
+                self.plain.forget(&after.id);
+                self.remember(&after);
+                let run = after.life.running().ok_or_else(stale)?;
+                Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })
+            }
+            refused => {
+                // Whatever it was when it was handed on, it is something else now.
+                self.plain.forget(&job.id);
+                self.running.lock().remove(&job.id);
+                match refused {
+                    Some(Committed::Refused { standing: Standing::Job(there), .. }) => Err(Some(there)),
+                    _ => Err(None),
+                }
+            }
+        })
+    }
+}

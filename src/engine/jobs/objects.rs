@@ -1,0 +1,98 @@
+//! Large bodies: put among the objects before anything names them, removed once nothing names them any more.
+//!
+//! The one thing to know: an object is removed only after the commit that took its name out of the store. Who dies in
+//! between leaves a body that no job names, which does no harm and which `doctor` finds; never a job without its body.
+
+use object_store::{ObjectStoreExt, path::Path};
+
+use crate::{
+    Engine, Error, Ticked,
+    request::{Enqueued, Report, Verdict},
+};
+use tidegate_core::{
+    job::{Body, Job, Payload},
+    time::Seconds,
+};
+
+impl Engine {
+    /// Puts a large payload among the objects, before anything names it.
+    pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
+        let key = format!("bodies/{}", self.draw_id(self.now()));
+        let len = payload.bytes.len() as u32;
+        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the object store took no body: {error}"),
+        })?;
+        Ok(Body::Object { encoding: payload.encoding, key, len })
+    }
+
+    /// Removes what `before` named and `after`, which stands in its place now, does not.
+    pub(crate) async fn forget_replaced(&self, before: &Job, after: &Job) {
+        for key in names(before) {
+            if is_removed(after) || !names(after).any(|kept| kept == key) {
+                self.forget_object(key).await;
+            }
+        }
+    }
+
+    /// Removes every object that a job named which is there no more.
+    pub(crate) async fn forget_objects(&self, job: &Job) {
+        for key in names(job) {
+            self.forget_object(key).await;
+        }
+    }
+
+    /// Removes what nothing names after a round: the bodies of jobs that it removed, and results that it did not take.
+    pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &Ticked) {
+        for (report, answer) in reports.iter().zip(&ticked.reports) {
+            if let Verdict::Succeeded { result: Some(Body::Object { key, .. }) } = &report.verdict
+                && !may_name(answer.as_ref(), key)
+            {
+                self.forget_object(key).await;
+            }
+        }
+        for job in ticked.reports.iter().flatten().chain(&ticked.ended).filter(|job| is_removed(job)) {
+            self.forget_objects(job).await;
+        }
+    }
+
+    /// Removes the body of a job that was not added, unless `answer`, the one that its enqueue gets, may name it.
+    pub(crate) async fn forget_refused(&self, body: &Body, answer: &Result<Enqueued, Error>) {
+        if let Body::Object { key, .. } = body
+            && !may_name(answer.as_ref().map(|enqueued| &enqueued.job), key)
+        {
+            self.forget_object(key).await;
+        }
+    }
+
+    /// Removes an object that nothing names.
+    pub(crate) async fn forget_object(&self, key: &str) {
+        match self.ports.objects.delete(&Path::from(key)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(key, %error, "a body that no job names stays behind"),
+        }
+    }
+}
+
+/// Whether a job's record goes with its end.
+pub(crate) fn is_removed(job: &Job) -> bool {
+    job.life.ended().is_some() && job.spec.retention == Seconds::new(0)
+}
+
+/// The keys of the objects that a job's record names.
+fn names(job: &Job) -> impl Iterator<Item = &str> {
+    let data = match &job.data {
+        Body::Object { key, .. } => Some(key.as_str()),
+        _ => None,
+    };
+    let result = job.life.result.as_ref().and_then(|result| result.object.as_ref()).map(|(key, _)| key.as_str());
+    data.into_iter().chain(result)
+}
+
+/// Whether something in the store names `key`, as far as an answer tells; without an answer it may.
+fn may_name(answer: Result<&Job, &Error>, key: &str) -> bool {
+    match answer {
+        Ok(job) => names(job).any(|named| named == key),
+        Err(error) => matches!(error, Error::Unavailable { .. } | Error::Internal(_)),
+    }
+}

@@ -1,0 +1,112 @@
+//! What a report makes of its job: a result is accepted at most once, and only for the running attempt.
+
+use std::time::Duration;
+
+use crate::{
+    Engine, Error,
+    request::{Report, Verdict},
+};
+use tidegate_core::{
+    job::{
+        Body, Event, Job, Outcome,
+        life::{Entry, Next, ResultBody, State},
+        retry::Retry,
+        type_config::Delivery,
+    },
+    time::Timestamp,
+};
+
+/// Results over this many bytes become objects.
+pub(crate) const RESULT_INLINE_BYTES: usize = 16 << 10;
+
+/// What a report makes of a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Settled {
+    /// This; to be written.
+    Changed(Box<Job>),
+    /// Nothing: the same was reported before.
+    Repeated,
+}
+
+impl Engine {
+    /// What `report` makes of `job` at `now`.
+    ///
+    /// # Errors
+    ///
+    /// 404 for another type; 403 for another attempt's token; 409 `not_running` or `stale_attempt`.
+    pub(crate) fn settle(&self, job: &Job, report: &Report, delivery: Delivery, now: Timestamp) -> Result<Settled, Error> {
+        if report.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
+            return Err(Error::no_job(&job.id));
+        }
+        let State::Running(run) = &job.life.state else {
+            return repeated(&job.life.history, report).map(|()| Settled::Repeated);
+        };
+        if job.life.attempt != report.attempt {
+            return repeated(&job.life.history, report).map(|()| Settled::Repeated);
+        }
+        if report.token.is_some_and(|token| token != run.token) {
+            return Err(Error::Forbidden("the token is not that of the running attempt".into()));
+        }
+        let attempt = report.attempt;
+        let event = match &report.verdict {
+            Verdict::Succeeded { result } => Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) },
+            Verdict::Failed { failure, retryable, least_wait } => {
+                let next = if *retryable && delivery == Delivery::AtLeastOnce {
+                    match self.next(job) {
+                        Next::Wait(wait) => Next::Wait(wait.max(*least_wait)),
+                        Next::Ask(_) => Next::Ask(*least_wait),
+                        Next::GiveUp => Next::GiveUp,
+                    }
+                } else {
+                    Next::GiveUp
+                };
+                Event::Fail { attempt, failure: failure.clone(), next }
+            }
+        };
+        let job = job.apply(event, now).map_err(|refused| Error::refused("not_running", &refused))?;
+        Ok(Settled::Changed(Box::new(job)))
+    }
+
+    /// What the retry strategy of `job` says after its latest attempt.
+    pub(crate) fn next(&self, job: &Job) -> Next {
+        match &job.spec.retry {
+            Retry::Exponential(backoff) => Next::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction())),
+            Retry::Plugin(..) => Next::Ask(Duration::ZERO),
+        }
+    }
+
+    /// The report with a large result put among the objects.
+    ///
+    /// # Errors
+    ///
+    /// 413 for a result over the server's bound; the object store's.
+    pub async fn prepare_report(&self, mut report: Report) -> Result<Report, Error> {
+        if let Verdict::Succeeded { result: Some(Body::Inline(payload)) } = &report.verdict {
+            if payload.bytes.len() > self.rules.max_data_bytes {
+                return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
+            }
+            if payload.bytes.len() > RESULT_INLINE_BYTES {
+                report.verdict = Verdict::Succeeded { result: Some(self.put_object(payload.clone()).await?) };
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Whether `report` repeats what is recorded.
+fn repeated(history: &[Entry], report: &Report) -> Result<(), Error> {
+    let entry = history.iter().rev().find(|entry| entry.attempt == report.attempt);
+    let same = entry.is_some_and(|entry| match report.verdict {
+        // An attempt that was ended by force is recorded as cancelled: no result of it was taken.
+        Verdict::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
+        Verdict::Failed { .. } => entry.outcome == Outcome::Failed,
+    });
+    if entry.is_some_and(|entry| report.token.is_some_and(|token| token != entry.token)) {
+        return Err(Error::Forbidden("the token is not that of the attempt".into()));
+    }
+    if same {
+        return Ok(());
+    }
+    let message = format!("attempt {} is not the running one", report.attempt);
+    Err(Error::Conflict { code: "stale_attempt", message, holder: None })
+}

@@ -1,0 +1,266 @@
+//! The verbs: what can be asked of a set of queues, whatever they are stored in.
+//!
+//! The one thing to know: an [`Engine`] remembers nothing that matters. What it caches (the
+//! configuration, running jobs, a queue's head) only saves reads; every write is conditional, so
+//! any number of engines may work on one store.
+//!
+//! Read [`tick`] first: it is where a queue's jobs are released, admitted and claimed in one commit.
+
+pub mod config;
+pub mod error;
+pub mod events;
+mod ids;
+pub mod jobs;
+pub mod memory;
+pub mod plugins;
+pub mod request;
+pub mod schedules;
+pub mod simulate;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+pub mod tick;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+
+pub use crate::config::catalog::Catalog;
+pub use crate::jobs::dispatch::{HandedOn, LastRound, LookedAhead};
+pub use crate::jobs::enqueue::fault;
+pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
+pub use crate::jobs::sweep::Swept;
+pub use crate::plugins::circuit_breaker::Troubles;
+pub use crate::schedules::materialize::Occurred;
+pub use crate::tick::view::View;
+pub use error::Error;
+pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Space, Ticked};
+
+use tidegate_core::{
+    job::{Job, JobId, QueueName, retry::Retry, type_config::TypeConfig},
+    port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
+    target::{AwsTarget, Push, TargetConfig},
+};
+
+/// What an engine is built from.
+#[derive(Clone)]
+pub struct Ports {
+    /// Jobs, heads and configuration.
+    pub store: SharedStore,
+    /// Large bodies.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Where granted work goes that another process claims.
+    pub work: Arc<dyn WorkQueue>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+    /// Plugins; [`NoPolicy`](tidegate_core::port::policy::NoPolicy) where nothing runs them.
+    pub policy: Arc<dyn Policy>,
+}
+
+/// The rules of a server that no queue or type changes.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Most bytes of a job's data or of a result.
+    pub max_data_bytes: usize,
+    /// Whether an enqueue of an unknown type creates it with defaults.
+    pub create_unknown_types: bool,
+    /// Where types go that name no target of their own.
+    pub default_target: Option<Push>,
+    /// Whether targets and callbacks are refused whose host is unsafe as it is written: whoever calls them refuses it too.
+    pub refuse_unsafe_hosts: bool,
+    /// The bounds of events.
+    pub events: EventRules,
+    /// Bodies over this many bytes become objects: as many as are cheaper in the store.
+    pub object_bytes: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            max_data_bytes: 4 << 20,
+            create_unknown_types: false,
+            default_target: None,
+            refuse_unsafe_hosts: false,
+            events: EventRules::default(),
+            object_bytes: OBJECT_BYTES,
+        }
+    }
+}
+
+/// Where a type's jobs are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PushTarget<'a> {
+    /// They are posted to a URL.
+    Url(&'a Push),
+    /// They are handed to a service of AWS.
+    Aws(&'a AwsTarget),
+}
+
+/// The bounds of events, and of what is kept of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRules {
+    /// Most bytes of an event.
+    pub max_bytes: usize,
+    /// Through how many triggers an event may have come to be; past it, it enqueues nothing.
+    pub max_hops: u32,
+    /// How long a reply is kept whose job or attempt is not there yet.
+    pub reply_wait: Duration,
+    /// How long a dead letter is kept.
+    pub dead_retention: Duration,
+    /// Most dead letters; past it the oldest are dropped.
+    pub dead_most: u64,
+}
+
+impl Default for EventRules {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 << 10,
+            max_hops: 8,
+            reply_wait: Duration::from_mins(5),
+            dead_retention: Duration::from_hours(14 * 24),
+            dead_most: 10_000,
+        }
+    }
+}
+
+/// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
+pub const OBJECT_BYTES: usize = 64 << 10;
+
+/// Most running jobs that an engine remembers.
+const REMEMBERED: usize = 16_384;
+
+/// The verbs over one set of ports.
+pub struct Engine {
+    ports: Ports,
+    rules: Rules,
+    catalog: ArcSwap<Catalog>,
+    ids: Mutex<ids::Ids>,
+    /// Running jobs as this engine saw them last: saves a read per report.
+    running: Mutex<HashMap<JobId, Job>>,
+    plain: jobs::unclaimed::Plain,
+    /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
+    headless: Mutex<HashMap<QueueName, u64>>,
+    /// Strategies of jobs' own choice that were found good, and under which configuration.
+    good_retries: Mutex<(u64, Vec<Retry>)>,
+    /// The plugin strategies that failed.
+    troubles: Troubles,
+    /// The schedules and when each occurs next.
+    agenda: Mutex<schedules::materialize::Agenda>,
+    /// How many dead letters there are at most, as far as this engine knows.
+    letters: AtomicU64,
+    /// How many were dropped since somebody asked, for being too many.
+    letters_over: AtomicU64,
+    /// How many kept replies came too late for the attempts that started since somebody asked.
+    replies_late: AtomicU64,
+}
+
+impl Engine {
+    /// An engine over `ports`.
+    pub fn new(ports: Ports, rules: Rules) -> Self {
+        Self {
+            ports,
+            rules,
+            catalog: ArcSwap::default(),
+            ids: Mutex::default(),
+            running: Mutex::default(),
+            plain: jobs::unclaimed::Plain::default(),
+            headless: Mutex::default(),
+            good_retries: Mutex::default(),
+            troubles: Troubles::default(),
+            agenda: Mutex::default(),
+            letters: AtomicU64::new(u64::MAX / 2),
+            letters_over: AtomicU64::default(),
+            replies_late: AtomicU64::default(),
+        }
+    }
+
+    /// What it was built from.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The server's rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The present instant.
+    pub fn now(&self) -> tidegate_core::time::Timestamp {
+        self.ports.clock.now()
+    }
+
+    /// Where jobs of a type are sent; none if pull workers take them.
+    pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<PushTarget<'a>> {
+        match &config.target {
+            Some(TargetConfig::Push(push)) => Some(PushTarget::Url(push)),
+            Some(TargetConfig::Aws(target)) => Some(PushTarget::Aws(target)),
+            Some(TargetConfig::Pull(_)) => None,
+            None => self.rules.default_target.as_ref().map(PushTarget::Url),
+        }
+    }
+
+    /// Whether jobs of a type are sent to somebody, rather than taken by pull workers.
+    pub fn is_pushed(&self, config: &TypeConfig) -> bool {
+        self.push_target(config).is_some()
+    }
+
+    /// How many jobs each worker runs, as far as this engine remembers; but for those whose attempts `over` says are over.
+    pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
+        let over: HashSet<(&JobId, u16)> = over.iter().map(|report| (&report.id, report.attempt)).collect();
+        let mut by_worker = BTreeMap::new();
+        for job in self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
+            if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
+                *by_worker.entry(worker.clone()).or_default() += 1;
+            }
+        }
+        by_worker
+    }
+
+    /// Remembers a running job, or forgets one that runs no more.
+    fn remember(&self, job: &Job) {
+        let runs = job.life.running().is_some();
+        if !runs {
+            self.plain.forget(&job.id);
+        }
+        let mut running = self.running.lock();
+        if !runs {
+            running.remove(&job.id);
+        } else if running.len() < REMEMBERED || running.contains_key(&job.id) {
+            running.insert(job.id.clone(), job.clone());
+        }
+    }
+
+    /// The jobs with these ids, as they were seen last or as they stand.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn recall(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
+        let any: Vec<(JobId, u16)> = ids.iter().map(|id| (id.clone(), 0)).collect();
+        self.recall_attempts(&any).await
+    }
+
+    /// The same, each at least as it was in the attempt beside it: what is remembered of an older one is no answer,
+    /// since another engine may have ended it and begun the next.
+    pub(crate) async fn recall_attempts(&self, attempts: &[(JobId, u16)]) -> Result<Vec<Option<Job>>, Error> {
+        let mut found: Vec<Option<Job>> = {
+            let running = self.running.lock();
+            attempts.iter().map(|(id, attempt)| running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()).collect()
+        };
+        let missing: Vec<usize> = (0..attempts.len()).filter(|i| found[*i].is_none()).collect();
+        if !missing.is_empty() {
+            let wanted: Vec<JobId> = missing.iter().map(|i| attempts[*i].0.clone()).collect();
+            for (i, job) in missing.into_iter().zip(self.ports.store.get(&wanted).await?) {
+                found[i] = job;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,203 @@
+//! The job store in memory: the reference that the others are compared with.
+//!
+//! It prefers the plainest reading of the port over speed: one lock, jobs in a map, and an ordered
+//! set for each question that a job is found by. Transactions are atomic: every condition is looked
+//! at before the first write.
+
+mod clock;
+mod entropy;
+mod state;
+mod work_queue;
+
+pub use clock::FakeClock;
+pub use entropy::SeededEntropy;
+pub use work_queue::MemoryWorkQueue;
+
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use state::{Records, shown};
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    port::{
+        job_store::{
+            Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind,
+            RecordQuery, StateFilter, StoreError, Txn, apart, beside,
+        },
+        listing::Cursor,
+    },
+    queue::{GrantBatch, Head, head::BatchId},
+    time::Timestamp,
+};
+
+/// A job store that lasts as long as it is kept.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    records: Mutex<Records>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+#[async_trait]
+impl JobStore for MemoryStore {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        let mut records = self.records.lock();
+        let whole = |txn| {
+            let (writes, steps) = apart(txn);
+            records.commit(writes).rejoined(&steps)
+        };
+        Ok(txns.into_iter().map(whole).collect())
+    }
+
+    fn flight(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        let records = self.records.lock();
+        Ok(ids.iter().map(|id| records.jobs.get(id).map(shown)).collect())
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+        let records = self.records.lock();
+        let body = |id| records.jobs.get(id).filter(|job| beside(&job.data)).and_then(|job| job.data.inline().cloned());
+        Ok(ids.iter().map(body).collect())
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        let records = self.records.lock();
+        Ok(queries.iter().map(|query| records.due(query)).collect())
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        let records = self.records.lock();
+        let asked = |job: &&Job| types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until);
+        let mut counts = BTreeMap::new();
+        for job in records.scheduled(queue).filter(asked).take(most as usize) {
+            *counts.entry(job.spec.job_type.clone()).or_default() += 1;
+        }
+        Ok(counts)
+    }
+
+    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+        let records = self.records.lock();
+        let names: std::collections::BTreeSet<_> = records
+            .scheduled(queue)
+            .filter(|job| types.contains(&job.spec.job_type))
+            .map(|job| job.spec.partition.as_str())
+            .filter(|name| after.is_none_or(|after| after < *name))
+            .collect();
+        Ok(names.into_iter().take(limit as usize).map(str::to_owned).collect())
+    }
+
+    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        let records = self.records.lock();
+        let due = records.wakes.iter().take_while(|(at, _)| *at <= until).take(limit as usize);
+        let jobs = due.map(|(_, id)| shown(&records.jobs[id])).collect();
+        Ok((jobs, records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until)))
+    }
+
+    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+        let records = self.records.lock();
+        let Some(ids) = records.running.get(queue) else { return Ok(Vec::new()) };
+        let ids = ids.iter().filter(|id| after.is_none_or(|after| after < *id)).take(limit as usize);
+        Ok(ids.map(|id| shown(&records.jobs[id])).collect())
+    }
+
+    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+        let records = self.records.lock();
+        let Some(head) = records.heads.get(queue) else { return Ok(None) };
+        let named = head.named().filter_map(|id| records.batches.get(&(queue.clone(), id)));
+        Ok(Some((head.clone(), named.cloned().collect())))
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        let records = self.records.lock();
+        let all = records.batches.range((queue.clone(), BatchId(0))..=(queue.clone(), BatchId(u64::MAX)));
+        Ok(all.map(|((_, id), batch)| (*id, batch.for_head)).collect())
+    }
+
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+        let records = self.records.lock();
+        Ok(keys.iter().map(|key| records.keys.get(key).cloned()).collect())
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        let after: Option<Cursor> = match &query.cursor {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(cursor) => Some(cursor),
+                Err(_) => return Ok(ListPage::default()),
+            },
+        };
+        let records = self.records.lock();
+        let mut found: Vec<(Cursor, &Job)> = records.jobs.values().filter(|job| query.asks_for(job)).map(|job| (place(job), job)).collect();
+        found.retain(|(at, _)| after.as_ref().is_none_or(|after| at < after));
+        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        let more = found.len() > query.limit as usize;
+        found.truncate(query.limit as usize);
+        let next_cursor = found.last().filter(|_| more).map(|(at, _)| at.to_string());
+        Ok(ListPage { jobs: found.into_iter().map(|(_, job)| shown(job)).collect(), next_cursor })
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        let records = self.records.lock();
+        let mut counts = BTreeMap::<_, u64>::new();
+        for job in records.jobs.values() {
+            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            *counts.entry(place).or_default() += 1;
+        }
+        Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        let records = self.records.lock();
+        Ok(records.items.iter().filter(|((of, _), _)| *of == kind).map(|(_, item)| item.clone()).collect())
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        Ok(self.records.lock().items_version)
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        let records = self.records.lock();
+        let page = |query: &RecordQuery| {
+            let start =
+                query.after.as_ref().filter(|after| **after >= query.prefix).map_or(Bound::Included(&query.prefix), Bound::Excluded);
+            let named = records.kept.range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded)).map(|(_, record)| record);
+            let asked = named.take_while(|record| record.kind == query.kind && record.name.starts_with(&query.prefix));
+            asked.take(query.limit as usize).cloned().collect()
+        };
+        Ok(queries.iter().map(page).collect())
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        Ok(self.records.lock().purge(kind, now, keep, limit))
+    }
+}
+
+/// The place of `job` in a list: equally old ones go by id, downwards.
+fn place(job: &Job) -> Cursor {
+    Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
+}

@@ -1,0 +1,211 @@
+//! What the memory store holds, and how a transaction changes it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tidegate_core::{
+    job::{Body, Job, JobId, QueueName},
+    port::job_store::{
+        Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Standing, Txn, Write, beside,
+    },
+    queue::{GrantBatch, Head, head::BatchId},
+    time::Timestamp,
+};
+
+/// Every record, and the sets that jobs are found by.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// Jobs with their bodies; what is read of them is [`shown`].
+    pub jobs: HashMap<JobId, Job>,
+    /// The scheduled jobs of each queue by due time.
+    scheduled: HashMap<QueueName, BTreeSet<(Timestamp, JobId)>>,
+    /// The running jobs of each queue.
+    pub running: HashMap<QueueName, BTreeSet<JobId>>,
+    /// The jobs with a `wake_at`, by it.
+    pub wakes: BTreeSet<(Timestamp, JobId)>,
+    pub keys: BTreeMap<Key, JobId>,
+    pub heads: HashMap<QueueName, Head>,
+    pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
+    pub items: BTreeMap<(ItemKind, String), Item>,
+    pub items_version: u64,
+    pub kept: BTreeMap<(RecordKind, String), Record>,
+}
+
+/// `job` as readers see it: a large body stays beside it.
+pub(super) fn shown(job: &Job) -> Job {
+    let data = if beside(&job.data) { Body::Beside(job.data.len() as u32) } else { job.data.clone() };
+    Job { id: job.id.clone(), spec: job.spec.clone(), data, life: job.life.clone() }
+}
+
+impl Records {
+    /// Takes every write of `txn`, or none of them.
+    pub(super) fn commit(&mut self, txn: Txn) -> Committed {
+        for (step, write) in txn.iter().enumerate() {
+            if let Some(standing) = self.refusal(write) {
+                return Committed::Refused { step, standing };
+            }
+        }
+        for write in txn {
+            self.take(write);
+        }
+        Committed::All
+    }
+
+    /// What stands in the way of `write`.
+    fn refusal(&self, write: &Write) -> Option<Standing> {
+        let job = |id| self.jobs.get(id).map_or(Standing::Nothing, |job| Standing::Job(Box::new(shown(job))));
+        let version = |version| if version == 0 { Standing::Nothing } else { Standing::Version(version) };
+        match write {
+            Write::AddJob(new) => self.jobs.contains_key(&new.id).then(|| job(&new.id)),
+            Write::SetJob { job: Job { id, .. }, was, .. } | Write::RemoveJob { id, was } => {
+                (self.jobs.get(id).map(|job| job.life.revision) != Some(*was)).then(|| job(id))
+            }
+            Write::SetKey { key, was, .. } => {
+                let now = self.keys.get(key);
+                (now != expected(was)).then(|| now.map_or(Standing::Nothing, |job| Standing::Key { job: job.clone(), since: None }))
+            }
+            Write::SetHead { queue, was, .. } => {
+                let now = self.heads.get(queue).map(|head| head.version);
+                (now.as_ref() != expected(was)).then(|| now.map_or(Standing::Nothing, Standing::Version))
+            }
+            Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
+                let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
+                (now != *was).then(|| version(now))
+            }
+            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::Together(_) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
+        }
+    }
+
+    fn take(&mut self, write: Write) {
+        match write {
+            Write::AddJob(job) => self.put(job),
+            Write::SetJob { mut job, all, .. } => {
+                let old = self.remove(&job.id).expect("its revision was just compared");
+                if !all {
+                    job.spec = old.spec;
+                    job.data = old.data;
+                } else if matches!(job.data, Body::Beside(_)) {
+                    job.data = old.data;
+                }
+                self.put(job);
+            }
+            Write::RemoveJob { id, .. } => {
+                self.remove(&id);
+                self.keys.retain(|_, job| *job != id);
+            }
+            Write::SetKey { key, job, .. } => {
+                self.keys.insert(key, job);
+            }
+            Write::AddBatch(queue, batch) => {
+                self.batches.insert((queue, batch.id), batch);
+            }
+            Write::RemoveBatch(queue, id) => {
+                self.batches.remove(&(queue, id));
+            }
+            Write::SetHead { queue, head, .. } => {
+                self.heads.insert(queue, head);
+            }
+            Write::RequireItem { .. } => {}
+            Write::Together(_) => unreachable!("it was taken apart"),
+            Write::SetItem { kind, name, version, bytes, .. } => {
+                match bytes {
+                    Some(bytes) => self.items.insert((kind, name.clone()), Item { name, version, bytes }),
+                    None => self.items.remove(&(kind, name)),
+                };
+                self.items_version += u64::from(kind.is_decided_under());
+            }
+            Write::PutRecord(record) => {
+                self.kept.insert((record.kind, record.name.clone()), record);
+            }
+            Write::RemoveRecord { kind, name, until } => {
+                let key = (kind, name);
+                if self.kept.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
+                    self.kept.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Drops records; see the port.
+    pub(super) fn purge(&mut self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Purged {
+        let mut all: Vec<(Timestamp, String)> =
+            self.kept.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
+        all.sort();
+        let mut purged = Purged { left: all.len() as u64, ..Purged::default() };
+        for (until, name) in all.into_iter().take(limit as usize) {
+            match until <= now {
+                true => purged.expired += 1,
+                false if purged.left > keep => purged.over += 1,
+                false => break,
+            }
+            purged.left -= 1;
+            self.kept.remove(&(kind, name));
+        }
+        purged
+    }
+
+    /// Files `job` under everything it is found by.
+    fn put(&mut self, job: Job) {
+        if let Some(run_at) = job.life.run_at() {
+            self.scheduled.entry(job.spec.queue.clone()).or_default().insert((run_at, job.id.clone()));
+        }
+        if job.life.running().is_some() {
+            self.running.entry(job.spec.queue.clone()).or_default().insert(job.id.clone());
+        }
+        if let Some(wake_at) = job.life.wake_at(&job.spec) {
+            self.wakes.insert((wake_at, job.id.clone()));
+        }
+        self.jobs.insert(job.id.clone(), job);
+    }
+
+    fn remove(&mut self, id: &JobId) -> Option<Job> {
+        let job = self.jobs.remove(id)?;
+        if let (Some(run_at), Some(set)) = (job.life.run_at(), self.scheduled.get_mut(&job.spec.queue)) {
+            set.remove(&(run_at, id.clone()));
+        }
+        if let Some(set) = self.running.get_mut(&job.spec.queue) {
+            set.remove(id);
+        }
+        if let Some(wake_at) = job.life.wake_at(&job.spec) {
+            self.wakes.remove(&(wake_at, id.clone()));
+        }
+        Some(job)
+    }
+
+    /// The scheduled jobs of `queue`, by due time.
+    pub(super) fn scheduled(&self, queue: &QueueName) -> impl Iterator<Item = &Job> {
+        self.scheduled.get(queue).into_iter().flatten().map(|(_, id)| &self.jobs[id])
+    }
+
+    /// The answer to `query`: all that fit it, sorted, and cut.
+    pub(super) fn due(&self, query: &DueQuery) -> DuePage {
+        let mut asked = self.scheduled(&query.queue).filter(|job| {
+            job.spec.critical == query.critical
+                && query.types.contains(&job.spec.job_type)
+                && query.partition.as_ref().is_none_or(|name| *name == job.spec.partition)
+        });
+        let after = query.after.as_ref().map(|last| query.order.key(last.priority, last.run_at, &last.id));
+        let (mut due, mut next_due) = (Vec::new(), None);
+        for job in asked.by_ref() {
+            let run_at = job.life.run_at().expect("it is scheduled");
+            if run_at > query.until {
+                next_due = Some(run_at);
+                break;
+            }
+            let key = query.order.key(job.spec.priority, run_at, &job.id);
+            if after.as_ref().is_none_or(|after| *after < key) {
+                due.push((key, job));
+            }
+        }
+        due.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let more = due.len() > query.limit as usize;
+        due.truncate(query.limit as usize);
+        DuePage { jobs: due.into_iter().map(|(_, job)| shown(job)).collect(), more, next_due }
+    }
+}
+
+fn expected<T>(was: &Expect<T>) -> Option<&T> {
+    match was {
+        Expect::Absent => None,
+        Expect::Is(value) => Some(value),
+    }
+}

@@ -1,0 +1,76 @@
+//! A work queue in the process: what is sent waits until somebody takes it.
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use tidegate_core::{
+    port::{
+        StoreError, WorkQueue,
+        work_queue::{Hint, Wake, Work},
+    },
+    time::Timestamp,
+};
+
+/// Messages in lists. They are gone with their process; the ticks send again what nobody claims.
+#[derive(Debug, Default)]
+pub struct MemoryWorkQueue(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    work: Vec<Work>,
+    hints: Vec<Hint>,
+    wakes: Vec<Wake>,
+}
+
+impl MemoryWorkQueue {
+    /// At most `most` pieces of work whose time has come by `now`, in the order they were sent; they are here no more.
+    pub fn take(&self, most: usize, now: Timestamp) -> Vec<Work> {
+        let work = &mut self.0.lock().work;
+        let mut taken = Vec::new();
+        work.retain(|piece| {
+            let take = taken.len() < most && (piece.granted_at.is_some() || piece.run_at <= now);
+            if take {
+                taken.push(piece.clone());
+            }
+            !take
+        });
+        taken
+    }
+
+    /// Every hint, in the order they were told in; they are here no more.
+    pub fn take_hints(&self) -> Vec<Hint> {
+        std::mem::take(&mut self.0.lock().hints)
+    }
+
+    /// Every wake-up whose time has come by `now`; they are here no more.
+    pub fn take_wakes(&self, now: Timestamp) -> Vec<Wake> {
+        let wakes = &mut self.0.lock().wakes;
+        let (come, later) = std::mem::take(wakes).into_iter().partition(|wake| wake.at <= now);
+        *wakes = later;
+        come
+    }
+
+    /// When the next piece of work or wake-up can be taken; hints can be at once.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        let lists = self.0.lock();
+        lists.work.iter().map(|work| work.run_at).chain(lists.wakes.iter().map(|wake| wake.at)).min()
+    }
+}
+
+#[async_trait]
+impl WorkQueue for MemoryWorkQueue {
+    async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
+        self.0.lock().work.extend(work.iter().cloned());
+        Ok(())
+    }
+
+    async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
+        self.0.lock().hints.extend(hints.iter().cloned());
+        Ok(())
+    }
+
+    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+        self.0.lock().wakes.extend(wakes.iter().cloned());
+        Ok(())
+    }
+}

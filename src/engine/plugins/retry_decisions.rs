@@ -1,0 +1,262 @@
+//! `verdicts`: what a plugin says follows a failed attempt.
+//!
+//! The one thing to know: the attempt is over, and its slot is free, before anybody is asked. The job waits for its
+//! verdict as a state of its own, in which no round offers it and every sweep finds it, so nothing that goes wrong
+//! here loses it. The verdict is one conditional write at the version that was asked about: of two who ask, one wins.
+//! A fault falls back to the built-in backoff.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::{StreamExt, stream};
+
+use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_anew};
+use tidegate_core::{
+    job::{
+        Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
+        life::Plan,
+        retry::{Backoff, Retry},
+    },
+    port::{
+        Committed, Txn,
+        policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
+    },
+    queue::plugin::Role,
+    time::Timestamp,
+};
+
+/// How many plugins are asked at once, and how often each: however slow one is, it takes no more than its share.
+const PLUGINS_AT_ONCE: usize = 16;
+const SHARE: usize = 4;
+
+/// What [`Engine::verdicts`] did.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    /// The jobs whose verdict was written, with the version they left.
+    pub changed: Vec<(Job, Version)>,
+    /// The calls that failed.
+    pub faults: Vec<RetryFault>,
+    /// What the strategies said that have another version in their shadow.
+    pub asked: Vec<RetryAsked>,
+}
+
+/// A retry strategy's call, and what it said.
+#[derive(Clone, Debug)]
+pub struct RetryAsked {
+    /// The plugin.
+    pub plugin: Plugin,
+    /// All that its answer depends on.
+    pub call: Arc<RetryCall>,
+    /// What it said.
+    pub answer: RetryAnswer,
+}
+
+/// A retry strategy that could not say what follows; the built-in backoff did instead.
+#[derive(Clone, Debug)]
+pub struct RetryFault {
+    /// The plugin; none if there is none of the name.
+    pub plugin: Option<Plugin>,
+    /// What it was asked.
+    pub call: Arc<RetryCall>,
+    /// What went wrong.
+    pub fault: Fault,
+}
+
+/// A verdict worked out.
+struct Made {
+    job: Job,
+    /// Whether more than its life changed.
+    all: bool,
+    fault: Option<RetryFault>,
+    asked: Option<RetryAsked>,
+}
+
+impl Engine {
+    /// Asks the retry strategies of `jobs` that wait for a verdict, and writes what they say. Jobs that changed meanwhile
+    /// are left as they are. Nothing is written before all have answered, so whoever does not want the jobs of one strategy to wait
+    /// for another asks about them in a call of their own: see [`by_strategy`].
+    ///
+    /// One that failed is left alone for 1 s, doubling up to 30 s, with the built-in backoff in its place.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<Verdicts, Error> {
+        let catalog = self.catalog().await?;
+        let waiting: Vec<Job> = jobs.into_iter().filter(|job| job.life.awaits_verdict()).collect();
+        let strategies = by_strategy(waiting);
+        let each: Vec<_> = strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
+        let made: Vec<Vec<_>> = stream::iter(each).buffered(PLUGINS_AT_ONCE).collect().await;
+        let mut verdicts = Verdicts::default();
+        let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
+        for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
+            let made = match made {
+                Ok(Some(made)) => made,
+                Ok(None) => continue,
+                // It waits as before, and the next sweep finds it. Others are not to wait with it.
+                Err(error) => {
+                    tracing::warn!(job = %before.id, %error, "the verdict on a failed attempt cannot be had now");
+                    continue;
+                }
+            };
+            verdicts.faults.extend(made.fault);
+            verdicts.asked.extend(made.asked);
+            txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
+            changes.push((made.job, before.life.version));
+        }
+        if txns.is_empty() {
+            return Ok(verdicts);
+        }
+        let outcomes = self.ports.store.commit(txns).await?;
+        verdicts
+            .changed
+            .extend(changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| matches!(outcome, Committed::All).then_some(change)));
+        Ok(verdicts)
+    }
+
+    /// What the one strategy of `jobs` says of each.
+    async fn verdicts_of_one(&self, catalog: &Catalog, jobs: &[Job]) -> Vec<Result<Option<Made>, Error>> {
+        let asked: Vec<_> = jobs.iter().map(|job| self.verdict(catalog, job)).collect();
+        stream::iter(asked).buffered(SHARE).collect().await
+    }
+
+    /// The job with its verdict; none if none can follow any more.
+    async fn verdict(&self, catalog: &Catalog, job: &Job) -> Result<Option<Made>, Error> {
+        let Retry::Plugin(name, config) = &job.spec.retry else {
+            return Ok(self.fall_back(job, None));
+        };
+        let now = self.now();
+        let mut call = RetryCall {
+            queue: job.spec.queue.clone(),
+            now,
+            seed: self.ports.entropy.bits() as u64,
+            config: config.to_string().into(),
+            job: job.clone(),
+            data: None,
+            not_before: job.life.run_at().filter(|at| *at > now),
+        };
+        let Some(plugin) = catalog.plugin(name, Role::Retry) else {
+            let fault = Fault { kind: FaultKind::Unavailable, message: format!("there is no retry strategy {name}") };
+            return Ok(self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault })));
+        };
+        if self.troubles.leave_alone(&plugin, &call.config, now) {
+            tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
+            return Ok(self.fall_back(job, None));
+        }
+        if plugin.version.retry.as_ref().is_some_and(|says| says.needs_data) {
+            call.data = match self.data(job).await {
+                Ok(data) => data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok()),
+                // A body that is gone stays gone: better asked without it than never.
+                Err(Error::Internal(_)) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        let call = Arc::new(call);
+        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+        let made = match answer.clone() {
+            Ok(answer) => {
+                let followed = self.follow(catalog, job, answer, now).await?;
+                if let Err(fault) = &followed {
+                    self.ports.policy.found(&plugin, &Call::Retry(Arc::clone(&call)), fault);
+                }
+                followed
+            }
+            Err(fault) => Err(fault),
+        };
+        Ok(match made {
+            Ok(made) => {
+                self.troubles.answered(&plugin, &call.config);
+                let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
+                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked { plugin, call, answer });
+                made.map(|made| Made { asked, ..made })
+            }
+            Err(fault) => {
+                // That it has no answer to one failure says nothing of others.
+                if fault.kind != FaultKind::Declined {
+                    self.troubles.failed(&plugin, &call.config, now, self.now());
+                }
+                self.fall_back(job, Some(RetryFault { plugin: Some(plugin), call, fault }))
+            }
+        })
+    }
+
+    /// What the strategy's answer makes of the job, or what is wrong with the answer.
+    async fn follow(
+        &self,
+        catalog: &Catalog,
+        job: &Job,
+        answer: RetryAnswer,
+        now: Timestamp,
+    ) -> Result<Result<Option<Made>, Fault>, Error> {
+        let (at, data, priority) = match answer {
+            RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, Plan::GiveUp(message), false, now, None))),
+            RetryAnswer::Retry { at, data, priority } => (at, data, priority),
+        };
+        let mut changed = job.clone();
+        let all = data.is_some() || priority.is_some();
+        if let Some(text) = data {
+            let payload = match self.rewritten(job, text).await? {
+                Ok(payload) => payload,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let mut spec = (*job.spec).clone();
+            if let Err(error) = extract_anew(catalog, &mut spec, &payload) {
+                return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
+            }
+            changed.spec = Arc::new(spec);
+            changed.data =
+                if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
+        }
+        if let Some(priority) = priority {
+            changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
+        }
+        Ok(Ok(planned(&changed, Plan::Retry(at), all, now, None)))
+    }
+
+    /// JSON text as the new data of `job`, in the encoding that its data has.
+    async fn rewritten(&self, job: &Job, text: String) -> Result<Result<Payload, Fault>, Error> {
+        let most = self.rules.max_data_bytes;
+        let json = Payload::json(text);
+        if json.bytes.len() > most {
+            return Ok(Err(nonsense(format!("its data is larger than {most} bytes"))));
+        }
+        let encoding = match &job.data {
+            Body::Inline(payload) => payload.encoding,
+            Body::Object { encoding, .. } => *encoding,
+            Body::Beside(_) => self.data(job).await?.encoding,
+        };
+        if encoding == Encoding::Json {
+            return Ok(Ok(json));
+        }
+        Ok(match json.to_msgpack() {
+            Ok(bytes) if bytes.len() <= most => Ok(Payload { encoding, bytes }),
+            Ok(_) => Err(nonsense(format!("its data is larger than {most} bytes"))),
+            Err(malformed) => Err(nonsense(format!("its data is not MessagePack: {malformed}"))),
+        })
+    }
+
+    /// The job with the built-in backoff for its verdict.
+    fn fall_back(&self, job: &Job, fault: Option<RetryFault>) -> Option<Made> {
+        let now = self.now();
+        let wait = Backoff::default().after(job.life.attempt, self.ports.entropy.fraction());
+        planned(job, Plan::Retry(now + wait), false, now, fault)
+    }
+}
+
+/// Jobs by the plugin that is to be asked about them; the built-in backoff, to which others came back, has no name.
+pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
+    let mut strategies: BTreeMap<_, Vec<Job>> = BTreeMap::new();
+    for job in jobs {
+        let name = if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.clone()) } else { None };
+        strategies.entry(name).or_default().push(job);
+    }
+    strategies
+}
+
+fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
+    let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
+    Some(Made { job, all, fault, asked: None })
+}
+
+fn nonsense(message: impl Into<String>) -> Fault {
+    Fault { kind: FaultKind::InvalidAnswer, message: message.into() }
+}

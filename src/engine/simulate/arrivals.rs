@@ -1,0 +1,181 @@
+//! The jobs of a scenario in the order in which they come.
+
+use serde_json::Value as Json;
+
+use super::{
+    draw::{Draw, For},
+    scenario::{Arrival, BadScenario, Choice, Scenario, TracedAttempt},
+};
+use crate::request::NewJob;
+use tidegate_core::{
+    job::{Attributes, Encoding, JobId, Payload, TypeName, Value},
+    time::{Seconds, Timestamp},
+};
+
+/// A job that comes.
+#[derive(Clone, Debug)]
+pub(super) struct Coming<'a> {
+    /// When.
+    pub at: Timestamp,
+    pub id: Option<&'a JobId>,
+    pub job_type: &'a TypeName,
+    pub attributes: Attributes,
+    pub weight: Option<u32>,
+    pub priority: Option<i32>,
+    pub critical: bool,
+    pub data: &'a Json,
+    pub due: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
+    pub attempts: &'a [TracedAttempt],
+}
+
+impl Coming<'_> {
+    /// The request that hands it in as job `id`.
+    pub fn request(&self, id: JobId) -> NewJob {
+        let payload = Payload { encoding: Encoding::Json, bytes: self.data.to_string().into() };
+        NewJob {
+            id: Some(id),
+            weight: self.weight,
+            priority: self.priority,
+            critical: self.critical,
+            run_at: self.due,
+            expires_at: self.expires,
+            attributes: self.attributes.clone(),
+            ..NewJob::new(self.job_type.clone(), payload)
+        }
+    }
+}
+
+/// Every job of `scenario`, in the order in which they come; those of one moment in the order in which they are written.
+pub(super) fn coming(scenario: &Scenario) -> Vec<Coming<'_>> {
+    let mut jobs: Vec<Coming<'_>> = Vec::with_capacity(scenario.job_count() as usize);
+    for (stream, arrival) in scenario.arrivals.iter().enumerate() {
+        let mut values = Draw::new(scenario.seed, For::Attributes, stream as u64, 0);
+        let times = times(arrival, Draw::new(scenario.seed, For::Arrivals, stream as u64, 0));
+        jobs.extend(times.map(|seconds| {
+            let at = scenario.start + arrival.from_seconds.duration() + span(seconds).duration();
+            Coming {
+                at,
+                id: None,
+                job_type: &arrival.job_type,
+                attributes: attributes(arrival, &mut values),
+                weight: arrival.weight,
+                priority: arrival.priority,
+                critical: arrival.critical,
+                data: &arrival.data,
+                due: arrival.delay_seconds.map(|delay| at + delay.duration()),
+                expires: None,
+                attempts: &[],
+            }
+        }));
+    }
+    jobs.extend(scenario.jobs.iter().map(|job| Coming {
+        at: scenario.start + job.at_seconds.duration(),
+        id: job.id.as_ref(),
+        job_type: &job.job_type,
+        attributes: job.attributes.clone(),
+        weight: job.weight,
+        priority: job.priority,
+        critical: job.critical,
+        data: &job.data,
+        due: job.due_seconds.map(|due| scenario.start + due.duration()),
+        expires: job.expires_seconds.map(|expires| scenario.start + expires.duration()),
+        attempts: &job.attempts,
+    }));
+    jobs.sort_by_key(|job| job.at);
+    jobs
+}
+
+/// Ids for `jobs`: those that are given, and counted ones in the order of arrival, on which the queue's order rests.
+pub(super) fn ids(jobs: &[Coming<'_>]) -> Result<Vec<JobId>, BadScenario> {
+    let width = jobs.len().to_string().len();
+    let made = |index: usize| format!("job-{:0width$}", index + 1).parse().expect("a good id");
+    let ids: Vec<JobId> = jobs.iter().enumerate().map(|(index, job)| job.id.cloned().unwrap_or_else(|| made(index))).collect();
+    let mut sorted: Vec<&JobId> = ids.iter().collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(BadScenario { field: "jobs".into(), message: format!("two jobs have the id {}", pair[0]) }),
+        None => Ok(ids),
+    }
+}
+
+/// When the jobs of a stream come, in seconds from its start.
+fn times(arrival: &Arrival, mut draw: Draw) -> Box<dyn Iterator<Item = f64>> {
+    let count = 0..arrival.count;
+    if let Some(every) = arrival.every_seconds {
+        let every = every.as_f64();
+        return Box::new(count.map(move |n| f64::from(n) * every));
+    }
+    if let Some(rate) = arrival.per_second {
+        return Box::new(count.map(move |n| f64::from(n) / rate));
+    }
+    if let Some(rate) = arrival.poisson_per_second {
+        let mut at = 0.0;
+        return Box::new(count.map(move |_| {
+            at += draw.exponential(1.0 / rate);
+            at
+        }));
+    }
+    if let Some(burst) = arrival.burst {
+        let every = burst.every_seconds.as_f64();
+        return Box::new(count.map(move |n| f64::from(n / burst.jobs) * every));
+    }
+    Box::new(count.map(|_| 0.0))
+}
+
+fn attributes(arrival: &Arrival, draw: &mut Draw) -> Attributes {
+    let value = |choice: &Choice, draw: &mut Draw| match choice {
+        Choice::Fixed(value) => value.clone(),
+        Choice::Weighted(weights) => Value::Text(draw.pick(weights).to_owned()),
+    };
+    arrival.attributes.iter().map(|(name, choice)| (name.clone(), value(choice, draw))).collect()
+}
+
+/// `seconds` to the nearest millisecond; what does not fit is far beyond every scenario's end.
+pub(super) fn span(seconds: f64) -> Seconds {
+    Seconds::from_millis((seconds * 1000.0).round().clamp(0.0, 1e14) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// When the jobs of one stream come, in seconds.
+    fn seconds(arrival: &Json) -> Vec<f64> {
+        let scenario: Scenario = serde_json::from_value(json!({"arrivals": [arrival]})).unwrap();
+        coming(&scenario).iter().map(|job| job.at.since(scenario.start).as_secs_f64()).collect()
+    }
+
+    #[test]
+    fn each_pattern_has_its_times() {
+        assert_eq!(seconds(&json!({"type": "t", "count": 3})), [0.0, 0.0, 0.0]);
+        assert_eq!(seconds(&json!({"type": "t", "count": 2, "at_once": true, "from_seconds": 5})), [5.0, 5.0]);
+        assert_eq!(seconds(&json!({"type": "t", "count": 3, "every_seconds": 2, "from_seconds": 1})), [1.0, 3.0, 5.0]);
+        assert_eq!(seconds(&json!({"type": "t", "count": 3, "per_second": 4})), [0.0, 0.25, 0.5]);
+        assert_eq!(seconds(&json!({"type": "t", "count": 5, "burst": {"jobs": 2, "every_seconds": 10}})), [0.0, 0.0, 10.0, 10.0, 20.0]);
+    }
+
+    #[test]
+    fn a_poisson_process_has_its_rate_and_its_scatter() {
+        let times = seconds(&json!({"type": "t", "count": 20_000, "poisson_per_second": 4}));
+        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean - 0.25).abs() < 0.01, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.05, "{}", variance.sqrt());
+    }
+
+    #[test]
+    fn streams_are_merged_in_time() {
+        let scenario: Scenario = serde_json::from_value(json!({"arrivals": [
+            {"type": "late", "count": 1, "from_seconds": 3}, {"type": "often", "count": 3, "every_seconds": 2},
+        ]}))
+        .unwrap();
+        let types: Vec<&str> = coming(&scenario).iter().map(|job| job.job_type.as_str()).collect();
+        assert_eq!(types, ["often", "often", "late", "often"]);
+        let ids = ids(&coming(&scenario)).unwrap();
+        assert_eq!(ids[3].as_str(), "job-4");
+    }
+}

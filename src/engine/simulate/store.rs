@@ -1,0 +1,271 @@
+//! The store of a simulation: the one in memory, with an index over its due jobs, and everything committed shown to the
+//! [`Record`].
+//!
+//! The memory store looks at every scheduled job for each page of candidates; with a hundred thousand of them waiting that
+//! would be all a simulation does. Here they stand in their queue's order, once they are due.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::record::Record;
+use crate::memory::MemoryStore;
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    port::{
+        Clock, Committed, JobStore, StoreError, Txn, Write,
+        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery, apart},
+    },
+    queue::{
+        GrantBatch, Head,
+        head::BatchId,
+        order::{self, Order},
+    },
+    time::Timestamp,
+};
+
+/// The store.
+pub(super) struct SimulationStore {
+    memory: MemoryStore,
+    clock: Arc<dyn Clock>,
+    /// The simulated queue, the only one that is indexed.
+    queue: QueueName,
+    index: Mutex<Index>,
+    record: Arc<Mutex<Record>>,
+}
+
+/// The scheduled jobs of the queue.
+struct Index {
+    order: Order,
+    /// Those that are not critical, and those that are, by partition and type.
+    lanes: [BTreeMap<(String, TypeName), Lane>; 2],
+    /// Where each one stands.
+    places: HashMap<JobId, Place>,
+}
+
+/// Jobs that are asked for together.
+#[derive(Default)]
+struct Lane {
+    /// Those that were due when somebody asked last, in the queue's order.
+    due: BTreeSet<order::Key>,
+    /// The others, by due time.
+    later: BTreeSet<(Timestamp, JobId)>,
+}
+
+struct Place {
+    critical: bool,
+    lane: (String, TypeName),
+    priority: i32,
+    run_at: Timestamp,
+}
+
+impl Index {
+    fn remove(&mut self, id: &JobId) {
+        let Some(place) = self.places.remove(id) else { return };
+        let lanes = &mut self.lanes[usize::from(place.critical)];
+        let lane = lanes.get_mut(&place.lane).expect("it stands there");
+        if !lane.later.remove(&(place.run_at, id.clone())) {
+            lane.due.remove(&self.order.key(place.priority, place.run_at, id));
+        }
+        if lane.later.is_empty() && lane.due.is_empty() {
+            lanes.remove(&place.lane);
+        }
+    }
+
+    fn add(&mut self, job: &Job, run_at: Timestamp) {
+        let spec = &job.spec;
+        let lane = (spec.partition.clone(), spec.job_type.clone());
+        self.lanes[usize::from(spec.critical)].entry(lane.clone()).or_default().later.insert((run_at, job.id.clone()));
+        let place = Place { critical: spec.critical, lane, priority: spec.priority, run_at };
+        self.places.insert(job.id.clone(), place);
+    }
+
+    /// The ids that answer `query`, whether there are more, and when the next one is due.
+    fn due(&mut self, query: &DueQuery) -> (Vec<JobId>, bool, Option<Timestamp>) {
+        let Self { order, lanes, places } = self;
+        let lanes = &mut lanes[usize::from(query.critical)];
+        let asked: Vec<&mut Lane> = lanes
+            .iter_mut()
+            .filter(|((partition, job_type), _)| {
+                query.partition.as_ref().is_none_or(|name| name == partition) && query.types.contains(job_type)
+            })
+            .map(|(_, lane)| lane)
+            .collect();
+        let after = query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
+        let most = query.limit as usize;
+        let mut keys: Vec<&order::Key> = Vec::new();
+        let mut next: Option<Timestamp> = None;
+        for lane in asked {
+            while lane.later.first().is_some_and(|(at, _)| *at <= query.until) {
+                let (run_at, id) = lane.later.pop_first().expect("it was just seen");
+                lane.due.insert(order.key(places[&id].priority, run_at, &id));
+            }
+            next = next.into_iter().chain(lane.later.first().map(|(at, _)| *at)).min();
+            match &after {
+                Some(after) => keys.extend(lane.due.range((Bound::Excluded(after), Bound::Unbounded)).take(most + 1)),
+                None => keys.extend(lane.due.iter().take(most + 1)),
+            }
+        }
+        keys.sort_unstable();
+        let more = keys.len() > most;
+        keys.truncate(most);
+        (keys.into_iter().map(|(.., id)| id.clone()).collect(), more, next)
+    }
+
+    /// The partitions with jobs of `types`, in their order.
+    fn partitions(&self, types: &[TypeName], after: Option<&str>, limit: usize) -> Vec<String> {
+        let names = self
+            .lanes
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .filter(|(partition, job_type)| types.contains(job_type) && after.is_none_or(|after| after < partition.as_str()));
+        let names: BTreeSet<&str> = names.map(|(partition, _)| partition.as_str()).collect();
+        names.into_iter().take(limit).map(str::to_owned).collect()
+    }
+}
+
+impl SimulationStore {
+    /// An empty store whose `queue` has this order, and which shows `record` all that becomes of its jobs.
+    pub fn new(queue: QueueName, order: Order, clock: Arc<dyn Clock>, record: Arc<Mutex<Record>>) -> Self {
+        let index = Index { order, lanes: Default::default(), places: HashMap::new() };
+        Self { memory: MemoryStore::new(), clock, queue, index: Mutex::new(index), record }
+    }
+
+    fn see(&self, job: &Job) {
+        if job.spec.queue != self.queue {
+            return;
+        }
+        let mut index = self.index.lock();
+        index.remove(&job.id);
+        if let Some(run_at) = job.life.run_at() {
+            index.add(job, run_at);
+        }
+        self.record.lock().see(job, self.clock.now());
+    }
+}
+
+#[async_trait]
+impl JobStore for SimulationStore {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        let mut committed = Vec::with_capacity(txns.len());
+        for txn in txns {
+            let (txn, steps) = apart(txn);
+            let written: Vec<Job> = txn
+                .iter()
+                .filter_map(|write| match write {
+                    Write::AddJob(job) | Write::SetJob { job, .. } => Some(job.clone()),
+                    _ => None,
+                })
+                .collect();
+            let outcome: Vec<Committed> = self.memory.commit(vec![txn]).await?.into_iter().map(|answer| answer.rejoined(&steps)).collect();
+            if matches!(outcome[..], [Committed::All]) {
+                for job in &written {
+                    self.see(job);
+                }
+            }
+            committed.extend(outcome);
+        }
+        Ok(committed)
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        let mut pages = Vec::with_capacity(queries.len());
+        for query in queries {
+            if query.queue != self.queue {
+                pages.extend(self.memory.due(std::slice::from_ref(query)).await?);
+                continue;
+            }
+            let (ids, more, next_due) = self.index.lock().due(query);
+            let jobs = self.memory.get(&ids).await?.into_iter().flatten().collect();
+            pages.push(DuePage { jobs, more, next_due });
+        }
+        Ok(pages)
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.memory.count_due(queue, types, until, most).await
+    }
+
+    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+        if *queue != self.queue {
+            return self.memory.partitions(queue, types, after, limit).await;
+        }
+        Ok(self.index.lock().partitions(types, after, limit as usize))
+    }
+
+    fn flight(&self) -> Duration {
+        self.memory.flight()
+    }
+
+    fn forgets(&self) -> bool {
+        self.memory.forgets()
+    }
+
+    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.memory.place(id, spec, run_at)
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        self.memory.get(ids).await
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.memory.bodies(ids).await
+    }
+
+    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.memory.overdue(until, limit).await
+    }
+
+    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+        self.memory.running(queue, after, limit).await
+    }
+
+    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+        self.memory.head(queue).await
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        self.memory.batches(queue).await
+    }
+
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+        self.memory.keys(keys).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.memory.list(query).await
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        self.memory.depth().await
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        self.memory.items(kind).await
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        self.memory.items_version().await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
+        self.memory.records(queries).await
+    }
+
+    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+        self.memory.purge(kind, now, keep, limit).await
+    }
+}

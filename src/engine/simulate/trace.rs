@@ -1,0 +1,226 @@
+//! Traces: what a live queue did, as a scenario that can be simulated again and compared with it.
+//!
+//! What the server shows is all there is: a job that ran no longer tells when it was due first, so one that was handed in
+//! for later counts as due when it came; nor does the server tell when how many workers asked for jobs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{
+    record::{By, Record},
+    scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
+};
+use tidegate_core::{
+    job::{Attributes, JobId, Outcome, QueueName, TypeName, life::Reason},
+    queue::matcher::{Condition, Matcher},
+    time::{Seconds, Timestamp},
+};
+
+/// A job as `GET /v1/jobs` shows it, as far as a trace holds it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LiveJob {
+    id: JobId,
+    r#type: TypeName,
+    state: String,
+    attempt: u16,
+    priority: i32,
+    weight: u32,
+    critical: bool,
+    run_at: Option<Timestamp>,
+    created_at: Timestamp,
+    started_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    #[serde(default)]
+    data: Json,
+    attributes: Attributes,
+    history: Vec<LiveEntry>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LiveEntry {
+    started_at: Timestamp,
+    ended_at: Timestamp,
+    outcome: Outcome,
+    error: Option<LiveError>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LiveError {
+    reason: Option<Reason>,
+    status: Option<u16>,
+}
+
+/// What was read of a live queue.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Its name.
+    pub queue: QueueName,
+    /// The queue, as `GET /v1/queues/{q}` shows it.
+    pub config: Json,
+    /// Job types, as `GET /v1/job-types` shows them; those of other queues are left out.
+    pub types: Vec<Json>,
+    /// Its jobs.
+    pub jobs: Vec<LiveJob>,
+    /// When the trace begins; absent, when its first job came.
+    pub since: Option<Timestamp>,
+    /// When it was read.
+    pub now: Timestamp,
+    /// Whether jobs keep their data.
+    pub with_data: bool,
+}
+
+impl Live {
+    /// The trace.
+    ///
+    /// # Errors
+    ///
+    /// The server shows a configuration that this program does not know.
+    pub fn scenario(self) -> Result<Scenario, BadScenario> {
+        let first = self.jobs.iter().map(|job| job.created_at).min();
+        let start = self.since.into_iter().chain(first).min().unwrap_or(self.now);
+        let start = self.since.unwrap_or(start);
+        let after = |at: Timestamp| Seconds::from_millis(at.since(start).as_millis() as u64);
+        let mut jobs: Vec<TracedJob> = self.jobs.iter().map(|job| traced(job, self.now, self.with_data, after)).collect();
+        jobs.sort_by(|a, b| (a.at_seconds, &a.id).cmp(&(b.at_seconds, &b.id)));
+        let mut types = BTreeMap::new();
+        for mut shown in self.types {
+            let name = shown["name"].as_str().and_then(|name| name.parse::<TypeName>().ok());
+            let Some(name) = name.filter(|_| shown["queue"] == self.queue.as_str()) else { continue };
+            // Where its jobs go, and with which headers, is nobody's business here.
+            without(&mut shown, &["name", "version", "target", "callback_url", "headers"]);
+            types.insert(name.clone(), read(shown, || format!("types.{name}"))?);
+        }
+        let mut queue = self.config;
+        without(&mut queue, &["name", "version", "paused", "status"]);
+        let lasted = after(self.now);
+        Ok(Scenario {
+            about: format!("what queue {} did until {}", self.queue, self.now),
+            start,
+            // A simulation that takes longer is to be seen to.
+            duration_seconds: Seconds::from_millis(lasted.millis().saturating_mul(2).clamp(60_000, 31_622_400_000)),
+            name: self.queue,
+            queue: read(queue, || "queue".to_owned())?,
+            types,
+            service: service(&jobs),
+            jobs,
+            ..Scenario::default()
+        })
+    }
+}
+
+fn without(shown: &mut Json, fields: &[&str]) {
+    if let Some(object) = shown.as_object_mut() {
+        object.retain(|name, _| !fields.contains(&name.as_str()));
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(json: Json, field: impl FnOnce() -> String) -> Result<T, BadScenario> {
+    serde_json::from_value(json).map_err(|error| BadScenario { field: field(), message: error.to_string() })
+}
+
+fn traced(job: &LiveJob, now: Timestamp, with_data: bool, after: impl Fn(Timestamp) -> Seconds) -> TracedJob {
+    let span = |from: Timestamp, to: Timestamp| Seconds::from_millis(to.since(from).as_millis() as u64);
+    let mut attempts: Vec<TracedAttempt> = job
+        .history
+        .iter()
+        .map(|entry| TracedAttempt {
+            seconds: span(entry.started_at, entry.ended_at),
+            outcome: Some(entry.outcome),
+            reason: entry.error.as_ref().and_then(|error| error.reason),
+            status: entry.error.as_ref().and_then(|error| error.status),
+            started_seconds: Some(after(entry.started_at)),
+        })
+        .collect();
+    if let Some(started_at) = job.started_at.filter(|_| job.state == "running") {
+        let open = TracedAttempt {
+            seconds: span(started_at, now),
+            outcome: None,
+            reason: None,
+            status: None,
+            started_seconds: Some(after(started_at)),
+        };
+        attempts.push(open);
+    }
+    attempts.truncate(100);
+    let never_ran = job.attempt == 0;
+    TracedJob {
+        id: Some(job.id.clone()),
+        job_type: job.r#type.clone(),
+        at_seconds: after(job.created_at),
+        due_seconds: job.run_at.filter(|at| never_ran && *at > job.created_at).map(&after),
+        expires_seconds: job.expires_at.map(&after),
+        attributes: job.attributes.clone(),
+        weight: Some(job.weight),
+        priority: Some(job.priority),
+        critical: job.critical,
+        data: if with_data { job.data.clone() } else { Json::Null },
+        attempts,
+        ended: serde_json::from_value(Json::from(job.state.as_str())).ok(),
+        ended_seconds: job.ended_at.map(&after),
+    }
+}
+
+/// For attempts that the trace does not hold: as long as those of their type took on average.
+fn service(jobs: &[TracedJob]) -> Vec<Service> {
+    let mut lengths: BTreeMap<&TypeName, (f64, u32)> = BTreeMap::new();
+    for job in jobs {
+        for attempt in job.attempts.iter().filter(|attempt| attempt.outcome.is_some()) {
+            let (sum, count) = lengths.entry(&job.job_type).or_default();
+            *sum += attempt.seconds.as_f64();
+            *count += 1;
+        }
+    }
+    let rule = |(name, (sum, count)): (&TypeName, (f64, u32))| Service {
+        matcher: Matcher { job_type: Some(Condition::Equals(tidegate_core::job::Value::Text(name.to_string()))), ..Matcher::default() },
+        seconds: Span::Fixed((sum / f64::from(count) * 1000.0).round() / 1000.0),
+        failure: None,
+    };
+    lengths.into_iter().take(100).map(rule).collect()
+}
+
+/// What the jobs of a trace really did, up to its end in milliseconds; none if nothing is known of it.
+pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Record, u64)> {
+    let mut record = Record::new(scenario.start, by.clone(), []);
+    let at = |seconds: Seconds| scenario.start + seconds.duration();
+    // Attempts by when they end and begin; at one moment, what ends goes first.
+    let mut changes: Vec<(Timestamp, bool, usize)> = Vec::new();
+    let mut ends: Vec<(Timestamp, usize, Outcome)> = Vec::new();
+    for job in &scenario.jobs {
+        let Some(id) = &job.id else { continue };
+        let type_weight = || scenario.types.get(&job.job_type).map_or(1, |config| config.weight);
+        let weight = if job.critical { 0 } else { u64::from(job.weight.unwrap_or_else(type_weight)) };
+        let due = at(job.due_seconds.unwrap_or(job.at_seconds).max(job.at_seconds));
+        let number = record.come(id, &job.job_type, &job.attributes, weight, due);
+        for attempt in &job.attempts {
+            let Some(started) = attempt.started_seconds.map(at) else { continue };
+            changes.push((started, true, number));
+            if attempt.outcome.is_some() {
+                // One that took no time at all would end before it begins.
+                changes.push((started + attempt.seconds.duration().max(Duration::from_millis(1)), false, number));
+            }
+        }
+        if let (Some(outcome), Some(ended)) = (job.ended, job.ended_seconds) {
+            ends.push((at(ended), number, outcome));
+        }
+    }
+    if changes.is_empty() {
+        return None;
+    }
+    changes.sort_unstable();
+    for (now, starts, number) in &changes {
+        match (starts, record.jobs[*number].running) {
+            (true, false) => record.start(*number, *now),
+            (false, true) => record.leave(*number, *now),
+            _ => {}
+        }
+    }
+    ends.sort_unstable();
+    for (now, number, outcome) in &ends {
+        record.end(*number, *outcome, *now);
+    }
+    let last = changes.iter().map(|(at, ..)| *at).chain(ends.iter().map(|(at, ..)| *at)).max().unwrap_or(scenario.start);
+    Some((record, last.since(scenario.start).as_millis() as u64))
+}

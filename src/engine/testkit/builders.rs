@@ -1,0 +1,163 @@
+//! Jobs for tests: everything has a default, and a test names only what it is about.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use tidegate_core::{
+    job::{
+        Attributes, Body, Encoding, Job, JobId, Life, Payload, Spec, Value,
+        life::Waiting,
+        retry::Retry,
+        spec::{KeepResult, Unique},
+    },
+    time::{Seconds, Timestamp},
+};
+
+/// The text as a name or an id.
+///
+/// # Panics
+///
+/// If it has not the form of one: tests give good names.
+pub fn name<N: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> N {
+    text.parse().expect("a good name")
+}
+
+/// The instant `millis` milliseconds after the epoch.
+pub fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+/// A scheduled job in the making; see [`job`].
+#[derive(Clone, Debug)]
+#[must_use = "it is a job only once it is built"]
+pub struct JobBuilder {
+    id: JobId,
+    spec: Spec,
+    data: Body,
+    run_at: Timestamp,
+}
+
+/// A job `id` of type `work` in queue `default`, accepted and due at the epoch, with data `null`.
+pub fn job(id: &str) -> JobBuilder {
+    let spec = Spec {
+        job_type: name("work"),
+        queue: name("default"),
+        priority: 100,
+        weight: 1,
+        critical: false,
+        created_at: Timestamp::EPOCH,
+        expires_at: None,
+        deadline_at: None,
+        windows: Vec::new(),
+        timeout: Seconds::new(86_400),
+        attempts: 3,
+        retry: Retry::default(),
+        correlation_key: None,
+        unique: None,
+        attributes: Attributes::new(),
+        keep_result: KeepResult::default(),
+        callback_url: None,
+        headers: BTreeMap::new(),
+        replay_of: None,
+        retention: Seconds::new(30 * 86_400),
+        partition: String::new(),
+        request_digest: [0; 16],
+    };
+    JobBuilder { id: name(id), spec, data: Body::Inline(Payload::null()), run_at: Timestamp::EPOCH }
+}
+
+impl JobBuilder {
+    /// In this queue.
+    pub fn queue(mut self, queue: &str) -> Self {
+        self.spec.queue = name(queue);
+        self
+    }
+
+    /// Of this type.
+    pub fn of_type(mut self, job_type: &str) -> Self {
+        self.spec.job_type = name(job_type);
+        self
+    }
+
+    /// With this priority.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.spec.priority = priority;
+        self
+    }
+
+    /// Critical.
+    pub fn critical(mut self, critical: bool) -> Self {
+        self.spec.critical = critical;
+        self
+    }
+
+    /// In this partition of its queue.
+    pub fn partition(mut self, partition: &str) -> Self {
+        partition.clone_into(&mut self.spec.partition);
+        self
+    }
+
+    /// Due at this many milliseconds.
+    pub fn due(mut self, millis: i64) -> Self {
+        self.run_at = at(millis);
+        self
+    }
+
+    /// Accepted at this many milliseconds.
+    pub fn created(mut self, millis: i64) -> Self {
+        self.spec.created_at = at(millis);
+        self
+    }
+
+    /// Never started after this many milliseconds.
+    pub fn expires(mut self, millis: i64) -> Self {
+        self.spec.expires_at = Some(at(millis));
+        self
+    }
+
+    /// With this attribute.
+    pub fn attribute(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
+        self.spec.attributes.insert(name.to_owned(), value.into().0);
+        self
+    }
+
+    /// With a unique key.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.spec.unique = Some(unique);
+        self
+    }
+
+    /// With this data.
+    pub fn data(mut self, encoding: Encoding, bytes: impl Into<Bytes>) -> Self {
+        self.data = Body::Inline(Payload { encoding, bytes: bytes.into() });
+        self
+    }
+
+    /// With anything else that a job can be.
+    pub fn with(mut self, change: impl FnOnce(&mut Spec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+
+    /// The job.
+    pub fn build(self) -> Job {
+        Job { id: self.id, spec: Arc::new(self.spec), data: self.data, life: Life::new(self.run_at, Waiting::Due) }
+    }
+}
+
+/// An attribute's value, written as a number or a text.
+#[derive(Clone, Debug)]
+pub struct AttributeValue(Value);
+
+impl From<i64> for AttributeValue {
+    fn from(number: i64) -> Self {
+        Self(Value::Number(number.into()))
+    }
+}
+
+impl From<&str> for AttributeValue {
+    fn from(text: &str) -> Self {
+        Self(Value::Text(text.to_owned()))
+    }
+}

@@ -1,0 +1,208 @@
+//! Due jobs, against the plainest reading: all that fit, sorted.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+use super::{add, claim, done, refused, step};
+use crate::testkit::builders::{at, job, name};
+use tidegate_core::{
+    job::{Job, Life, Revision, Spec, TypeName},
+    port::job_store::{DueQuery, JobStore, Write},
+    queue::order::{Order, Position},
+    time::Timestamp,
+};
+
+const ORDERS: [Order; 7] = [
+    Order::Time { step_millis: 0 },
+    Order::Time { step_millis: 60 },
+    Order::Time { step_millis: 60_000 },
+    Order::Priority { ageing_millis: None },
+    Order::Priority { ageing_millis: Some(0) },
+    Order::Priority { ageing_millis: Some(7) },
+    Order::Priority { ageing_millis: Some(3_600_000) },
+];
+
+/// Jobs with many ties, of which some are not scheduled any more.
+async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
+    let mut scheduled = Vec::new();
+    let mut txns = Vec::new();
+    for n in 0..400 {
+        let id = format!("{}-{n}", ["a", "Z", "m:", "0"].choose(chance).expect("one of them"));
+        let waiting = job(&id)
+            .queue(["mail", "mail", "mail", "other"].choose(chance).expect("one of them"))
+            .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
+            .partition(["", "", "east", "west", "é"].choose(chance).expect("one of them"))
+            .priority(*[100, 100, 100, 0, -3, 7, 8, i32::MIN, i32::MAX].choose(chance).expect("one of them"))
+            .critical(chance.random_bool(0.2))
+            .due(chance.random_range(0..40) * 25 - 200)
+            .build();
+        if chance.random_bool(0.1) {
+            let (write, _) = step(&waiting, claim(&waiting, true), at(0));
+            txns.push(vec![Write::AddJob(waiting)]);
+            txns.push(vec![write]);
+        } else {
+            scheduled.push(waiting.clone());
+            txns.push(vec![Write::AddJob(waiting)]);
+        }
+    }
+    for txn in txns {
+        done(store, txn).await;
+    }
+    scheduled
+}
+
+/// What `query` should find, page by page; and the next due time.
+fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
+    let run_at = |job: &Job| job.life.run_at().expect("it is scheduled");
+    let key = |job: &Job| query.order.key(job.spec.priority, run_at(job), &job.id);
+    let asked = |job: &&Job| {
+        job.spec.queue == query.queue
+            && job.spec.critical == query.critical
+            && query.types.contains(&job.spec.job_type)
+            && query.partition.as_ref().is_none_or(|partition| *partition == job.spec.partition)
+    };
+    let mut due: Vec<Job> = scheduled.iter().filter(asked).filter(|job| run_at(job) <= query.until).cloned().collect();
+    due.sort_by_key(key);
+    let next = scheduled.iter().filter(asked).map(run_at).filter(|at| *at > query.until).min();
+    (due, next)
+}
+
+/// How many of each type are due, critical ones too, counted no further than is asked.
+pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
+    let scheduled = fill(store, &mut StdRng::seed_from_u64(8)).await;
+    let types: Vec<TypeName> = ["x", "z", "unheard-of"].map(name).to_vec();
+    for until in [at(-300), at(0), at(2000)] {
+        let mut wanted = BTreeMap::<TypeName, u64>::new();
+        let asked = |job: &&Job| job.spec.queue == name("mail") && types.contains(&job.spec.job_type) && job.life.run_at() <= Some(until);
+        for job in scheduled.iter().filter(asked) {
+            *wanted.entry(job.spec.job_type.clone()).or_default() += 1;
+        }
+        let count = async |most| store.count_due(&name("mail"), &types, until, most).await.expect("the store is well");
+        assert_eq!(count(10_000).await, wanted, "until {until}");
+        let all: u64 = wanted.values().sum();
+        for most in [1, 7, 60] {
+            assert_eq!(count(most).await.values().sum::<u64>(), all.min(most.into()), "until {until}");
+        }
+    }
+    assert_eq!(store.count_due(&name("unheard-of"), &types, at(2000), 10).await.expect("the store is well"), BTreeMap::new());
+}
+
+/// Every order, over several types and partitions, in pages of every size: the same as a plain sort.
+pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(7);
+    let scheduled = fill(store, chance).await;
+    // A store that writes one by one is likely far away.
+    for round in 0..if store.flight().is_zero() { 150 } else { 40 } {
+        let types = ["x", "y", "z", "unheard-of"].iter().filter(|_| chance.random_bool(0.7)).map(|text| name(text)).collect();
+        let mut query = DueQuery {
+            queue: name("mail"),
+            critical: chance.random_bool(0.3),
+            types,
+            partition: chance.random_bool(0.3).then(|| (*["", "east", "nowhere"].choose(chance).expect("one of them")).to_owned()),
+            order: ORDERS[round % ORDERS.len()],
+            until: at(chance.random_range(-250..850)),
+            after: None,
+            limit: *[1, 2, 3, 10, 64, 1000].choose(chance).expect("one of them"),
+        };
+        let (expected, next_due) = naive(&scheduled, &query);
+        let mut found = Vec::new();
+        loop {
+            let page = store.due(std::slice::from_ref(&query)).await.expect("the store is well").remove(0);
+            found.extend(page.jobs.clone());
+            assert!(page.jobs.len() <= query.limit as usize);
+            assert_eq!(page.next_due, next_due, "{query:?}");
+            assert_eq!(page.more, found.len() < expected.len(), "{query:?}");
+            let Some(last) = page.jobs.last() else { break };
+            let (partition, priority, id) = (last.spec.partition.clone(), last.spec.priority, last.id.clone());
+            query.after = Some(Position { partition, priority, run_at: last.life.run_at().expect("it is scheduled"), id });
+        }
+        let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(ids(&found), ids(&expected), "{query:?}");
+        assert_eq!(found, expected);
+    }
+}
+
+/// One page per question; a queue or a type that nobody heard of has nothing due.
+pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
+    let query = |queue, types: &[&str]| DueQuery {
+        queue: name(queue),
+        critical: false,
+        types: types.iter().map(|text| name(text)).collect(),
+        partition: None,
+        order: ORDERS[0],
+        until: at(10),
+        after: None,
+        limit: 10,
+    };
+    let large = job("large").queue("mail").of_type("x").data(tidegate_core::job::Encoding::Json, vec![b' '; 3000]).build();
+    add(store, [large, job("later").queue("mail").of_type("y").due(11).build()]).await;
+    let queries = [query("mail", &["x"]), query("mail", &["y"]), query("mail", &["z"]), query("mail", &[]), query("none", &["x"])];
+    let pages = store.due(&queries).await.expect("the store is well");
+    let shape: Vec<_> = pages.iter().map(|page| (page.jobs.len(), page.more, page.next_due)).collect();
+    assert_eq!(shape, [(1, false, None), (0, false, Some(at(11))), (0, false, None), (0, false, None), (0, false, None)]);
+    assert_eq!(pages[0].jobs[0].data, tidegate_core::job::Body::Beside(3000), "a large body stays beside");
+    assert!(store.due(&[]).await.expect("the store is well").is_empty());
+}
+
+/// A change that was refused hides nobody: a job that was to be in one partition and went to another, each by the same revision, is due in that one.
+pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
+    let waiting = job("one").queue("mail").of_type("x").partition("a").due(3).build();
+    add(store, [waiting.clone()]).await;
+    let moved = |partition: &str| {
+        let spec = Spec { partition: partition.into(), ..Spec::clone(&waiting.spec) };
+        Job { spec: Arc::new(spec), life: Life { revision: Revision(2), ..waiting.life.clone() }, ..waiting.clone() }
+    };
+    refused(store, vec![Write::SetJob { job: moved("b"), was: Revision(7), all: true }]).await;
+    done(store, vec![Write::SetJob { job: moved("c"), was: waiting.life.revision, all: true }]).await;
+    let query = |partition: Option<&str>| DueQuery {
+        queue: name("mail"),
+        critical: false,
+        types: vec![name("x")],
+        partition: partition.map(str::to_owned),
+        order: ORDERS[0],
+        until: at(10),
+        after: None,
+        limit: 10,
+    };
+    // Whoever looks where it is not finds what was meant, and remembers that.
+    for (partition, found) in [(Some("b"), 0), (Some("a"), 0), (Some("c"), 1), (None, 1)] {
+        let pages = store.due(&[query(partition)]).await.expect("the store is well");
+        assert_eq!(pages[0].jobs.len(), found, "{partition:?}");
+    }
+}
+
+/// The partitions that have scheduled jobs of some types, due or not, critical or not.
+pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(9);
+    let mut scheduled = fill(store, chance).await;
+    for (id, partition, critical) in [("c1", "aaa", true), ("c2", "mmm", false), ("c3", "zzz", true)] {
+        let alone = job(id).queue("mail").of_type("z").partition(partition).critical(critical).build();
+        scheduled.push(alone.clone());
+        add(store, [alone]).await;
+    }
+    for types in [vec!["x"], vec!["x", "z"], vec!["x", "y", "z"], vec!["unheard-of"], vec![]] {
+        let types: Vec<_> = types.into_iter().map(name).collect();
+        for queue in ["mail", "other", "none"] {
+            let queue = name(queue);
+            let expected: std::collections::BTreeSet<String> = scheduled
+                .iter()
+                .filter(|job| job.spec.queue == queue && types.contains(&job.spec.job_type))
+                .map(|job| job.spec.partition.clone())
+                .collect();
+            for limit in [1, 2, 100] {
+                let mut found: Vec<String> = Vec::new();
+                loop {
+                    let after = found.last().map(String::as_str);
+                    let page = store.partitions(&queue, &types, after, limit).await.expect("the store is well");
+                    assert!(page.len() <= limit as usize);
+                    if page.is_empty() {
+                        break;
+                    }
+                    found.extend(page);
+                }
+                assert!(found.iter().eq(expected.iter()), "{found:?} {expected:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Lists and counts, against the plainest reading.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+
+use super::{claim, done, step};
+use crate::testkit::builders::{at, job, name};
+use tidegate_core::{
+    job::{Event, Job, Outcome, Value},
+    port::job_store::{JobStore, ListQuery, StateFilter, Write},
+};
+
+const STATES: [StateFilter; 7] = [
+    StateFilter::Scheduled,
+    StateFilter::Running,
+    StateFilter::Ended(Outcome::Succeeded),
+    StateFilter::Ended(Outcome::Failed),
+    StateFilter::Ended(Outcome::Expired),
+    StateFilter::Ended(Outcome::Cancelled),
+    StateFilter::Ended(Outcome::Dropped),
+];
+
+/// Jobs in every state, some of them accepted in the same millisecond.
+async fn fill(store: &dyn JobStore) -> Vec<Job> {
+    use tidegate_core::job::life::{Failure, Next, Reason};
+    let chance = &mut StdRng::seed_from_u64(3);
+    let mut jobs = Vec::new();
+    for n in 0..300 {
+        let mut now = job(&format!("job-{}-{n}", chance.random_range(10..99)))
+            .queue(["mail", "other"].choose(chance).expect("one of them"))
+            .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
+            .created(chance.random_range(0..100))
+            .expires(1000)
+            .attribute("region", *["east", "west"].choose(chance).expect("one of them"))
+            .attribute("size", chance.random_range(0..3))
+            .partition(["", "p"].choose(chance).expect("one of them"))
+            .build();
+        done(store, vec![Write::AddJob(now.clone())]).await;
+        let running = claim(&now, true);
+        let failure = Failure::new(Reason::Failed, "no");
+        let events = match chance.random_range(0..8) {
+            0 => vec![running],
+            1 => vec![running, Event::Succeed { attempt: 1, result: None }],
+            2 => vec![running, Event::Fail { attempt: 1, failure, next: Next::GiveUp }],
+            3 => vec![Event::Expire],
+            4 => vec![Event::Cancel { force: false }],
+            5 => vec![Event::Drop { reason: "no".into() }],
+            _ => vec![],
+        };
+        for event in events {
+            let when = at(if event == Event::Expire { 1000 } else { 500 });
+            let (write, next) = step(&now, event, when);
+            done(store, vec![write]).await;
+            now = next;
+        }
+        jobs.push(now);
+    }
+    jobs
+}
+
+/// Every page of `query`, which must be newest first and end.
+async fn all(store: &dyn JobStore, query: &ListQuery) -> Vec<Job> {
+    let mut query = query.clone();
+    let mut found: Vec<Job> = Vec::new();
+    loop {
+        let page = store.list(&query).await.expect("the store is well");
+        assert!(page.jobs.len() <= query.limit as usize);
+        found.extend(page.jobs);
+        query.cursor = page.next_cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    assert!(found.is_sorted_by(|a, b| a.spec.created_at >= b.spec.created_at), "newest first");
+    found
+}
+
+fn sorted(mut jobs: Vec<Job>) -> Vec<Job> {
+    jobs.sort_by(|a, b| a.id.cmp(&b.id));
+    jobs
+}
+
+/// Page after page, every job once, newest first, whatever the size of a page.
+pub async fn lists_are_newest_first_and_page_through_everything(store: &dyn JobStore) {
+    let empty = store.list(&ListQuery { limit: 5, ..ListQuery::default() }).await.expect("the store is well");
+    assert_eq!((empty.jobs, empty.next_cursor), (vec![], None));
+    let jobs = sorted(fill(store).await);
+    for limit in [1, 7, 299, 300, 1000] {
+        assert_eq!(sorted(all(store, &ListQuery { limit, ..ListQuery::default() }).await), jobs);
+    }
+    // A job that goes while its page is read takes nobody else along.
+    let first = store.list(&ListQuery { limit: 10, ..ListQuery::default() }).await.expect("the store is well");
+    let gone = first.jobs.last().expect("there are ten");
+    done(store, vec![Write::RemoveJob { id: gone.id.clone(), was: gone.life.revision }]).await;
+    let rest = all(store, &ListQuery { limit: 50, cursor: first.next_cursor, ..ListQuery::default() }).await;
+    assert_eq!(rest.len(), 290);
+}
+
+/// Every filter alone and together with others.
+pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
+    let jobs = fill(store).await;
+    let chance = &mut StdRng::seed_from_u64(4);
+    for round in 0..200 {
+        let mut query = ListQuery { limit: *[17, 50, 1000].choose(chance).expect("one of them"), ..ListQuery::default() };
+        query.job_type = chance.random_bool(0.3).then(|| name(["x", "y", "unheard-of"].choose(chance).expect("one of them")));
+        query.queue = chance.random_bool(0.3).then(|| name(["mail", "other", "unheard-of"].choose(chance).expect("one of them")));
+        query.states = STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
+        query.from = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
+        query.to = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
+        if chance.random_bool(0.3) {
+            query.attributes.insert("region".into(), Value::Text("east".into()));
+        }
+        if chance.random_bool(0.2) {
+            query.attributes.insert("size".into(), Value::Text("1".into()));
+        }
+        let expected: Vec<Job> = jobs.iter().filter(|job| query.asks_for(job)).cloned().collect();
+        assert_eq!(sorted(all(store, &query).await), sorted(expected), "{query:?}");
+    }
+}
+
+/// A cursor that no page gave is the caller's mistake, and harmless.
+pub async fn a_strange_cursor_lists_nothing(store: &dyn JobStore) {
+    fill(store).await;
+    for cursor in ["", "x", "12", "_", "twelve_a"] {
+        let query = ListQuery { limit: 10, cursor: Some(cursor.into()), ..ListQuery::default() };
+        let page = store.list(&query).await.expect("the store is well");
+        assert_eq!((page.jobs, page.next_cursor), (vec![], None), "{cursor:?}");
+    }
+}
+
+/// The counts by queue, type and state are exact after every kind of write.
+pub async fn depth_equals_a_recount(store: &dyn JobStore) {
+    let count = async |jobs: &[Job]| {
+        let mut expected = BTreeMap::<_, u64>::new();
+        for job in jobs {
+            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            *expected.entry(place).or_default() += 1;
+        }
+        let depths = store.depth().await.expect("the store is well");
+        let found: BTreeMap<_, _> = depths
+            .into_iter()
+            .filter(|depth| depth.jobs > 0)
+            .map(|depth| ((depth.queue, depth.job_type, depth.state), depth.jobs))
+            .collect();
+        assert_eq!(found, expected);
+    };
+    count(&[]).await;
+    let mut jobs = fill(store).await;
+    count(&jobs).await;
+    for job in jobs.split_off(200) {
+        done(store, vec![Write::RemoveJob { id: job.id, was: job.life.revision }]).await;
+    }
+    for job in &mut jobs {
+        // Nothing changes but the revision, and then the type.
+        for (all, kind) in [(false, job.spec.job_type.as_str().to_owned()), (true, "moved".to_owned())] {
+            let was = job.life.revision;
+            job.life.revision.0 += 1;
+            let mut spec = tidegate_core::job::Spec::clone(&job.spec);
+            spec.job_type = name(&kind);
+            job.spec = spec.into();
+            done(store, vec![Write::SetJob { job: job.clone(), was, all }]).await;
+        }
+    }
+    count(&jobs).await;
+}

@@ -1,0 +1,136 @@
+//! The contract of [`JobStore`], as tests that every adapter passes.
+//!
+//! ```ignore
+//! tidegate::job_store_conformance!(memory, MemoryStore::new());
+//! ```
+//!
+//! makes one test per clause, each with a store of its own. The list of clauses is in the macro, so
+//! that no adapter can leave one out. A clause that needs chance draws it from a fixed seed.
+
+mod due;
+mod jobs;
+mod lists;
+mod records;
+mod rounds;
+mod work_queue;
+
+pub use due::*;
+pub use jobs::*;
+pub use lists::*;
+pub use records::*;
+pub use rounds::*;
+pub use work_queue::*;
+
+use tidegate_core::{
+    job::{Event, Job, Token},
+    port::job_store::{Committed, JobStore, Standing, Txn, Write},
+    time::{Seconds, Timestamp},
+};
+
+/// The contract of [`JobStore`] for the store that the expression makes, in a module of this name.
+#[macro_export]
+macro_rules! job_store_conformance {
+    ($name:ident, $store:expr) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::job_store_conformance!(
+                @each $store;
+                an_added_job_is_read_back_as_it_was
+                a_taken_id_is_refused_with_the_job_that_has_it
+                a_job_is_replaced_only_at_the_revision_that_was_read
+                a_change_of_life_keeps_everything_else
+                data_of_every_size_comes_back_byte_for_byte
+                a_large_body_follows_its_job
+                a_removed_job_is_gone_with_its_body_and_its_keys
+                a_refused_write_stops_its_transaction
+                what_is_written_together_stands_together
+                transactions_of_one_commit_stand_alone
+                running_jobs_are_read_by_id
+                overdue_jobs_come_earliest_first
+                due_jobs_come_in_every_order
+                due_looks_only_at_what_is_asked_for
+                a_refused_change_leaves_no_job_behind
+                due_jobs_are_counted_by_type_up_to_a_bound
+                partitions_are_listed_in_pages
+                keys_are_compared_before_they_are_set
+                a_head_comes_with_the_batches_that_it_names
+                a_head_comes_with_the_record_of_its_throttlers_state
+                a_head_is_replaced_only_at_its_version
+                a_rounds_transaction_is_cut_between_any_two_of_its_steps
+                items_are_compared_before_they_are_set
+                the_items_version_tells_of_queues_types_plugins_and_triggers
+                records_are_found_by_the_beginning_of_their_names
+                a_record_takes_the_place_of_one_of_its_name
+                a_purge_drops_what_is_over_and_what_is_too_much
+                of_many_writers_each_increment_counts_once
+                lists_are_newest_first_and_page_through_everything
+                lists_keep_to_their_filters
+                a_strange_cursor_lists_nothing
+                depth_equals_a_recount
+            );
+        }
+    };
+    (@each $store:expr; $($clause:ident)*) => {
+        $(
+            #[test]
+            fn $clause() {
+                let store = $store;
+                $crate::testkit::conformance::run($crate::testkit::conformance::$clause(&store));
+            }
+        )*
+    };
+}
+
+/// Runs a clause to its end.
+pub fn run(clause: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(clause);
+}
+
+/// Commits one transaction and gives its answer.
+async fn commit(store: &dyn JobStore, txn: Txn) -> Committed {
+    let mut answers = store.commit(vec![txn]).await.expect("the store is well");
+    assert_eq!(answers.len(), 1, "one answer per transaction");
+    answers.remove(0)
+}
+
+/// Commits one transaction that must go through.
+async fn done(store: &dyn JobStore, txn: Txn) {
+    let answer = commit(store, txn).await;
+    assert!(matches!(answer, Committed::All), "{answer:?}");
+}
+
+/// Commits one transaction that must be refused: at which write, and what stands there.
+async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, Standing) {
+    match commit(store, txn).await {
+        Committed::Refused { step, standing } => (step, standing),
+        Committed::All => panic!("it should have been refused"),
+    }
+}
+
+/// Adds jobs, each on its own.
+async fn add(store: &dyn JobStore, jobs: impl IntoIterator<Item = Job>) {
+    let txns: Vec<Txn> = jobs.into_iter().map(|job| vec![Write::AddJob(job)]).collect();
+    for answer in store.commit(txns).await.expect("the store is well") {
+        assert!(matches!(answer, Committed::All), "{answer:?}");
+    }
+}
+
+/// The one job of an id, which must be there.
+async fn get(store: &dyn JobStore, job: &Job) -> Job {
+    let mut found = store.get(std::slice::from_ref(&job.id)).await.expect("the store is well");
+    assert_eq!(found.len(), 1, "one answer per id");
+    found.remove(0).expect("the job is there")
+}
+
+/// The write that takes `job` through `event`, and the job after it.
+fn step(job: &Job, event: Event, now: Timestamp) -> (Write, Job) {
+    let next = job.apply(event, now).expect("the event may follow");
+    (Write::SetJob { job: next.clone(), was: job.life.revision, all: false }, next)
+}
+
+/// A claim of `job`, whatever its version.
+fn claim(job: &Job, granted: bool) -> Event {
+    let lease = Seconds::new(30).duration();
+    Event::Claim { version: job.life.version, token: Token(u128::MAX - 7), worker: None, lease, granted, decided_at: Timestamp::MAX }
+}

@@ -1,0 +1,113 @@
+//! `claim`: whoever gets work starts it, if its grant still stands, or if its queue still needs none.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    Engine, Error,
+    tick::{self, Ask, Claimed, Hand},
+};
+use tidegate_core::{
+    job::{Event, Job, JobId, QueueName, Token},
+    port::{Committed, Txn, Work, Write, job_store::Standing},
+};
+
+/// How often free jobs are offered again when their queue's configuration changes meanwhile.
+const TRIES: usize = 3;
+
+impl Engine {
+    /// Claims work, for one asker: one answer per piece, the running job, or none if it is void, was claimed before, or is not due.
+    /// A piece that arrives twice is claimed once.
+    ///
+    /// # Errors
+    ///
+    /// The store's. Whether anything was claimed is not known then; what was is found again when its lease ends.
+    pub async fn claim(&self, work: &[Work], worker: Option<&str>) -> Result<Vec<Option<Claimed>>, Error> {
+        let mut claims: Vec<Option<Claimed>> = work.iter().map(|_| None).collect();
+        let (granted, free): (Vec<_>, Vec<_>) = work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
+        if !granted.is_empty() {
+            self.claim_granted(&granted, worker, &mut claims).await?;
+        }
+        let mut queues: BTreeMap<&QueueName, Vec<(usize, &Work)>> = BTreeMap::new();
+        for (index, work) in free {
+            queues.entry(&work.queue).or_default().push((index, work));
+        }
+        for (queue, work) in queues {
+            let named = work.iter().map(|(_, work)| (*work).clone()).collect();
+            let mut claimed = self.claim_free(queue, named, worker).await?;
+            for (index, work) in work {
+                // A piece that is there twice is claimed by the first.
+                claims[index] = claimed.remove(&work.job);
+            }
+        }
+        // Whoever hears a reply that was kept for it is over. Its grant is released when its batch is looked at next.
+        let keyed: Vec<&Job> =
+            claims.iter().flatten().map(|claimed| &claimed.job).filter(|job| job.spec.correlation_key.is_some()).collect();
+        if !keyed.is_empty() {
+            let heard = Box::pin(self.hear_kept(&keyed)).await;
+            let is_over = |claimed: &Claimed| heard.iter().any(|(heard, _)| heard.id == claimed.job.id);
+            for claim in claims.iter_mut().filter(|claim| claim.as_ref().is_some_and(is_over)) {
+                *claim = None;
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Claims what a head granted.
+    async fn claim_granted(&self, work: &[(usize, &Work)], worker: Option<&str>, claims: &mut [Option<Claimed>]) -> Result<(), Error> {
+        let ids: Vec<JobId> = work.iter().map(|(_, work)| work.job.clone()).collect();
+        let catalog = self.catalog().await?;
+        let now = self.now();
+        let mut claiming: Vec<(usize, Claimed)> = Vec::with_capacity(work.len());
+        let mut txns: Vec<Txn> = Vec::new();
+        for ((index, work), job) in work.iter().zip(self.ports.store.get(&ids).await?) {
+            let Some(job) = job else { continue };
+            let event = Event::Claim {
+                version: work.version,
+                token: Token(self.ports.entropy.bits()),
+                worker: worker.map(str::to_owned),
+                lease: tick::push_lease(&catalog, &job),
+                granted: true,
+                decided_at: work.granted_at.unwrap_or(now),
+            };
+            let Ok(claimed) = job.apply(event, now) else { continue };
+            txns.push(vec![Write::SetJob { job: claimed.clone(), was: job.life.revision, all: false }]);
+            claiming.push((*index, Claimed { ask: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed }));
+        }
+        let outcomes = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
+        for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
+            let done = match outcome {
+                Committed::All => true,
+                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                Committed::Refused { standing: Standing::Job(there), .. } => tick::same_claim(&there, &claimed.job),
+                Committed::Refused { .. } => false,
+            };
+            if done {
+                self.remember(&claimed.job);
+                claims[index] = Some(claimed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
+    async fn claim_free(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Claimed>, Error> {
+        let mut claimed = HashMap::new();
+        let mut named = named;
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let limits = catalog.limits(queue);
+            if !self.headless(queue, &catalog, &limits).await? {
+                break;
+            }
+            let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
+            let ask = Ask { types, room: named.len() as u32, worker: worker.map(str::to_owned), lease: None, hand: Hand::Claim };
+            let ticked = self.tick_named(queue, &named, ask, &catalog, &limits).await?;
+            claimed.extend(ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)));
+            named.retain(|work| !claimed.contains_key(&work.job));
+            if !ticked.again || named.is_empty() {
+                break;
+            }
+        }
+        Ok(claimed)
+    }
+}

@@ -1,0 +1,394 @@
+//! A queue's head with its grants, as one engine remembers it between ticks.
+//!
+//! A view is a cache: the commit compares the head's version, so an old view costs a lost race and a
+//! new read, never a wrong admission.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::Error;
+use tidegate_core::{
+    job::{JobId, PluginName, Value, Version},
+    port::policy::{Plugin, PolicyState},
+    queue::{
+        Grant, GrantBatch, Head, Limits, Usage,
+        head::{BatchId, BatchRef, Bits, Kept, PolicyMemory},
+    },
+    time::Timestamp,
+};
+
+/// Every grant's job is read anew at least this often, so that a lost hint never leaks a slot for longer.
+pub const AUDIT: Duration = Duration::from_mins(1);
+/// More batches than this are merged, the emptiest first, so that the head stays small.
+const MOST_BATCHES: usize = 24;
+/// A throttler's state of more bytes is a record of its own.
+const STATE_BYTES: usize = 512;
+/// The most that a batch's grants have, as [`bytes()`] reckons: a store may take no more than 400 KB in one record.
+const BATCH_BYTES: usize = 256 << 10;
+/// The records that one commit may draw from its nonce: this one for the throttler's state, those after it for batches.
+const STATE_NUMBER: u64 = 2;
+
+/// A head, and the grants its batches hold.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The head as it was read or committed last.
+    pub head: Head,
+    batches: HashMap<BatchId, Arc<GrantBatch>>,
+    places: HashMap<JobId, (BatchId, usize)>,
+    /// Batches whose jobs were not read since the head was: hints about them may have been lost.
+    unread: HashSet<BatchId>,
+    usage: Usage,
+    /// The limits that `usage` was counted for. Two of one version may differ where items are written one by one.
+    counted: Option<Arc<Limits>>,
+    /// What the throttler remembers.
+    state: Arc<PolicyState>,
+}
+
+/// What a tick does to the grants: worked out on the side, applied when it is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Delta {
+    /// Grants whose jobs left the granted version.
+    pub released: Vec<(JobId, Version)>,
+    /// New grants.
+    pub granted: Vec<Grant>,
+    /// When the new grants are looked at next.
+    pub check_at: Timestamp,
+    /// Whether the new grants' work needs no sending.
+    pub sent: bool,
+    /// Batches whose jobs were read.
+    pub read: Vec<BatchId>,
+    /// New check times of batches whose time had come, and whether they were sent once more.
+    pub checked: Vec<(BatchId, Timestamp, bool)>,
+    /// Batches whose work went out.
+    pub sent_batches: Vec<BatchId>,
+    /// What the throttler remembers, if that changed.
+    pub policy: Option<NewState>,
+}
+
+/// What a throttler remembers from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct NewState {
+    pub plugin: PluginName,
+    pub state_version: u32,
+    pub state: PolicyState,
+}
+
+/// What committing a [`Delta`] takes.
+pub(crate) struct Prepared {
+    /// The view after the commit.
+    pub head: Head,
+    /// Batches to write before the head.
+    pub add: Vec<GrantBatch>,
+    /// Batches to remove after it.
+    pub remove: Vec<BatchId>,
+}
+
+impl View {
+    /// The view of a head and its batches. Every grant's job is read once, whoever wrote it.
+    pub fn new(head: Head, batches: Vec<GrantBatch>) -> Self {
+        let unread = head.batches.iter().map(|reference| reference.id).collect();
+        let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
+        let (usage, state) = (Usage::default(), Arc::default());
+        let mut view = Self { head, batches, places: HashMap::new(), unread, usage, counted: None, state };
+        view.index();
+        view.state = view.read_state();
+        view
+    }
+
+    /// The same, of what a store gave.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if a batch is missing that the head names: its grants would be taken for released.
+    pub(crate) fn whole(head: Head, batches: Vec<GrantBatch>) -> Result<Self, Error> {
+        let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
+        let missing = head.named().find(|id| !there.contains(id));
+        match missing {
+            Some(id) => Err(Error::Internal(format!("the head names batch {:016x}, which is not there", id.0))),
+            None => Ok(Self::new(head, batches)),
+        }
+    }
+
+    fn read_state(&self) -> Arc<PolicyState> {
+        let kept = self.head.policy.as_ref().map(|policy| &policy.state);
+        Arc::new(match kept {
+            Some(Kept::Here(state)) => state.clone(),
+            Some(Kept::Beside(id)) => self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default(),
+            None => PolicyState::new(),
+        })
+    }
+
+    /// What `plugin` remembers: nothing, if what is kept is another plugin's or of another shape.
+    pub fn state(&self, plugin: &Plugin) -> Arc<PolicyState> {
+        let shape = plugin.version.throttler.as_ref().map(|says| says.state_version);
+        let fits = |policy: &PolicyMemory| policy.plugin == plugin.name && Some(policy.state_version) == shape;
+        if self.head.policy.as_ref().is_some_and(fits) { Arc::clone(&self.state) } else { Arc::default() }
+    }
+
+    /// The end of what is kept for a throttler that the queue has no more.
+    pub(crate) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
+        let PolicyMemory { plugin, state_version, .. } = self.head.policy.as_ref()?;
+        let gone = limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
+        gone.then(|| NewState { plugin: plugin.clone(), state_version: *state_version, state: PolicyState::new() })
+    }
+
+    /// The batches, each with those of its grants that are released, or are in `released`.
+    pub(crate) fn running(&self, released: &[(JobId, Version)]) -> Vec<(Arc<GrantBatch>, Bits)> {
+        let named = self.head.batches.iter().filter_map(|named| Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone())));
+        let mut running: Vec<(Arc<GrantBatch>, Bits)> = named.collect();
+        for (job, _) in released.iter().filter(|(job, version)| self.granted(job) == Some(*version)) {
+            if let Some((batch, index)) = self.places.get(job)
+                && let Some((_, bits)) = running.iter_mut().find(|(of, _)| of.id == *batch)
+            {
+                bits.set(*index);
+            }
+        }
+        running
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        for reference in &self.head.batches {
+            let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
+            for (index, grant) in grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)) {
+                self.places.insert(grant.job.clone(), (reference.id, index));
+            }
+        }
+    }
+
+    /// The grants that are not released.
+    pub fn live(&self) -> impl Iterator<Item = &Grant> {
+        self.head.batches.iter().flat_map(|reference| self.live_of(reference))
+    }
+
+    /// The live grants of one batch.
+    pub(crate) fn live_of<'a>(&'a self, reference: &'a BatchRef) -> impl Iterator<Item = &'a Grant> {
+        let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
+        grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)).map(|(_, grant)| grant)
+    }
+
+    /// The version at which `job` is granted, if it is.
+    pub fn granted(&self, job: &JobId) -> Option<Version> {
+        self.grant(job).map(|grant| grant.version)
+    }
+
+    /// The grant of `job`, if it has one.
+    pub(crate) fn grant(&self, job: &JobId) -> Option<&Grant> {
+        let (batch, index) = self.places.get(job)?;
+        self.batches.get(batch)?.grants.get(*index)
+    }
+
+    /// The weight that live grants take, as it was counted last.
+    pub fn weight(&self) -> u64 {
+        self.usage.weight()
+    }
+
+    /// What live grants take of `limits`.
+    pub fn usage(&mut self, limits: &Arc<Limits>) -> &Usage {
+        if !self.is_counted(limits) {
+            self.usage = Usage::of(limits, self.live().collect::<Vec<_>>());
+            self.counted = Some(Arc::clone(limits));
+        }
+        &self.usage
+    }
+
+    fn is_counted(&self, limits: &Arc<Limits>) -> bool {
+        self.counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, limits) || **counted == **limits)
+    }
+
+    /// The batches to be looked at by `now`, and those that were not yet.
+    pub(crate) fn due_checks(&self, now: Timestamp) -> impl Iterator<Item = &BatchRef> {
+        self.head.batches.iter().filter(move |reference| reference.check_at <= now || self.unread.contains(&reference.id))
+    }
+
+    /// Takes note of the batches whose jobs were read.
+    pub(crate) fn note_read(&mut self, delta: &Delta) {
+        for id in &delta.read {
+            self.unread.remove(id);
+        }
+    }
+
+    /// The next instant at which a batch is looked at.
+    pub fn next_check(&self) -> Option<Timestamp> {
+        self.head.batches.iter().map(|reference| reference.check_at).min()
+    }
+
+    /// The head after `delta`, with what must be written around it. `head` is this view's head with
+    /// everything but its batches already changed.
+    pub(crate) fn prepare(&self, mut head: Head, delta: &Delta) -> Prepared {
+        for (job, version) in &delta.released {
+            if let Some((batch, index)) = self.places.get(job).filter(|_| self.granted(job) == Some(*version))
+                && let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *batch)
+            {
+                reference.released.set(*index);
+            }
+        }
+        for (id, check_at, resent) in &delta.checked {
+            if let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *id) {
+                reference.check_at = *check_at;
+                reference.sends += u8::from(*resent);
+            }
+        }
+        for reference in head.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id)) {
+            reference.sent = true;
+        }
+        let (live, spent): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut head.batches).into_iter().partition(|reference| reference.released.count() < reference.count as usize);
+        let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
+        head.batches = live;
+        let mut add = Vec::new();
+        for grants in parts(delta.granted.clone()) {
+            let sends = u8::from(!delta.sent);
+            append(&mut head, &mut add, grants, delta.check_at, delta.sent, sends);
+        }
+        self.merge(&mut head, &mut add, &mut remove);
+        if let Some(new) = &delta.policy {
+            keep_state(&mut head, new, &mut add, &mut remove);
+        }
+        Prepared { head, add, remove }
+    }
+
+    /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
+    fn merge(&self, head: &mut Head, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+        let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
+        let sparse = head.batches.iter().filter(|reference| live(reference) * 4 < reference.count as usize).count();
+        if head.batches.len() <= MOST_BATCHES && sparse < 2 {
+            return;
+        }
+        let mut order: Vec<(usize, BatchId)> =
+            head.batches.iter().filter(|reference| reference.sent).map(|reference| (live(reference), reference.id)).collect();
+        order.sort_unstable();
+        let many = order.len().saturating_sub(MOST_BATCHES / 2).max(sparse).max(2).min(order.len());
+        let chosen: Vec<BatchId> = order[..many].iter().map(|(_, id)| *id).collect();
+        if chosen.len() < 2 {
+            return;
+        }
+        let size: usize = chosen.iter().flat_map(|id| self.bytes_of(head, add, *id)).sum();
+        // Those that are large already stay apart.
+        if size.div_ceil(BATCH_BYTES) * 2 > chosen.len() {
+            return;
+        }
+        let mut grants = Vec::new();
+        let mut check_at = Timestamp::MAX;
+        // Those that are claimed where they are admitted were never sent; the others go on counting.
+        let sends = head.batches.iter().filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
+        let sends = sends.map(|reference| reference.sends).min().unwrap_or(0);
+        let (merged, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut head.batches).into_iter().partition(|reference| chosen.contains(&reference.id));
+        head.batches = kept;
+        for reference in &merged {
+            check_at = check_at.min(reference.check_at);
+            if let Some(fresh) = add.iter().position(|batch| batch.id == reference.id) {
+                grants.extend(add.remove(fresh).grants);
+            } else {
+                grants.extend(self.live_of(reference).cloned());
+                remove.push(reference.id);
+            }
+        }
+        for grants in parts(grants) {
+            append(head, add, grants, check_at, true, sends);
+        }
+    }
+
+    /// How large the live grants of a batch are, whether it is new or not.
+    fn bytes_of(&self, head: &Head, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
+        if let Some(fresh) = add.iter().find(|batch| batch.id == id) {
+            return fresh.grants.iter().map(bytes).collect();
+        }
+        let reference = head.batches.iter().find(|reference| reference.id == id);
+        reference.map(|reference| self.live_of(reference).map(bytes).collect()).unwrap_or_default()
+    }
+
+    /// The view after `prepared` was committed.
+    pub(crate) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Arc<Limits>) {
+        if self.is_counted(limits) {
+            for (job, version) in &delta.released {
+                if let Some(grant) = self.grant(job).filter(|grant| grant.version == *version).cloned() {
+                    self.usage.remove(limits, &grant);
+                    self.places.remove(job);
+                }
+            }
+            for grant in &delta.granted {
+                self.usage.add(limits, grant);
+            }
+        } else {
+            for (job, version) in &delta.released {
+                if self.granted(job) == Some(*version) {
+                    self.places.remove(job);
+                }
+            }
+        }
+        for id in &prepared.remove {
+            self.batches.remove(id);
+        }
+        for batch in prepared.add {
+            for (index, grant) in batch.grants.iter().enumerate() {
+                self.places.insert(grant.job.clone(), (batch.id, index));
+            }
+            self.batches.insert(batch.id, Arc::new(batch));
+        }
+        self.head = prepared.head;
+        if delta.policy.is_some() {
+            self.state = self.read_state();
+        }
+    }
+}
+
+/// About how many bytes a grant takes.
+fn bytes(grant: &Grant) -> usize {
+    let value = |value: &Value| match value {
+        Value::Text(text) => text.len(),
+        Value::Number(_) => 20,
+    };
+    let attributes: usize = grant.attributes.iter().map(|(name, said)| name.len() + value(said) + 4).sum();
+    grant.job.as_str().len() + grant.job_type.as_str().len() + attributes + 32
+}
+
+/// `grants` in as many parts as are records.
+fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
+    let mut parts: Vec<Vec<Grant>> = Vec::new();
+    let mut room = 0;
+    for grant in grants {
+        let size = bytes(&grant);
+        if let Some(part) = parts.last_mut().filter(|_| size <= room) {
+            part.push(grant);
+        } else {
+            room = BATCH_BYTES;
+            parts.push(vec![grant]);
+        }
+        room = room.saturating_sub(size);
+    }
+    parts
+}
+
+/// Adds a batch of `grants` to `head`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
+/// the loser's late write would change what the winner's head names.
+fn append(head: &mut Head, add: &mut Vec<GrantBatch>, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) {
+    let mut numbers = (0..).map(|nth| BatchId((head.nonce >> 1) ^ nth)).filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
+    let id = numbers.find(|id| head.named().all(|named| named != *id)).expect("there are more numbers than batches");
+    head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
+    add.push(GrantBatch { id, for_head: head.version, grants, state: None });
+}
+
+/// Puts a throttler's new state into `head`, or into a record that `head` names.
+fn keep_state(head: &mut Head, new: &NewState, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+    if let Some(PolicyMemory { state: Kept::Beside(old), .. }) = head.policy.take() {
+        remove.push(old);
+    }
+    let NewState { plugin, state_version, state } = new.clone();
+    if state.is_empty() {
+        return;
+    }
+    let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let state = if bytes <= STATE_BYTES {
+        Kept::Here(state)
+    } else {
+        let id = BatchId((head.nonce >> 1) ^ STATE_NUMBER);
+        add.push(GrantBatch { id, for_head: head.version, grants: Vec::new(), state: Some(state) });
+        Kept::Beside(id)
+    };
+    head.policy = Some(PolicyMemory { plugin, state_version, state });
+}

@@ -1,0 +1,131 @@
+//! The server's own tokens: `tg_ID_SECRET`.
+//!
+//! Only a digest of the secret is kept. The secret has 128 random bits, so a plain SHA-256 of it
+//! tells nobody anything; a slow hash is for what people make up.
+
+use std::collections::HashMap;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{AuthError, Authenticate, Credentials, Principal, Scopes};
+use tidegate_core::{port::Entropy, time::Timestamp};
+
+/// What every token starts with.
+const PREFIX: &str = "tg_";
+
+/// A token as it is stored, an item of kind [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenItem {
+    /// Names it in lists and when it is revoked; a part of the token itself.
+    pub id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// What it allows.
+    pub scopes: Scopes,
+    /// The SHA-256 of its secret, in base64.
+    pub hash: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl TokenItem {
+    /// A new token: what to store, and the text to hand out, which nobody can show again.
+    pub fn mint(name: impl Into<String>, scopes: Scopes, now: Timestamp, entropy: &dyn Entropy) -> (Self, String) {
+        let id = format!("{:08x}", entropy.bits() >> 96);
+        let secret = format!("{:032x}", entropy.bits());
+        let text = format!("{PREFIX}{id}_{secret}");
+        (Self { id, name: name.into(), scopes, hash: digest(&secret), created_at: now }, text)
+    }
+}
+
+fn digest(secret: &str) -> String {
+    BASE64.encode(Sha256::digest(secret))
+}
+
+/// Whether the two are the same; takes as long for a near miss as for a far one.
+fn same(left: &str, right: &str) -> bool {
+    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// Knows the owners of tokens, by a snapshot of the stored ones that is replaced as a whole.
+#[derive(Debug, Default)]
+pub struct TokenAuthenticator(ArcSwap<HashMap<String, TokenItem>>);
+
+impl TokenAuthenticator {
+    /// Takes `tokens` instead of those before.
+    pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
+        self.0.store(tokens.into_iter().map(|token| (token.id.clone(), token)).collect::<HashMap<_, _>>().into());
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
+    fn find(&self, text: &str) -> Option<Principal> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let tokens = self.0.load();
+        let token = tokens.get(id).filter(|token| same(&token.hash, &digest(secret)))?;
+        Some(Principal { name: token.name.clone(), scopes: token.scopes })
+    }
+}
+
+#[async_trait]
+impl Authenticate for TokenAuthenticator {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
+        let text = credentials.secret().ok_or_else(|| AuthError::refused("a token is needed"))?;
+        self.find(text).ok_or_else(|| AuthError::refused("the token is not known"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Scope;
+    use tidegate_engine::memory::SeededEntropy;
+
+    fn mint(seed: u64) -> (TokenItem, String) {
+        TokenItem::mint("ci", "enqueue work".parse().unwrap(), Timestamp::from_millis(5), &SeededEntropy::new(seed))
+    }
+
+    async fn ask(known: &TokenAuthenticator, text: &str) -> Result<Principal, AuthError> {
+        known.authenticate(&Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn a_token_is_known_by_its_whole_text_alone() {
+        let (item, text) = mint(1);
+        let known = TokenAuthenticator::default();
+        assert!(ask(&known, &text).await.is_err());
+        known.set_tokens(vec![item.clone(), mint(2).0]);
+        let principal = ask(&known, &text).await.unwrap();
+        assert_eq!((principal.name.as_str(), principal.may(Scope::Work), principal.may(Scope::Read)), ("ci", true, false));
+
+        let (head, last) = text.split_at(text.len() - 1);
+        let other = if last == "0" { "1" } else { "0" };
+        let swapped = format!("tg_{}_{}", item.id, mint(2).1.rsplit('_').next().unwrap());
+        let stored = format!("tg_{}_{}", item.id, item.hash);
+        for wrong in [head, &format!("{head}{other}"), &swapped, &stored, &text[3..], &format!("tg_{}_", item.id)] {
+            assert!(matches!(ask(&known, wrong).await, Err(AuthError::Refused(_))), "{wrong}");
+        }
+        assert!(known.authenticate(&Credentials::anonymous()).await.is_err());
+        known.set_tokens(vec![TokenItem { hash: String::new(), ..item }]);
+        assert!(ask(&known, &text).await.is_err(), "a damaged item lets nobody in");
+        known.set_tokens(vec![mint(2).0]);
+        assert!(ask(&known, &text).await.is_err(), "a revoked token is not known");
+    }
+
+    #[test]
+    fn what_is_stored_does_not_tell_the_secret_and_reads_back_the_same() {
+        let (item, text) = mint(1);
+        let json = serde_json::to_string(&item).unwrap();
+        assert!(!json.contains(text.rsplit('_').next().unwrap()), "{json}");
+        assert_eq!(serde_json::from_str::<TokenItem>(&json).unwrap(), item);
+        // 128 bits in 32 hexadecimal digits; 256 bits in 44 characters of base64.
+        assert_eq!((text.len(), item.hash.len()), (3 + 8 + 1 + 32, 44));
+    }
+}

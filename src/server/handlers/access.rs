@@ -1,0 +1,132 @@
+//! Who may ask what: a handler names the scope it needs as an argument, [`May`].
+//!
+//! The argument is looked at before the body is read, so that nobody unknown makes the server read
+//! one. Single jobs are changed by whoever may enqueue, as their own; many at once, and everything
+//! that configures or operates, by `admin`. An attempt's token opens the report and the heartbeat of
+//! that attempt, and nothing else: the server compares it.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+};
+
+use super::{ApiOptions, error::Problem};
+use crate::auth::{AuthError, Credentials, Principal, Scope};
+use tidegate_core::job::Token;
+
+/// A scope that a route needs.
+pub trait Needs: Send + Sync + 'static {
+    /// Which.
+    const SCOPE: Scope;
+}
+
+macro_rules! needs {
+    ($($name:ident: $doc:literal),*) => {
+        $(#[doc = $doc]
+        #[derive(Debug)]
+        pub struct $name;
+        impl Needs for $name {
+            const SCOPE: Scope = Scope::$name;
+        })*
+    };
+}
+
+needs! {
+    Enqueue: "Gives jobs, and changes single ones.",
+    Work: "Leases jobs, and reports on any.",
+    Read: "Looks.",
+    Admin: "Configures and operates."
+}
+
+/// The caller, who has the scope `N`.
+#[derive(Clone, Debug)]
+pub struct May<N> {
+    /// Who.
+    pub caller: Principal,
+    /// Whether somebody without any credentials is let in, since the server is open.
+    pub anonymous: bool,
+    needs: PhantomData<N>,
+}
+
+impl<N: Needs, S: Send + Sync> FromRequestParts<S> for May<N>
+where
+    Arc<ApiOptions>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let options = Arc::<ApiOptions>::from_ref(state);
+        let header = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+        let answer = match Credentials::from_header(header) {
+            Ok(credentials) => options.auth.authenticate(&credentials).await,
+            Err(refused) => Err(refused),
+        };
+        let caller = answer.map_err(|error| unknown(&error, &parts.headers))?;
+        if !caller.may(N::SCOPE) {
+            return Err(forbidden(N::SCOPE));
+        }
+        Ok(Self { caller, anonymous: header.is_none(), needs: PhantomData })
+    }
+}
+
+impl May<Enqueue> {
+    /// The caller may enqueue critical jobs.
+    ///
+    /// # Errors
+    ///
+    /// 403 if not.
+    pub fn critical(&self) -> Result<(), Problem> {
+        let scope = Scope::EnqueueCritical;
+        if self.caller.may(scope) { Ok(()) } else { Err(forbidden(scope).blame("critical")) }
+    }
+}
+
+fn forbidden(scope: Scope) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("the token has no scope {scope}"))
+}
+
+fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
+    let detail = error.to_string();
+    match error {
+        AuthError::Unavailable(_) => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        }
+        AuthError::Refused(_) => {
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+            let problem = problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
+            if headers.contains_key("x-requested-with") {
+                // A page asks, and has its own way to ask its user; a Basic challenge would open the browser's.
+                return problem;
+            }
+            problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\""))
+        }
+    }
+}
+
+/// Whoever holds an attempt: by its token, which the server compares, or (none) by the scope `work`.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder(pub Option<Token>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Holder
+where
+    Arc<ApiOptions>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let shown = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = Credentials::from_header(shown).ok().and_then(|credentials| credentials.secret().and_then(attempt_token));
+        if token.is_none() {
+            May::<Work>::from_request_parts(parts, state).await?;
+        }
+        Ok(Self(token))
+    }
+}
+
+/// The attempt's token that a text is: 32 hexadecimal digits, a form that no other token has.
+pub fn attempt_token(text: &str) -> Option<Token> {
+    let form = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if form { u128::from_str_radix(text, 16).ok().map(Token) } else { None }
+}

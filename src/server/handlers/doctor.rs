@@ -1,0 +1,62 @@
+//! How the server and its home are, for those who operate them.
+
+use axum::{extract::State, response::IntoResponse};
+use serde::Serialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{Admin, May},
+    media::Accept,
+};
+use tidegate_core::port::health_check::{Check, Level};
+
+/// How the server is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Doctor {
+    /// Whether no check is an error.
+    ok: bool,
+    /// The server's version.
+    version: &'static str,
+    /// Everything that was looked at.
+    checks: Vec<CheckView>,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Check)]
+struct CheckView {
+    /// `error`, `warning`, `note` or `ok`.
+    level: &'static str,
+    /// What it is about.
+    about: String,
+    /// What was found.
+    finding: String,
+    /// What to do; absent if it is as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl From<Check> for CheckView {
+    fn from(check: Check) -> Self {
+        let advice = Some(check.advice).filter(|advice| !advice.is_empty());
+        Self { level: check.level.word(), about: check.about, finding: check.found, advice }
+    }
+}
+
+/// Looks at what the server stands on, and says what is wrong and what to do. It leaves nothing behind, but on AWS a message
+/// to each queue that asks for nothing, which is gone when its function takes it.
+#[utoipa::path(get, path = "/v1/doctor", tag = "operate", operation_id = "doctor",
+    responses((status = 200, description = "What was found, whether it is good or bad", body = Doctor)),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer {
+    let checks = api.server.doctor().await;
+    let ok = checks.iter().all(|check| check.level != Level::Error);
+    let checks = checks.into_iter().map(CheckView::from).collect();
+    Ok(accept.ok(Doctor { ok, version: env!("CARGO_PKG_VERSION"), checks }).into_response())
+}
+
+/// The route of those who look after the server.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(doctor))
+}

@@ -1,0 +1,247 @@
+//! Errors as clients see them: RFC 9457 problem documents.
+//!
+//! The one table from [`Error`] to HTTP statuses is [`Problem::from`] here. A problem is given its
+//! `instance`, its encoding and its place in the log by [`super::envelope`], so that every failure,
+//! whichever layer it comes from, reads alike.
+
+use std::{borrow::Cow, time::Duration};
+
+use axum::{
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use tidegate_core::job::JobId;
+use tidegate_engine::Error;
+
+/// Why a request was not done, for its client.
+#[derive(Clone, Debug)]
+pub struct Problem(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    status: StatusCode,
+    code: &'static str,
+    detail: Cow<'static, str>,
+    field: Option<String>,
+    holder: Option<JobId>,
+    reasons: Vec<String>,
+    instance: Option<String>,
+    headers: HeaderMap,
+    cause: Option<String>,
+}
+
+impl Problem {
+    /// A problem with its stable code and what is to be said of this case.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        let detail = detail.into();
+        let (field, holder, reasons, instance, headers, cause) = (None, None, Vec::new(), None, HeaderMap::new(), None);
+        Self(Box::new(Inner { status, code, detail, field, holder, reasons, instance, headers, cause }))
+    }
+
+    /// A value of the request is wrong; `message` says what it must be.
+    pub fn invalid(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
+        Self::invalid_as("invalid_field", field, message)
+    }
+
+    /// A value of the request is wrong, under a code of its own.
+    pub fn invalid_as(code: &'static str, field: impl Into<String>, message: impl std::fmt::Display) -> Self {
+        let field = field.into();
+        let detail = if field.is_empty() { message.to_string() } else { format!("{field}: {message}") };
+        let mut problem = Self::new(StatusCode::BAD_REQUEST, code, detail);
+        problem.0.field = Some(field).filter(|field| !field.is_empty());
+        problem
+    }
+
+    /// Something is broken: the client learns that, the log learns `cause`.
+    pub fn internal(cause: impl Into<String>) -> Self {
+        let detail = "something is broken here; the server's log says more under this request's id";
+        let mut problem = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
+        problem.0.cause = Some(cause.into());
+        problem
+    }
+
+    /// The same problem with a header on its response.
+    #[must_use]
+    pub fn header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.append(name, value);
+        self
+    }
+
+    /// The same problem, blamed on `field` unless a field is blamed already.
+    #[must_use]
+    pub fn blame(mut self, field: impl Into<String>) -> Self {
+        self.0.field.get_or_insert_with(|| field.into());
+        self
+    }
+
+    /// The same problem with everything that is wrong, a sentence each.
+    #[must_use]
+    pub fn reasons(mut self, reasons: Vec<String>) -> Self {
+        self.0.reasons = reasons;
+        self
+    }
+
+    /// The same problem as it happened to the request for `path`.
+    #[must_use]
+    pub(super) fn at(mut self, path: &str) -> Self {
+        self.0.instance = Some(path.to_owned());
+        self
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The stable code.
+    #[cfg(test)]
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// The field that is to blame, if one is.
+    #[cfg(test)]
+    pub fn field(&self) -> Option<&str> {
+        self.0.field.as_deref()
+    }
+
+    /// What is to be said of this case.
+    #[cfg(test)]
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// What the log learns and the client does not.
+    pub(super) fn cause(&self) -> Option<&str> {
+        self.0.cause.as_deref()
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let detail = error.to_string();
+        match error {
+            Error::Invalid { code, field, message } => Self::invalid_as(code, field, message),
+            Error::NotFound { code, .. } => Self::new(StatusCode::NOT_FOUND, code, detail),
+            Error::Conflict { code, holder, .. } => {
+                let mut problem = Self::new(StatusCode::CONFLICT, code, detail);
+                problem.0.holder = holder;
+                problem
+            }
+            Error::TooLarge { field, .. } => {
+                let code = if field == "data" { "data_too_large" } else { "too_large" };
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).blame(field)
+            }
+            Error::Stale { .. } => Self::new(StatusCode::PRECONDITION_FAILED, "stale", detail),
+            Error::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, "forbidden", detail),
+            Error::Unavailable { retry_after, .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).header(header::RETRY_AFTER, whole_seconds(retry_after))
+            }
+            Error::Internal(cause) => Self::internal(cause),
+        }
+    }
+}
+
+/// A span as `Retry-After` has it: whole seconds, rounded up, at least one.
+fn whole_seconds(span: Duration) -> HeaderValue {
+    HeaderValue::from(span.as_millis().div_ceil(1000).max(1) as u64)
+}
+
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Inner { status, code, detail, field, holder, reasons, instance, .. } = &*self.0;
+        let optional = [field.is_some(), holder.is_some(), !reasons.is_empty(), instance.is_some()];
+        let mut map = serializer.serialize_map(Some(5 + optional.iter().filter(|present| **present).count()))?;
+        map.serialize_entry("type", &format_args!("urn:tidegate:problem:{code}"))?;
+        map.serialize_entry("title", &title(code))?;
+        map.serialize_entry("status", &status.as_u16())?;
+        map.serialize_entry("detail", detail)?;
+        map.serialize_entry("code", code)?;
+        if let Some(instance) = instance {
+            map.serialize_entry("instance", instance)?;
+        }
+        if let Some(field) = field {
+            map.serialize_entry("field", field)?;
+        }
+        if let Some(holder) = holder {
+            map.serialize_entry("holder", holder)?;
+        }
+        if !reasons.is_empty() {
+            map.serialize_entry("reasons", reasons)?;
+        }
+        map.end()
+    }
+}
+
+/// A code as a short sentence: `job_not_found` is "Job not found".
+fn title(code: &str) -> String {
+    let text = code.replace('_', " ");
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+}
+
+impl IntoResponse for Problem {
+    /// A response without a body: the envelope writes it, knowing the encoding that was asked for.
+    fn into_response(self) -> Response {
+        let mut response = self.0.status.into_response();
+        *response.headers_mut() = self.0.headers.clone();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(problem: &Problem) -> serde_json::Value {
+        serde_json::to_value(problem).unwrap()
+    }
+
+    #[test]
+    fn every_kind_of_error_has_its_status_and_keeps_its_code() {
+        let table: [(Error, u16, &str); 8] = [
+            (Error::invalid("weight", "must be positive"), 400, "invalid_field"),
+            (Error::no_job(&"x".parse().unwrap()), 404, "job_not_found"),
+            (Error::Conflict { code: "id_taken", message: "taken".into(), holder: None }, 409, "id_taken"),
+            (Error::TooLarge { field: "data", limit: 4 }, 413, "data_too_large"),
+            (Error::Stale { version: 2 }, 412, "stale"),
+            (Error::Forbidden("no".into()), 403, "forbidden"),
+            (Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() }, 503, "unavailable"),
+            (Error::Internal("disk on fire".into()), 500, "internal"),
+        ];
+        for (error, status, code) in table {
+            let problem = Problem::from(error);
+            assert_eq!((problem.status().as_u16(), problem.code()), (status, code));
+        }
+    }
+
+    #[test]
+    fn a_problem_names_the_field_and_the_holder() {
+        let clash = Error::Conflict { code: "correlation_key_taken", message: "job a has it".into(), holder: Some("a".parse().unwrap()) };
+        let shown_clash = shown(&Problem::from(clash).at("/v1/jobs"));
+        assert_eq!(shown_clash["holder"], "a");
+        assert_eq!(shown_clash["title"], "Correlation key taken");
+        assert_eq!(shown_clash["type"], "urn:tidegate:problem:correlation_key_taken");
+        assert_eq!(shown_clash["instance"], "/v1/jobs");
+        let wrong = shown(&Problem::invalid("constraints[2].rate.count", "must be at least 1"));
+        assert_eq!(wrong["field"], "constraints[2].rate.count");
+        assert_eq!(wrong["detail"], "constraints[2].rate.count: must be at least 1");
+    }
+
+    #[test]
+    fn what_is_broken_inside_is_not_told() {
+        let problem = Problem::from(Error::Internal("/var/secret.db is damaged".into()));
+        assert!(!shown(&problem).to_string().contains("secret"));
+        assert_eq!(problem.cause(), Some("/var/secret.db is damaged"));
+    }
+
+    #[test]
+    fn a_wait_is_told_in_whole_seconds_rounded_up() {
+        let full = Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() };
+        let response = Problem::from(full).into_response();
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+    }
+}

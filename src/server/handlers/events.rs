@@ -1,0 +1,301 @@
+//! Events: taken in every mode of CloudEvents 1.0 over HTTP, and those of which a trigger could make nothing.
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
+};
+use serde::{Deserialize, Serialize};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api, MOST_BATCH_BYTES,
+    access::{Admin, Enqueue, May, Read},
+    body::{Body, bounded},
+    error::Problem,
+    media::Accept,
+    params::{Name, Params},
+    reply::Raw,
+    schema::{AnyValue, CloudEvent},
+};
+use tidegate_core::{
+    event::{Event, read},
+    job::{Encoding, Payload, TriggerName},
+    time::Timestamp,
+    validate::Fault,
+};
+use tidegate_engine::{
+    self as engine, Error,
+    events::{
+        dead_letters::{DeadEvent, Replayed},
+        ingest::{Did, Ingested},
+    },
+};
+
+/// What the text of an event may have beside its data: attributes, and base64 of binary data.
+const ENVELOPE: usize = 64 << 10;
+
+/// What became of each event of a batch, in order.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct EventBatch {
+    /// One answer per event.
+    results: Vec<EventResult>,
+}
+
+/// What became of one event of a batch.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct EventResult {
+    /// 200, or as the problem says.
+    status: u16,
+    /// What each trigger did about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<Ingested>,
+    /// Why it was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<super::schema::Problem>)]
+    error: Option<Problem>,
+}
+
+/// What is answered to one event, or to a batch.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+enum EventAnswer {
+    /// To one.
+    One(Ingested),
+    /// To a batch.
+    Batch(EventBatch),
+}
+
+/// Events as they came.
+enum Came {
+    One(Box<Event>),
+    Batch(read::Batch),
+}
+
+fn one(event: Event) -> Came {
+    Came::One(Box::new(event))
+}
+
+fn problem(fault: Fault) -> Problem {
+    engine::fault(fault).into()
+}
+
+fn media_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())
+}
+
+async fn came(request: Request, most: usize) -> Result<Came, Problem> {
+    let headers = request.headers().clone();
+    let content_type = media_of(&headers);
+    let media = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let batch = media.starts_with("application/cloudevents-batch");
+    let body = bounded(request, if batch { MOST_BATCH_BYTES } else { 2 * most + ENVELOPE }).await?;
+    match media.as_str() {
+        "application/cloudevents+json" => read::structured(&body).map(one).map_err(problem),
+        "application/cloudevents-batch+json" => read::batch(&body).map(Came::Batch).map_err(problem),
+        "application/cloudevents+msgpack" => read::structured_msgpack(&body).map(one).map_err(problem),
+        "application/cloudevents-batch+msgpack" => read::batch_msgpack(&body).map(Came::Batch).map_err(problem),
+        other if other.starts_with("application/cloudevents") => {
+            let detail = format!("{other} is not known here; send application/cloudevents+json or application/cloudevents-batch+json");
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+        }
+        _ if !headers.contains_key("ce-specversion") => {
+            let message = "is required; an event that is wholly in its body has the Content-Type application/cloudevents+json";
+            Err(Problem::invalid("ce-specversion", message))
+        }
+        _ => {
+            let attributes = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+            read::binary(attributes, content_type, body).map(one).map_err(problem)
+        }
+    }
+}
+
+/// Hand in events, in any mode of CloudEvents 1.0.
+///
+/// Structured (`application/cloudevents+json`), batched (`application/cloudevents-batch+json`, up to 1000 with an answer
+/// each), binary (attributes in `ce-` headers, the body is the data), and both of the first with `+msgpack`. An event whose
+/// source and id were seen before changes nothing. An event that no trigger is about is taken and counted.
+#[utoipa::path(post, path = "/v1/events", operation_id = "ingest", tag = "events",
+    request_body(content(
+        (CloudEvent = "application/cloudevents+json"),
+        (Vec<CloudEvent> = "application/cloudevents-batch+json"),
+        (CloudEvent = "application/cloudevents+msgpack"),
+        (Vec<CloudEvent> = "application/cloudevents-batch+msgpack"),
+        (AnyValue = "*/*"),
+    )),
+    params(
+        ("ce-specversion" = Option<String>, Header, description = "In the binary mode: `1.0`. Each other attribute and extension has its header too: `ce-id`, `ce-source`, `ce-type`, ..."),
+    ),
+    responses(
+        (status = 200, description = "Taken: what each trigger did. In a batch each event has its own answer", body = EventAnswer),
+        (status = 413, description = "`too_large`: an event over the limit; `body_too_large`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request: Request) -> Answer {
+    let most = api.server.engine().rules().events.max_bytes;
+    match came(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
+        Came::One(event) => {
+            let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
+            Ok(accept.ok(EventAnswer::One(answer.ok_or_else(|| Problem::internal("an event has no answer"))??)).into_response())
+        }
+        Came::Batch(batch) => {
+            let mut events = Vec::with_capacity(batch.len());
+            let slots: Vec<Option<Problem>> =
+                batch.into_iter().map(|event| event.map(|event| events.push(event)).err().map(problem)).collect();
+            api.server.refused_events(slots.iter().flatten().count() as u64);
+            let mut answers = api.server.ingest(&events).await.into_iter();
+            let results = slots.into_iter().map(|slot| {
+                let answer = match slot {
+                    Some(problem) => Err(problem),
+                    None => answers.next().ok_or_else(|| Problem::internal("an event has no answer")).and_then(|answer| Ok(answer?)),
+                };
+                match answer {
+                    Ok(event) => EventResult { status: 200, event: Some(event), error: None },
+                    Err(problem) => EventResult { status: problem.status().as_u16(), event: None, error: Some(problem) },
+                }
+            });
+            Ok(accept.ok(EventAnswer::Batch(EventBatch { results: results.collect() })).into_response())
+        }
+    }
+}
+
+/// An event of which a trigger could make nothing.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = DeadEvent)]
+struct DeadView {
+    /// Its id here: the trigger and the event make it.
+    id: String,
+    /// The trigger; absent if it never was an event that one could see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trigger: Option<TriggerName>,
+    /// Why nothing could be made of it.
+    reason: String,
+    /// When.
+    failed_at: Timestamp,
+    /// The event.
+    #[schema(value_type = CloudEvent)]
+    event: Raw,
+}
+
+impl DeadView {
+    fn new(dead: DeadEvent, encoding: Encoding) -> Self {
+        let event = Raw::new(&Payload::json(dead.event.get().to_owned()), encoding);
+        Self { id: dead.id, trigger: dead.trigger, reason: dead.reason, failed_at: dead.failed_at, event }
+    }
+}
+
+/// A page of dead events.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct DeadEventPage {
+    /// The dead events, in no particular order.
+    dead_events: Vec<DeadView>,
+    /// Where the next page starts; absent on the last. A page may be short, even empty, and yet have a next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Events of which a trigger could make nothing, with the reason.
+#[utoipa::path(get, path = "/v1/dead-events", operation_id = "list_dead_events", tag = "events",
+    params(
+        ("trigger" = Option<String>, Query, description = "Only this trigger's"),
+        ("limit" = Option<u32>, Query, description = "Most of the page, 1 to 1000 (default 100); no more than 100 are looked at"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = DeadEventPage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (trigger, limit, cursor) = (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let (letters, next_cursor) = api.server.dead_events(trigger.as_ref(), cursor, limit).await?;
+    let dead_events = letters.into_iter().map(|dead| DeadView::new(dead, accept.0)).collect();
+    Ok(accept.ok(DeadEventPage { dead_events, next_cursor }).into_response())
+}
+
+/// One dead event.
+#[utoipa::path(get, path = "/v1/dead-events/{id}", operation_id = "get_dead_event", tag = "events",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The dead event", body = DeadView), (status = 404, description = "`dead_event_not_found`")),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Name<String>) -> Answer {
+    Ok(accept.ok(DeadView::new(api.server.dead_event(&id).await?, accept.0)).into_response())
+}
+
+/// Delete a dead event.
+#[utoipa::path(delete, path = "/v1/dead-events/{id}", operation_id = "delete_dead_event", tag = "events",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 204, description = "Deleted"), (status = 404, description = "`dead_event_not_found`")),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn delete(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -> Result<StatusCode, Problem> {
+    api.server.delete_dead_event(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Apply the trigger of a dead event anew, as it stands now.
+///
+/// What it makes has the id that it would have had then, so a repeat does nothing twice. Unless it fails again, the dead event is gone.
+#[utoipa::path(post, path = "/v1/dead-events/{id}/replay", operation_id = "replay_dead_event", tag = "events",
+    params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = Replayed),
+        (status = 404, description = "`dead_event_not_found`, `trigger_not_found`"),
+        (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(id): Name<String>) -> Answer {
+    Ok(accept.ok(api.server.replay_dead_event(&id).await?).into_response())
+}
+
+/// Which dead events.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ReplayDead {
+    /// Only this trigger's.
+    trigger: Option<TriggerName>,
+    /// `next_cursor` of the call before.
+    cursor: Option<String>,
+}
+
+/// What became of some dead events.
+#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+struct ReplayedDead {
+    /// How many are gone: their triggers did something about them, or are not about them any more.
+    replayed: u64,
+    /// How many are dead still.
+    dead: u64,
+    /// Where the next call starts; absent when all were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Apply the triggers of many dead events anew: a hundred in one call, which says where the next one starts.
+#[utoipa::path(post, path = "/v1/dead-events/replay", operation_id = "replay_dead_events", tag = "events", request_body = ReplayDead,
+    responses((status = 200, description = "How many are gone, and how many are dead still", body = ReplayedDead)),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
+    let asked: ReplayDead = body.read_or_default()?;
+    let (letters, next_cursor) = api.server.dead_events(asked.trigger.as_ref(), asked.cursor, 100).await?;
+    let mut done = ReplayedDead { next_cursor, ..ReplayedDead::default() };
+    for letter in letters {
+        match api.server.replay_dead_event(&letter.id).await {
+            Ok(Replayed::Applied(Did::Dead { .. }))
+            | Err(Error::NotFound { code: "trigger_not_found", .. } | Error::Conflict { code: "not_replayable", .. }) => done.dead += 1,
+            // Somebody else was faster.
+            Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
+            // It keeps none of the others.
+            Err(error @ Error::Internal(_)) => {
+                tracing::error!(id = letter.id, %error, "a dead event cannot be replayed");
+                done.dead += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(accept.ok(done).into_response())
+}
+
+/// The routes of events.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(ingest))
+        .routes(routes!(list))
+        .routes(routes!(replay_many))
+        .routes(routes!(get, delete))
+        .routes(routes!(replay))
+}

@@ -1,0 +1,274 @@
+//! Job types: configured and shown.
+//!
+//! Secrets go in and never come out: signing secrets, passwords, and the values of headers whose
+//! names say that they are secret.
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{Admin, May, Read},
+    body::{self, Body},
+    config::{Patch, patched, shown},
+    error::Problem,
+    media::Accept,
+    params::{IfMatch, Name, Params, page},
+};
+use tidegate_core::{
+    job::{
+        TypeName,
+        type_config::{TypeConfig, TypeItem},
+    },
+    target::{AwsService, TargetConfig},
+};
+use tidegate_engine::Error;
+
+/// How often a patch without `If-Match` is made again when somebody else was faster.
+const TRIES: usize = 5;
+
+/// A job type.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = JobType)]
+struct TypeView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    name: &'a TypeName,
+    /// What its owner said, without secrets.
+    #[serde(flatten)]
+    #[schema(value_type = TypeConfig)]
+    config: Value,
+    /// Raised by every change; what the `ETag` says.
+    version: u64,
+}
+
+impl<'a> TypeView<'a> {
+    fn new(name: &'a TypeName, item: &TypeItem) -> Result<Self, Problem> {
+        Ok(Self { name, config: without_secrets(&item.config)?, version: item.version })
+    }
+}
+
+/// A configuration without its secrets.
+fn without_secrets(config: &TypeConfig) -> Result<Value, Problem> {
+    let mut value = shown(config)?;
+    if let Some(target) = value.get_mut("target").and_then(Value::as_object_mut) {
+        target.remove("signing_secret");
+        if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
+            basic.remove("password");
+        }
+        if let Some(headers) = target.get_mut("headers").and_then(Value::as_object_mut) {
+            headers.retain(|name, _| !secret(name));
+        }
+    }
+    Ok(value)
+}
+
+/// Whether a header of this name carries a secret.
+fn secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["authorization", "cookie", "secret", "token", "password", "key"].iter().any(|word| name.contains(word))
+}
+
+/// A page of job types.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = JobTypePage)]
+struct TypePage<'a> {
+    /// The types, by name.
+    job_types: Vec<TypeView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+fn answer(accept: Accept, status: StatusCode, name: &TypeName, item: &TypeItem) -> Result<Response, Problem> {
+    Ok(accept.reply(status, TypeView::new(name, item)?).etag(item.version).into_response())
+}
+
+/// Configure a job type; what is absent is its default.
+#[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
+    params(
+        ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 201, description = "The type is new", body = TypeView),
+        (status = 200, description = "Replaced", body = TypeView),
+        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn put(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<TypeName>,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let (item, new) = api.server.put_type(&name, body.read()?, version).await?;
+    answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item)
+}
+
+/// Change some settings of a job type, by JSON merge patch; null takes a setting back to its default.
+#[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
+    params(
+        ("type" = String, Path, description = "The type's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 200, description = "Changed", body = TypeView),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn patch(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<TypeName>,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let change: Patch = body.read()?;
+    let mut tries = 0..TRIES;
+    loop {
+        let standing = api.server.job_type(&name).await?;
+        let config = with_change(&standing.config, change.clone())?;
+        match api.server.put_type(&name, config, version.or(Some(standing.version))).await {
+            Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
+            answered => return answer(accept, StatusCode::OK, &name, &answered?.0),
+        }
+    }
+}
+
+/// `config` with `change` merged into it. A target of the other kind replaces the old one whole, since
+/// no target is of both kinds.
+fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
+    let kind = match &config.target {
+        Some(TargetConfig::Pull(_)) => "pull",
+        Some(TargetConfig::Push(_)) => "url",
+        Some(TargetConfig::Aws(target)) => match target.service {
+            AwsService::Sqs(_) => "sqs",
+            AwsService::Sns(_) => "sns",
+            AwsService::EventBridge(_) => "event_bridge",
+            AwsService::Lambda(_) => "lambda",
+        },
+        None => "",
+    };
+    let kinds = ["pull", "url", "sqs", "sns", "event_bridge", "lambda"];
+    let named = |target: &Value| kinds.iter().any(|named| *named != kind && target.get(named).is_some_and(|value| !value.is_null()));
+    let other = config.target.is_some() && change.get("target").is_some_and(named);
+    if !other {
+        return patched(config, change);
+    }
+    let mut bare = shown(config)?;
+    if let Some(fields) = bare.as_object_mut() {
+        fields.remove("target");
+    }
+    body::read(patched::<Value>(&bare, change)?.to_string().as_bytes())
+}
+
+/// A job type.
+#[utoipa::path(get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
+    params(("type" = String, Path, description = "The type's name")),
+    responses((status = 200, description = "The type, its `ETag` the version", body = TypeView), (status = 404, description = "`job_type_not_found`")),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<TypeName>) -> Answer {
+    answer(accept, StatusCode::OK, &name, &api.server.job_type(&name).await?)
+}
+
+/// Job types, by name.
+#[utoipa::path(get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most types of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = TypePage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let (items, next_cursor) = page(api.server.job_types().await?, cursor.as_deref(), limit);
+    let job_types = items.iter().map(|(name, item)| TypeView::new(name, item)).collect::<Result<_, _>>()?;
+    Ok(accept.ok(TypePage { job_types, next_cursor }).into_response())
+}
+
+/// Delete a job type without live jobs.
+#[utoipa::path(delete, path = "/v1/job-types/{type}", operation_id = "delete_job_type", tag = "job types",
+    params(
+        ("type" = String, Path, description = "The type's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`type_has_live_jobs`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<TypeName>,
+    IfMatch(version): IfMatch,
+) -> Result<StatusCode, Problem> {
+    api.server.delete_type(&name, version).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The routes of job types.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, patch, get, delete))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use tidegate_core::target::Pull;
+
+    fn config(value: Value) -> TypeConfig {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn push() -> TypeConfig {
+        config(json!({"concurrency": 4, "target": {
+            "url": "http://127.0.0.1:9/", "signing_secret": ["hidden1", "hidden2"], "headers": {"Authorization": "hidden3", "x-team": "blue"},
+            "basic_auth": {"username": "ann", "password": "hidden4"},
+        }}))
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let value = without_secrets(&push()).unwrap();
+        assert!(!value.to_string().contains("hidden"), "{value}");
+        assert_eq!(value["target"]["basic_auth"]["username"], "ann");
+        assert_eq!(value["target"]["headers"], json!({"x-team": "blue"}));
+    }
+
+    #[test]
+    fn a_type_without_a_target_shows_none() {
+        assert_eq!(without_secrets(&TypeConfig::default()).unwrap().get("target"), None);
+    }
+
+    #[test]
+    fn a_patch_keeps_the_secrets_that_it_does_not_name() {
+        let change = json!({"target": {"url": "http://127.0.0.1:10/"}}).as_object().cloned().unwrap();
+        let Some(TargetConfig::Push(target)) = with_change(&push(), change).unwrap().target else { panic!("a push target") };
+        assert_eq!((target.url.as_str(), target.signing_secret.list().len()), ("http://127.0.0.1:10/", 2));
+    }
+
+    #[test]
+    fn a_target_of_the_other_kind_replaces_the_old_one() {
+        let pull = json!({"target": {"pull": true}}).as_object().cloned().unwrap();
+        let changed = with_change(&push(), pull).unwrap();
+        assert_eq!((&changed.target, changed.concurrency), (&Some(TargetConfig::Pull(Pull { pull: true })), Some(4)));
+        let back = json!({"target": {"url": "http://127.0.0.1:11/"}}).as_object().cloned().unwrap();
+        assert!(matches!(with_change(&changed, back).unwrap().target, Some(TargetConfig::Push(_))));
+    }
+}

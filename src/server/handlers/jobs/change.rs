@@ -1,0 +1,217 @@
+//! Changing jobs: patch, cancel, replay.
+//!
+//! Whoever may enqueue may do this to a single job, as to one's own; doing it to many is `admin`'s.
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    super::{
+        Answer, Api,
+        access::{Enqueue, May},
+        body::{Body, present},
+        media::Accept,
+        params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
+        schema::{AnyValue, AttributeValue},
+    },
+    enqueue::trace_of,
+    view::{Bodies, JobView},
+};
+use tidegate_core::{
+    calendar::window::Window,
+    job::{Attributes, JobId, TypeName},
+    time::Timestamp,
+};
+use tidegate_engine::request::{JobPatch, ReplayWith};
+
+/// Changes to a scheduled job; what is absent stays.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = JobPatch)]
+#[expect(clippy::option_option, reason = "absent differs from null")]
+pub struct PatchBody<'a> {
+    /// The new due time; in the past means now.
+    run_at: Option<Timestamp>,
+    /// The new priority.
+    priority: Option<i32>,
+    /// The new data.
+    #[serde(borrow, default, deserialize_with = "present")]
+    #[schema(value_type = AnyValue, required = false)]
+    data: Option<&'a RawValue>,
+    /// The new end of its chance; null means never.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Timestamp>)]
+    expires_at: Option<Option<Timestamp>>,
+    /// The new windows; an empty list means always.
+    windows: Option<Vec<Window>>,
+}
+
+/// Change a scheduled job.
+#[utoipa::path(patch, path = "/v1/jobs/{type}/{id}", operation_id = "patch_job", tag = "jobs", request_body = PatchBody,
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 200, description = "The job as it is now", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+        (status = 409, description = "`not_scheduled`, `handed_on`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn patch(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Enqueue>,
+    path: JobPath,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let ask: PatchBody<'_> = body.read()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
+    let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
+    let job = api.whole(job).await?;
+    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
+}
+
+/// Cancel a job.
+///
+/// A scheduled one never runs. A running one is marked: its worker is told at the next heartbeat, and it ends
+/// `cancelled` at its result, its lease's end or its timeout, or at once with `force=true`.
+#[utoipa::path(delete, path = "/v1/jobs/{type}/{id}", operation_id = "cancel_job", tag = "jobs",
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+        ("force" = Option<bool>, Query, description = "End it at once, even while it runs"),
+    ),
+    responses(
+        (status = 200, description = "Cancelled", body = JobView),
+        (status = 202, description = "Marked: it runs, and ends at its worker's next word", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+        (status = 409, description = "`ended`, `handed_on`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Enqueue>, path: JobPath, mut params: Params) -> Answer {
+    let force = params.one::<bool>("force")?.unwrap_or_default();
+    params.done()?;
+    let cancelled = api.server.cancel(&path.id, Some(&path.job_type), force).await?;
+    let status = if cancelled.ended { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let view = JobView::new(&cancelled.job, accept.0, Bodies::Small);
+    Ok(accept.reply(status, view).etag(cancelled.job.life.revision.0).into_response())
+}
+
+/// What a replay changes in the new job; what is absent is the old job's.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ReplayWith)]
+#[expect(clippy::option_option, reason = "absent differs from null")]
+pub struct ReplayBody<'a> {
+    /// Other data.
+    #[serde(borrow, default, deserialize_with = "present")]
+    #[schema(value_type = AnyValue, required = false)]
+    data: Option<&'a RawValue>,
+    /// Another priority.
+    priority: Option<i32>,
+    /// Another weight.
+    weight: Option<u32>,
+    /// Other attributes.
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
+    attributes: Option<Attributes>,
+    /// Other windows.
+    windows: Option<Vec<Window>>,
+    /// Another end of its chance; null means never.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Timestamp>)]
+    expires_at: Option<Option<Timestamp>>,
+}
+
+/// Run a job again, as a new job with `replay_of`; the job by its id alone.
+///
+/// A scheduled job cannot be replayed: it still will run.
+#[utoipa::path(post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs", request_body = Option<ReplayBody>,
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key replays nothing"),
+    ),
+    responses(
+        (status = 201, description = "The new job", body = JobView),
+        (status = 200, description = "The job that this request made before", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn replay_by_id(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    Name(id): Name<JobId>,
+    key: IdempotencyKey,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    again(&api, accept, &caller, (&id, None), key, &headers, &body).await
+}
+
+/// Run a job again, as a new job with `replay_of`.
+///
+/// A scheduled job cannot be replayed: it still will run.
+#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/replay", operation_id = "replay_job", tag = "jobs", request_body = Option<ReplayBody>,
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key replays nothing"),
+    ),
+    responses(
+        (status = 201, description = "The new job", body = JobView),
+        (status = 200, description = "The job that this request made before", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn replay(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    path: JobPath,
+    key: IdempotencyKey,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    again(&api, accept, &caller, (&path.id, Some(&path.job_type)), key, &headers, &body).await
+}
+
+/// Replays the job of an id, and of a type if one is named.
+async fn again(
+    api: &Api,
+    accept: Accept,
+    caller: &May<Enqueue>,
+    (id, job_type): (&JobId, Option<&TypeName>),
+    IdempotencyKey(key): IdempotencyKey,
+    headers: &HeaderMap,
+    body: &Body,
+) -> Answer {
+    let ask: ReplayBody<'_> = body.read_or_default()?;
+    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let with = ReplayWith {
+        data,
+        priority: ask.priority,
+        weight: ask.weight,
+        attributes: ask.attributes,
+        windows: ask.windows,
+        expires_at: ask.expires_at,
+        trace: trace_of(headers),
+    };
+    if api.server.job(id, job_type).await?.spec.critical {
+        caller.critical()?;
+    }
+    let replayed = api.server.replay(id, job_type, with, key).await?;
+    let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
+    let job = api.whole(replayed.job).await?;
+    let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
+    let answer =
+        |bodies| accept.reply(status, JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    Ok(api.fitting(|bodies| answer(bodies).into_response()))
+}

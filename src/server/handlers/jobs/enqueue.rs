@@ -1,0 +1,330 @@
+//! Accepting jobs: one, one under a client's id, and many.
+//!
+//! Speed matters here more than anywhere: a request is parsed straight into a struct that borrows
+//! from it, and its `data` is a slice of what came in until the store has it.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::IntoResponse,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use url::Url;
+
+use super::{
+    super::{
+        Answer, Api,
+        access::{Enqueue, May},
+        body::{self, Body},
+        error::Problem,
+        media::Accept,
+        params::{IdempotencyKey, JobPath},
+        schema::{AnyValue, AttributeValue},
+    },
+    view::{Bodies, JobView, One, ShortView},
+};
+use tidegate_core::{
+    calendar::window::Window,
+    job::{
+        self, Attributes, Job, JobId, TraceContext, TypeName,
+        retry::Retry,
+        spec::{KeepResult, Unique},
+        trace,
+    },
+    time::{Seconds, Timestamp},
+};
+use tidegate_engine::request::{Enqueued, NewJob};
+
+/// Most jobs of one batch.
+const MOST: usize = 1000;
+/// Most bytes of what tracing systems add to a trace's context; more is left out.
+const MOST_STATE: usize = 512;
+
+/// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewJob)]
+pub struct NewJobBody<'a> {
+    /// Its type: 1 to 64 of `A-Z a-z 0-9 _ . -`. With PUT it may be left to the path.
+    #[serde(rename = "type")]
+    #[schema(value_type = Option<String>)]
+    job_type: Option<TypeName>,
+    /// The id that makes the enqueue idempotent: 1 to 64 of `A-Z a-z 0-9 _ . : -`. Absent, the server draws one.
+    #[schema(value_type = Option<String>)]
+    id: Option<JobId>,
+    /// What it carries: any value, kept byte for byte.
+    #[serde(borrow)]
+    #[schema(value_type = AnyValue)]
+    data: &'a RawValue,
+    /// Lower goes first (default 100).
+    priority: Option<i32>,
+    /// Capacity units it takes while it runs; 0 takes none (default 1).
+    weight: Option<u32>,
+    /// Not held by limits, and takes no capacity. Needs scope `enqueue:critical`.
+    critical: Option<bool>,
+    /// The earliest it may run; in the past means now.
+    run_at: Option<Timestamp>,
+    /// The same, from now; not together with `run_at`.
+    delay_seconds: Option<Seconds>,
+    /// Never started after it.
+    expires_at: Option<Timestamp>,
+    /// When on the clock it may start; an empty list clears the type's.
+    windows: Option<Vec<Window>>,
+    /// From claim to result (default 86400).
+    timeout_seconds: Option<Seconds>,
+    /// From creation to end.
+    deadline_seconds: Option<Seconds>,
+    /// Most attempts (default 3).
+    attempts: Option<u16>,
+    /// What follows a failed attempt.
+    retry: Option<Retry>,
+    /// What both this request and a later reply can build; unique among the live jobs of the type.
+    correlation_key: Option<String>,
+    /// What keeps duplicates out.
+    unique: Option<Unique>,
+    /// What limits, partitions and searches look at, at most 16; those extracted from the data win.
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
+    attributes: Option<Attributes>,
+    /// How long the result can be read.
+    keep_result: Option<KeepResult>,
+    /// Who is told when it ends.
+    #[schema(value_type = Option<String>)]
+    callback_url: Option<Url>,
+    /// Passed on to the worker.
+    headers: Option<BTreeMap<String, String>>,
+}
+
+impl NewJobBody<'_> {
+    fn into_job(self, text: &Body, api: &Api, caller: &May<Enqueue>, trace: &BTreeMap<String, String>) -> Result<NewJob, Problem> {
+        let critical = self.critical.unwrap_or_default();
+        if critical {
+            caller.critical()?;
+        }
+        let job_type = self.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
+        Ok(NewJob {
+            job_type,
+            id: self.id,
+            idempotency_key: None,
+            data: text.value(self.data, "data", api.options.max_data_bytes)?,
+            priority: self.priority,
+            weight: self.weight,
+            critical,
+            run_at: self.run_at,
+            delay_seconds: self.delay_seconds,
+            expires_at: self.expires_at,
+            windows: self.windows,
+            timeout_seconds: self.timeout_seconds,
+            deadline_seconds: self.deadline_seconds,
+            attempts: self.attempts,
+            retry: self.retry,
+            correlation_key: self.correlation_key,
+            unique: self.unique,
+            attributes: self.attributes.unwrap_or_default(),
+            keep_result: self.keep_result,
+            callback_url: self.callback_url,
+            headers: self.headers.unwrap_or_default(),
+            trace: trace.clone(),
+            replay_of: None,
+        })
+    }
+}
+
+/// The headers of a request's trace, which go on to the worker. A trace that is not well said is none.
+pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let mut kept = BTreeMap::new();
+    let mut parents = headers.get_all(trace::PARENT).iter();
+    let (Some(parent), None) = (parents.next().and_then(|parent| parent.to_str().ok()), parents.next()) else { return kept };
+    if parent.parse::<TraceContext>().is_err() {
+        return kept;
+    }
+    kept.insert(trace::PARENT.to_owned(), parent.to_owned());
+    let states: Option<Vec<&str>> = headers.get_all(trace::STATE).iter().map(|state| state.to_str().ok()).collect();
+    let state = states.unwrap_or_default().join(",");
+    if !state.is_empty() && state.len() <= MOST_STATE {
+        kept.insert(trace::STATE.to_owned(), state);
+    }
+    kept
+}
+
+/// The answer to one enqueue. A job that was there before is read in; of a new one the data is at hand.
+pub(crate) async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
+    let new = enqueued.new;
+    let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
+    let data = if new { &data } else { &job.data };
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
+    let view = |bodies| JobView::with_data(&job, data, accept.0, bodies);
+    let answer = |bodies| accept.reply(status, view(bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    Ok(api.fitting(|bodies| answer(bodies).into_response()))
+}
+
+/// Enqueue a job.
+///
+/// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job.
+#[utoipa::path(post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key enqueues nothing; at most 255 bytes")),
+    responses(
+        (status = 201, description = "Enqueued", body = JobView),
+        (status = 200, description = "It was enqueued before", body = JobView),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; `holder` names the job"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn enqueue(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    IdempotencyKey(key): IdempotencyKey,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let mut job = body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace_of(&headers))?;
+    job.idempotency_key = key;
+    let data = job::Body::Inline(job.data.clone());
+    accepted(&api, accept, api.server.enqueue(job).await?, data).await
+}
+
+/// Enqueue a job under an id of your own.
+///
+/// The same request again answers 200 with the job as it is now, ended jobs too; another request under that id 409.
+#[utoipa::path(put, path = "/v1/jobs/{type}/{id}", operation_id = "put_job", tag = "jobs", request_body = NewJobBody,
+    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
+    responses(
+        (status = 201, description = "Enqueued", body = JobView),
+        (status = 200, description = "The same request was accepted before", body = JobView),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`id_taken`, `correlation_key_taken`; `holder` names the job"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn put(State(api): State<Api>, accept: Accept, caller: May<Enqueue>, path: JobPath, headers: HeaderMap, body: Body) -> Answer {
+    let mut ask: NewJobBody<'_> = body.read()?;
+    if ask.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
+        return Err(Problem::invalid("type", "differs from the type in the path"));
+    }
+    if ask.id.get_or_insert_with(|| path.id.clone()) != &path.id {
+        return Err(Problem::invalid("id", "differs from the id in the path"));
+    }
+    let job = ask.into_job(&body, &api, &caller, &trace_of(&headers))?;
+    let data = job::Body::Inline(job.data.clone());
+    accepted(&api, accept, api.server.enqueue(job).await?, data).await
+}
+
+/// Many jobs.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewJobs)]
+pub struct BatchBody<'a> {
+    /// The jobs, at most 1000.
+    #[serde(borrow)]
+    jobs: Vec<NewJobBody<'a>>,
+}
+
+/// Many jobs, not read yet: for a batch in which one is wrong.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchTexts<'a> {
+    #[serde(borrow)]
+    jobs: Vec<&'a RawValue>,
+}
+
+/// What became of each job of a batch, in order.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct BatchView<'a> {
+    /// One answer per job.
+    #[schema(value_type = Vec<super::super::schema::BatchResult>)]
+    results: Vec<BatchItem<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BatchItem<'a> {
+    status: u16,
+    #[serde(flatten)]
+    one: One<'a>,
+}
+
+/// Enqueue up to 1000 jobs.
+///
+/// Each job has an answer of its own, so that a wrong one does not stop the others. An
+/// `Idempotency-Key` counts per place in the list. Where an answer has a bound (on AWS, 4.7 MB), what is over a kibibyte is left out of it first, and
+/// if that is not enough all of a job but `id`, `type`, `queue`, `state`, `attempt`, `run_at` and `created_at`.
+#[utoipa::path(post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs", request_body = BatchBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Job n of the list is enqueued under this key followed by #n")),
+    responses((status = 200, description = "One answer per job: 201, 200, or an error", body = BatchView)),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+pub async fn enqueue_many(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    IdempotencyKey(key): IdempotencyKey,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let trace = trace_of(&headers);
+    let asked = read_batch(&body)?;
+    if asked.len() > MOST {
+        return Err(Problem::invalid("jobs", format!("must have at most {MOST} items")));
+    }
+    // One slot per job: its problem, or none while it is with the server.
+    let mut slots = Vec::with_capacity(asked.len());
+    let mut jobs = Vec::with_capacity(asked.len());
+    let mut data = Vec::with_capacity(asked.len());
+    for (index, ask) in asked.into_iter().enumerate() {
+        match ask.and_then(|ask| ask.into_job(&body, &api, &caller, &trace)) {
+            Ok(mut job) => {
+                job.idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
+                data.push(job::Body::Inline(job.data.clone()));
+                jobs.push(job);
+                slots.push(None);
+            }
+            Err(problem) => slots.push(Some(problem)),
+        }
+    }
+    let mut answers = api.server.enqueue_many(jobs).await;
+    read_in_repeats(&api, &mut answers).await?;
+    let mut known = answers.iter().zip(&data);
+    let results = slots.into_iter().map(|slot| match slot {
+        Some(problem) => Err(problem),
+        None => match known.next() {
+            Some((Ok(enqueued), data)) => Ok((enqueued, data)),
+            Some((Err(error), _)) => Err(Problem::from(error.clone())),
+            None => Err(Problem::internal("an enqueue of a batch has no answer")),
+        },
+    });
+    let results: Vec<Result<(&Enqueued, &job::Body), Problem>> = results.collect();
+    let answer = |bodies: Option<Bodies>| {
+        let results = results.iter().map(|result| match result {
+            Ok((Enqueued { job, new }, data)) => {
+                let whole = |bodies| JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies);
+                let one = bodies.map_or_else(|| One::Short(ShortView::from(job)), |bodies| One::Job(Box::new(whole(bodies))));
+                BatchItem { status: if *new { 201 } else { 200 }, one }
+            }
+            Err(problem) => BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) },
+        });
+        accept.ok(BatchView { results: results.collect() }).into_response()
+    };
+    let fitting = api.fitting(|bodies| answer(Some(bodies)));
+    // They are accepted by now: whoever is not told so enqueues them again.
+    Ok(if api.fits(&fitting) { fitting } else { answer(None) })
+}
+
+/// The jobs of a batch: all of them at once, and only if something is wrong each on its own.
+fn read_batch(body: &Body) -> Result<Vec<Result<NewJobBody<'_>, Problem>>, Problem> {
+    match body.read::<BatchBody<'_>>() {
+        Ok(batch) => Ok(batch.jobs.into_iter().map(Ok).collect()),
+        Err(_) => Ok(body.read::<BatchTexts<'_>>()?.jobs.into_iter().map(|text| body::read(text.get().as_bytes())).collect()),
+    }
+}
+
+/// Reads in the bodies of jobs that were there before.
+async fn read_in_repeats(api: &Api, answers: &mut [Result<Enqueued, tidegate_engine::Error>]) -> Result<(), Problem> {
+    let mut repeats: Vec<&mut Job> = answers.iter_mut().flatten().filter(|answer| !answer.new).map(|answer| &mut answer.job).collect();
+    if repeats.is_empty() {
+        return Ok(());
+    }
+    let loaded = api.server.load(repeats.iter().map(|job| (**job).clone()).collect()).await?;
+    for (job, whole) in repeats.iter_mut().zip(loaded) {
+        **job = whole;
+    }
+    Ok(())
+}

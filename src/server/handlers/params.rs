@@ -1,0 +1,304 @@
+//! Names in paths, parameters in queries, and conditions in headers.
+
+use std::{borrow::Borrow, collections::BTreeMap, str::FromStr};
+
+use axum::{
+    extract::{FromRequestParts, RawPathParams},
+    http::{HeaderMap, StatusCode, header, request::Parts},
+};
+
+use super::error::Problem;
+use tidegate_core::{
+    job::{JobId, PluginName, TypeName, Value},
+    port::{
+        job_store::{ListQuery, StateFilter},
+        listing::Cursor,
+    },
+};
+
+/// How many items a page has unless its request says otherwise, and at most.
+const PAGE: (u32, u32) = (100, 1000);
+
+/// `{type}/{id}` in a path.
+#[derive(Debug)]
+pub struct JobPath {
+    /// The type that the job is to have.
+    pub job_type: TypeName,
+    /// The job.
+    pub id: JobId,
+}
+
+/// `{plugin}/versions/{number}` in a path.
+#[derive(Debug)]
+pub struct VersionPath {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// The number of its version.
+    pub number: u32,
+}
+
+/// The one name in a path.
+#[derive(Debug)]
+pub struct Name<N>(pub N);
+
+/// The value of path parameter `name`.
+async fn segment<N: FromStr<Err: std::fmt::Display>, S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    name: Option<&str>,
+) -> Result<N, Problem> {
+    let params = RawPathParams::from_request_parts(parts, state)
+        .await
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", "the path is not percent-encoded UTF-8"))?;
+    let (name, text) = params
+        .iter()
+        .find(|(have, _)| name.is_none_or(|name| name == *have))
+        .ok_or_else(|| Problem::internal("a handler asks for a name that its route does not have"))?;
+    text.parse().map_err(|error| Problem::invalid(name, error))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for JobPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self { job_type: segment(parts, state, Some("type")).await?, id: segment(parts, state, Some("id")).await? })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Ok(Self { plugin: segment(parts, state, Some("plugin")).await?, number: segment(parts, state, Some("number")).await? })
+    }
+}
+
+impl<N: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for Name<N> {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        segment(parts, state, None).await.map(Self)
+    }
+}
+
+/// The parameters of a query, taken out one by one so that an unknown one is noticed.
+#[derive(Debug, Default)]
+pub struct Params(Vec<(String, String)>);
+
+impl<S: Sync> FromRequestParts<S> for Params {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Ok(Self::parse(parts.uri.query().unwrap_or_default()))
+    }
+}
+
+impl Params {
+    fn parse(query: &str) -> Self {
+        Self(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// Every value of `name`.
+    pub fn all(&mut self, name: &str) -> Vec<String> {
+        self.0.extract_if(.., |(have, _)| have == name).map(|(_, value)| value).collect()
+    }
+
+    /// The value of `name`.
+    ///
+    /// # Errors
+    ///
+    /// 400 if it is given twice or has not the form it must have.
+    pub fn one<T: FromStr<Err: std::fmt::Display>>(&mut self, name: &str) -> Result<Option<T>, Problem> {
+        let mut values = self.all(name);
+        if values.len() > 1 {
+            return Err(Problem::invalid(name, "is given twice"));
+        }
+        values.pop().map(|text| text.parse().map_err(|error| Problem::invalid(name, error))).transpose()
+    }
+
+    /// How many items the page is to have.
+    ///
+    /// # Errors
+    ///
+    /// 400 if that is not 1 to 1000.
+    pub fn limit(&mut self) -> Result<u32, Problem> {
+        let (usual, most) = PAGE;
+        match self.one::<String>("limit")? {
+            None => Ok(usual),
+            Some(text) => match text.parse() {
+                Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
+                _ => Err(Problem::invalid("limit", format!("must be 1 to {most}"))),
+            },
+        }
+    }
+
+    /// The question for a list of jobs.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the parameter that is to blame.
+    pub fn jobs(mut self) -> Result<ListQuery, Problem> {
+        let mut states = Vec::new();
+        for text in self.all("state").iter().flat_map(|value| value.split(',')) {
+            states.extend(states_of(text).ok_or_else(|| Problem::invalid("state", NO_STATE))?);
+        }
+        let mut attributes = BTreeMap::new();
+        for (name, value) in self.0.extract_if(.., |(name, _)| name.starts_with("attribute.")) {
+            if attributes.contains_key(&name["attribute.".len()..]) {
+                return Err(Problem::invalid(name, "is given twice"));
+            }
+            attributes.insert(name["attribute.".len()..].to_owned(), Value::Text(value));
+        }
+        let query = ListQuery {
+            job_type: self.one("type")?,
+            queue: self.one("queue")?,
+            states,
+            attributes,
+            from: self.one("from")?,
+            to: self.one("to")?,
+            cursor: self.one::<Cursor>("cursor")?.map(|cursor| cursor.to_string()),
+            limit: self.limit()?,
+        };
+        self.done()?;
+        Ok(query)
+    }
+
+    /// Nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the name of a parameter that nobody took.
+    pub fn done(self) -> Result<(), Problem> {
+        match self.0.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(Problem::invalid_as("unknown_parameter", name, "there is no such parameter here")),
+        }
+    }
+}
+
+/// What is said of a word that names no state.
+pub const NO_STATE: &str = "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
+
+/// The states that a word names.
+pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
+    use tidegate_core::job::Outcome::{Cancelled, Dropped, Expired, Failed, Succeeded};
+    let outcome = match word {
+        "scheduled" => return Some(vec![StateFilter::Scheduled]),
+        "running" => return Some(vec![StateFilter::Running]),
+        "ended" => return Some([Succeeded, Failed, Expired, Cancelled, Dropped].map(StateFilter::Ended).to_vec()),
+        "succeeded" => Succeeded,
+        "failed" => Failed,
+        "expired" => Expired,
+        "cancelled" => Cancelled,
+        "dropped" => Dropped,
+        _ => return None,
+    };
+    Some(vec![StateFilter::Ended(outcome)])
+}
+
+/// A page of named items: those after `cursor`, at most `limit`, and the cursor of the next page.
+pub fn page<N: Borrow<str>, T>(mut items: Vec<(N, T)>, cursor: Option<&str>, limit: u32) -> (Vec<(N, T)>, Option<String>) {
+    items.sort_by(|a, b| a.0.borrow().cmp(b.0.borrow()));
+    items.retain(|(name, _)| cursor.is_none_or(|cursor| name.borrow() > cursor));
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next = if more { items.last().map(|(name, _)| name.borrow().to_owned()) } else { None };
+    (items, next)
+}
+
+/// The version that `If-Match` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IfMatch(pub Option<u64>);
+
+impl<S: Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        if_match(&parts.headers).map(Self)
+    }
+}
+
+/// `*` is no condition beyond what every route asks anyway; a tag of another form matches nothing that is here.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let tag = value.to_str().unwrap_or_default().trim();
+    if tag == "*" {
+        return Ok(None);
+    }
+    let version = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix("\"v").and_then(|rest| rest.strip_suffix('"'));
+    version.and_then(|digits| digits.parse().ok()).map(Some).ok_or_else(|| {
+        Problem::new(StatusCode::PRECONDITION_FAILED, "stale", "If-Match must be the one ETag that was read, such as \"v3\"")
+            .blame("If-Match")
+    })
+}
+
+/// The `Idempotency-Key`, if there is one.
+#[derive(Clone, Debug)]
+pub struct IdempotencyKey(pub Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        match value.to_str() {
+            Ok(key) if (1..=255).contains(&key.len()) => Ok(Self(Some(key.to_owned()))),
+            _ => Err(Problem::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+    use tidegate_core::job::Outcome;
+
+    fn blamed(query: &str) -> Option<String> {
+        Params::parse(query).jobs().err().and_then(|problem| problem.field().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_list_query_is_read_whole() {
+        let query =
+            Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=9_x");
+        let query = query.jobs().unwrap();
+        assert_eq!(query.states, [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]);
+        assert_eq!(query.attributes["region"], Value::Text("east".into()));
+        assert_eq!((query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()), (7, Some("9_x"), "a"));
+        assert_eq!(Params::default().jobs().unwrap().limit, 100);
+        assert_eq!(states_of("ended").unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        for (query, field) in [
+            ("limit=0", "limit"),
+            ("limit=1001", "limit"),
+            ("limit=x", "limit"),
+            ("state=done", "state"),
+            ("from=yesterday", "from"),
+            ("type=a&type=b", "type"),
+            ("queue=a%20b", "queue"),
+            ("attribute.x=1&attribute.x=2", "attribute.x"),
+            ("stat=failed", "stat"),
+            ("cursor=zzz", "cursor"),
+        ] {
+            assert_eq!(blamed(query).as_deref(), Some(field), "{query}");
+        }
+    }
+
+    #[test]
+    fn pages_follow_one_another_without_gaps() {
+        let items = || ["c", "a", "b"].map(|name| (name, ())).to_vec();
+        let (first, cursor) = page(items(), None, 2);
+        assert_eq!((first.iter().map(|item| item.0).collect::<Vec<_>>(), cursor.as_deref()), (vec!["a", "b"], Some("b")));
+        let (second, cursor) = page(items(), cursor.as_deref(), 2);
+        assert_eq!((second.len(), second[0].0, cursor), (1, "c", None));
+    }
+
+    #[test]
+    fn etags_are_compared_weakly() {
+        let with = |tag: &'static str| if_match(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(tag))]));
+        assert_eq!(with("\"v3\"").unwrap(), Some(3));
+        assert_eq!(with("W/\"v3\"").unwrap(), Some(3));
+        assert_eq!(with("*").unwrap(), None);
+        assert_eq!(with("\"abc\"").unwrap_err().status().as_u16(), 412);
+        assert_eq!(if_match(&HeaderMap::new()).unwrap(), None);
+    }
+}

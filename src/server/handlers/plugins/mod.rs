@@ -1,0 +1,237 @@
+//! Plugins: pushed, made live and taken back; what is known of their calls.
+//!
+//! What goes in is a component, and what comes out of a recorded call is one that can be made again
+//! (`tidegate plugin test`). What is compiled, and who may decide, the server's verbs know.
+
+mod seen;
+mod view;
+
+use axum::{
+    extract::{FromRequest, Request, State},
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use self::view::{PluginPage, PluginView, VersionPage, VersionView};
+use super::{
+    Answer, Api,
+    access::{Admin, May, Read},
+    body::{self, Body},
+    error::Problem,
+    media::Accept,
+    params::{Name, Params, VersionPath, page},
+};
+use crate::runtime::CannotPush;
+use tidegate_backends::wasm::COMPONENT_BYTES;
+use tidegate_core::job::PluginName;
+use tidegate_engine::plugins::registry::Stage;
+
+/// A component, as a request's body.
+struct Component(Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Component {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/wasm");
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if kind != "application/wasm" {
+            let detail = format!("Content-Type {kind:?} is not known here; send a component as application/wasm");
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+        }
+        body::bounded(request, COMPONENT_BYTES).await.map(Self)
+    }
+}
+
+impl From<CannotPush> for Problem {
+    fn from(error: CannotPush) -> Self {
+        match error {
+            CannotPush::Refused(reasons) => {
+                Self::new(StatusCode::BAD_REQUEST, "invalid_plugin", "the component cannot be used as a plugin").reasons(reasons)
+            }
+            CannotPush::Failed(error) => error.into(),
+        }
+    }
+}
+
+/// Push a component: it becomes the plugin's next version, and decides from the next round on.
+///
+/// It is compiled once, here. The same bytes again change nothing and are answered with the version that has them.
+#[utoipa::path(put, path = "/v1/plugins/{plugin}", operation_id = "put_plugin", tag = "plugins",
+    request_body(content = Vec<u8>, content_type = "application/wasm", description = "A component of at most 32 MiB"),
+    params(
+        ("plugin" = String, Path, description = "The plugin's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
+        ("shadow" = Option<bool>, Query, description = "Whether the version is only asked beside the live one (default false); a plugin's first is live all the same"),
+    ),
+    responses(
+        (status = 201, description = "A new version; `pushed` is its number", body = PluginView),
+        (status = 200, description = "The same bytes are there already, as version `pushed`", body = PluginView),
+        (status = 400, description = "`invalid_plugin`: `reasons` says everything that is wrong"),
+        (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn put(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+    mut params: Params,
+    Component(wasm): Component,
+) -> Answer {
+    let stage = if params.one("shadow")?.unwrap_or(false) { Stage::Shadow } else { Stage::Live };
+    params.done()?;
+    let pushed = api.server.push_component(&name, wasm, stage).await?;
+    let status = if pushed.new { StatusCode::CREATED } else { StatusCode::OK };
+    let view = PluginView { pushed: Some(pushed.number), ..PluginView::of(&api.server, &name, &pushed.item).await? };
+    Ok(accept.reply(status, view).etag(pushed.item.version).into_response())
+}
+
+/// Plugins, by name, and how they do.
+#[utoipa::path(get, path = "/v1/plugins", operation_id = "list_plugins", tag = "plugins",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most plugins of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = PluginPage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let (items, next_cursor) = page(api.server.plugins().await?, cursor.as_deref(), limit);
+    let mut plugins = Vec::with_capacity(items.len());
+    for (name, item) in &items {
+        plugins.push(PluginView::of(&api.server, name, item).await?);
+    }
+    Ok(accept.ok(PluginPage { plugins, next_cursor }).into_response())
+}
+
+/// The answer `item`, with its `ETag`.
+async fn shown(api: &Api, accept: Accept, name: &PluginName, item: &tidegate_core::queue::plugin::PluginItem) -> Answer {
+    let view = PluginView::of(&api.server, name, item).await?;
+    Ok(accept.ok(view).etag(item.version).into_response())
+}
+
+/// A plugin: what it is, who uses it, how it does.
+#[utoipa::path(get, path = "/v1/plugins/{plugin}", operation_id = "get_plugin", tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses((status = 200, description = "The plugin", body = PluginView), (status = 404, description = "`plugin_not_found`")),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
+    let item = api.server.plugin(&name).await?;
+    shown(&api, accept, &name, &item).await
+}
+
+/// Delete a plugin that no queue and no type uses, with all its versions.
+#[utoipa::path(delete, path = "/v1/plugins/{plugin}", operation_id = "delete_plugin", tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`plugin_not_found`"),
+        (status = 409, description = "`plugin_in_use`"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<PluginName>) -> Result<StatusCode, Problem> {
+    api.server.delete_plugin(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A plugin's versions, oldest first. At most 50 are kept, and fewer if their configurations' schemas are long.
+#[utoipa::path(get, path = "/v1/plugins/{plugin}/versions", operation_id = "list_plugin_versions", tag = "plugins",
+    params(
+        ("plugin" = String, Path, description = "The plugin's name"),
+        ("limit" = Option<u32>, Query, description = "Most versions of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = VersionPage), (status = 404, description = "`plugin_not_found`")),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn versions(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<u32>("cursor")?);
+    params.done()?;
+    let item = api.server.plugin(&name).await?;
+    let mut versions: Vec<VersionView> = item.versions.iter().map(|version| VersionView::new(&item, version)).collect();
+    versions.retain(|version| cursor.is_none_or(|cursor| version.number > cursor));
+    let more = versions.len() > limit as usize;
+    versions.truncate(limit as usize);
+    let next_cursor = versions.last().filter(|_| more).map(|version| version.number.to_string());
+    Ok(accept.ok(VersionPage { versions, next_cursor }).into_response())
+}
+
+/// The component of a version, as it was pushed.
+#[utoipa::path(get, path = "/v1/plugins/{plugin}/versions/{number}/component", operation_id = "get_plugin_component", tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name"), ("number" = u32, Path, description = "The version's number")),
+    responses(
+        (status = 200, description = "The component", body = Vec<u8>, content_type = "application/wasm"),
+        (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
+    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> Answer {
+    let wasm = api.server.plugin_component(&path.plugin, path.number).await?;
+    Ok(([(header::CONTENT_TYPE, "application/wasm")], wasm).into_response())
+}
+
+/// Which version.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = PluginRollback)]
+struct Rollback {
+    /// The version that shall decide; absent, the one that was live before.
+    version: Option<u32>,
+}
+
+/// Make another version live: from the next round on it decides. Nothing is lost, and its state goes on if its shape is the same.
+#[utoipa::path(post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins", request_body = Rollback,
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 200, description = "The plugin as it stands", body = PluginView),
+        (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
+        (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn rollback(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>, body: Body) -> Answer {
+    let ask: Rollback = if body.is_empty() { Rollback::default() } else { body.read()? };
+    let item = api.server.rollback_plugin(&name, ask.version).await?;
+    shown(&api, accept, &name, &item).await
+}
+
+/// Which version.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = PluginShadow)]
+struct InShadow {
+    /// The version that shall be asked beside the live one.
+    version: u32,
+}
+
+/// Ask a version beside the live one, to see where it would decide otherwise. It decides nothing.
+#[utoipa::path(put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins", request_body = InShadow,
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses(
+        (status = 200, description = "The plugin as it stands", body = PluginView),
+        (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn shadow(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>, body: Body) -> Answer {
+    let ask: InShadow = body.read()?;
+    let item = api.server.shadow_plugin(&name, Some(ask.version)).await?;
+    shown(&api, accept, &name, &item).await
+}
+
+/// Ask no version beside the live one.
+#[utoipa::path(delete, path = "/v1/plugins/{plugin}/shadow", operation_id = "delete_plugin_shadow", tag = "plugins",
+    params(("plugin" = String, Path, description = "The plugin's name")),
+    responses((status = 200, description = "The plugin as it stands", body = PluginView), (status = 404, description = "`plugin_not_found`")),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn no_shadow(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>) -> Answer {
+    let item = api.server.shadow_plugin(&name, None).await?;
+    shown(&api, accept, &name, &item).await
+}
+
+/// The routes of plugins.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(put, get, delete))
+        .routes(routes!(versions))
+        .routes(routes!(component))
+        .routes(routes!(rollback))
+        .routes(routes!(shadow, no_shadow))
+        .merge(seen::routes())
+}

@@ -1,0 +1,164 @@
+//! Answers, written in the encoding that the client asked for.
+
+use axum::{
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use serde::{Serialize, Serializer, ser::Error as _};
+use serde_json::value::RawValue;
+
+use super::{
+    error::Problem,
+    media::{self, Accept},
+    msgpack,
+};
+use tidegate_core::job::{Encoding, Payload};
+
+/// As many headers as the usual answer has in the end, so that the map of them is made once.
+const HEADERS: usize = 8;
+
+/// An answer: a status, headers, and a value to be written.
+#[derive(Debug)]
+pub struct Reply<T> {
+    status: StatusCode,
+    encoding: Encoding,
+    headers: HeaderMap,
+    value: T,
+}
+
+impl Accept {
+    /// The answer `value`, with status 200.
+    pub fn ok<T: Serialize>(self, value: T) -> Reply<T> {
+        self.reply(StatusCode::OK, value)
+    }
+
+    /// The answer `value`.
+    pub fn reply<T: Serialize>(self, status: StatusCode, value: T) -> Reply<T> {
+        Reply { status, encoding: self.0, headers: HeaderMap::with_capacity(HEADERS), value }
+    }
+}
+
+impl<T> Reply<T> {
+    /// The same answer with a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// The same answer with the `ETag` of `version`.
+    #[must_use]
+    pub fn etag(self, version: u64) -> Self {
+        self.header(header::ETAG, &format!("\"v{version}\""))
+    }
+}
+
+impl<T: Serialize> IntoResponse for Reply<T> {
+    fn into_response(self) -> Response {
+        match encode(&self.value, self.encoding) {
+            Ok(bytes) => {
+                let mut response = Response::new(bytes.into());
+                *response.status_mut() = self.status;
+                *response.headers_mut() = self.headers;
+                response.headers_mut().insert(header::CONTENT_TYPE, media::name(self.encoding));
+                response
+            }
+            Err(problem) => problem.into_response(),
+        }
+    }
+}
+
+/// `value` as bytes.
+///
+/// # Errors
+///
+/// 500 if something stored in it is not what it says it is.
+pub fn encode<T: Serialize>(value: &T, encoding: Encoding) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::with_capacity(1024);
+    match encoding {
+        Encoding::Json => serde_json::to_writer(&mut bytes, value).map_err(|error| Problem::internal(error.to_string()))?,
+        Encoding::MessagePack => {
+            let mut writer = rmp_serde::Serializer::new(&mut bytes).with_struct_map().with_human_readable();
+            value.serialize(&mut writer).map_err(|error| Problem::internal(error.to_string()))?;
+            bytes = msgpack::join(&bytes);
+        }
+    }
+    Ok(bytes)
+}
+
+/// A stored value inside an answer: its own bytes where the encodings agree, else converted.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    encoding: Encoding,
+    /// The bytes, or what is wrong with those that are stored.
+    value: Result<Bytes, String>,
+}
+
+impl Raw {
+    /// `payload` for an answer in `encoding`.
+    pub fn new(payload: &Payload, encoding: Encoding) -> Self {
+        let converted = match encoding {
+            Encoding::Json => payload.to_json(),
+            Encoding::MessagePack => payload.to_msgpack(),
+        };
+        Self { encoding, value: converted.map_err(|malformed| malformed.to_string()) }
+    }
+}
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = self.value.as_ref().map_err(S::Error::custom)?;
+        match self.encoding {
+            // Parsing checks the stored text, so that a damaged one never spoils what is around it.
+            Encoding::Json => serde_json::from_slice::<&RawValue>(bytes).map_err(S::Error::custom)?.serialize(serializer),
+            Encoding::MessagePack => msgpack::frame(bytes, serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Answer {
+        id: u8,
+        data: Raw,
+        at: tidegate_core::time::Timestamp,
+    }
+
+    fn answer(payload: &Payload, encoding: Encoding) -> Vec<u8> {
+        encode(&Answer { id: 1, data: Raw::new(payload, encoding), at: tidegate_core::time::Timestamp::EPOCH }, encoding).unwrap()
+    }
+
+    #[test]
+    fn stored_bytes_are_answered_verbatim_in_their_own_encoding() {
+        let text = Payload::json(r#"{"n": 1.0e2,  "s":"\u00e9"}"#);
+        let shown = String::from_utf8(answer(&text, Encoding::Json)).unwrap();
+        assert_eq!(shown, r#"{"id":1,"data":{"n": 1.0e2,  "s":"\u00e9"},"at":"1970-01-01T00:00:00.000Z"}"#);
+
+        let packed = Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcd, 0, 7]) };
+        let shown = answer(&packed, Encoding::MessagePack);
+        let wanted =
+            [&[0x83, 0xa2][..], b"id", &[1, 0xa4], b"data", &[0xcd, 0, 7, 0xa2], b"at", &[0xb8], b"1970-01-01T00:00:00.000Z"].concat();
+        assert_eq!(shown, wanted);
+    }
+
+    #[test]
+    fn stored_bytes_are_converted_for_the_other_encoding() {
+        let packed = Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xc4, 3, 1, 2, 3]) };
+        let shown: serde_json::Value = serde_json::from_slice(&answer(&packed, Encoding::Json)).unwrap();
+        assert_eq!(shown["data"], serde_json::json!({"$binary": "AQID"}));
+        let shown = answer(&Payload::json("[1]"), Encoding::MessagePack);
+        assert!(shown.windows(3).any(|bytes| bytes == [b'a', 0x91, 1]), "{shown:?}");
+    }
+
+    #[test]
+    fn a_damaged_stored_text_spoils_nothing_but_its_own_answer() {
+        let damaged = Raw::new(&Payload::json("{\"a\":"), Encoding::Json);
+        assert_eq!(encode(&damaged, Encoding::Json).unwrap_err().status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,296 @@
+//! Schedules: configured, looked at, paused, run out of turn.
+//!
+//! `data` is kept byte for byte, as a job's is, so it is read apart from the settings, and a patch replaces it whole.
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{Admin, Enqueue, May, Read},
+    body::{self, Body},
+    config::{Patch, patched},
+    error::Problem,
+    jobs::{enqueue::accepted, view::JobView},
+    media::Accept,
+    params::{IdempotencyKey, IfMatch, Name, Params, page},
+    reply::Raw,
+    schema::AnyValue,
+};
+use tidegate_core::{
+    job::{JobId, Payload, ScheduleName},
+    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleError, ScheduleItem, ScheduleState},
+    time::Timestamp,
+};
+use tidegate_engine::Error;
+
+/// How often a patch without `If-Match` is made again when somebody else was faster.
+const TRIES: usize = 5;
+/// How many of the occurrences to come are shown.
+const SHOWN: usize = 10;
+
+/// What a schedule shall be: its settings, and what its jobs carry.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what is read in two parts")]
+#[schema(as = NewSchedule)]
+struct ScheduleBody {
+    /// What its jobs carry: any value of at most 64 KiB, kept byte for byte (default null).
+    data: Option<AnyValue>,
+    #[serde(flatten)]
+    config: ScheduleConfig,
+}
+
+/// A schedule.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Schedule)]
+struct ScheduleView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    name: &'a ScheduleName,
+    /// What its owner said.
+    #[serde(flatten)]
+    #[schema(value_type = ScheduleConfig)]
+    config: &'a ScheduleConfig,
+    /// What its jobs carry.
+    #[schema(value_type = AnyValue)]
+    data: Raw,
+    /// Raised by every change; what the `ETag` says.
+    version: u64,
+    /// The next ten occurrences; none while it is paused.
+    next: Vec<Timestamp>,
+    /// The latest occurrence that made a job.
+    last_occurrence: Option<Timestamp>,
+    /// That job: its id is the schedule's name and the occurrence.
+    #[schema(value_type = Option<String>)]
+    last_job: Option<&'a JobId>,
+    /// Why the next occurrence made no job as yet; it is tried again.
+    last_error: Option<&'a ScheduleError>,
+    /// How many occurrences were missed and not made up for; of one stretch at most 1000 are counted.
+    missed_count: u64,
+}
+
+impl<'a> ScheduleView<'a> {
+    fn new(name: &'a ScheduleName, item: &'a ScheduleItem, state: &'a ScheduleState, now: Timestamp, accept: Accept) -> Self {
+        let recurrence = item.config.recurrence();
+        Self {
+            name,
+            config: &item.config,
+            data: Raw::new(&item.data, accept.0),
+            version: item.version,
+            next: recurrence.map(|recurrence| recurrence.all_after(now).take(SHOWN).collect()).unwrap_or_default(),
+            last_occurrence: state.last_occurrence,
+            last_job: state.last_job.as_ref(),
+            last_error: state.last_error.as_ref(),
+            missed_count: state.missed,
+        }
+    }
+}
+
+/// A page of schedules.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = SchedulePage)]
+struct SchedulePage<'a> {
+    /// The schedules, by name.
+    schedules: Vec<ScheduleView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// The schedule as it stands, with its `ETag`.
+async fn shown(api: &Api, accept: Accept, status: StatusCode, name: &ScheduleName) -> Result<Response, Problem> {
+    let (item, state) = api.server.schedule(name).await?;
+    let view = ScheduleView::new(name, &item, &state, api.server.now(), accept);
+    Ok(accept.reply(status, view).etag(item.version).into_response())
+}
+
+/// What a request says of a schedule: the settings, and `data` if it is there.
+fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
+    #[derive(Deserialize)]
+    struct Data<'a> {
+        #[serde(borrow, default, deserialize_with = "body::present")]
+        data: Option<&'a RawValue>,
+    }
+    let mut settings: Patch = body.read()?;
+    settings.remove("data");
+    let Data { data } = body.read()?;
+    let most = api.options.max_data_bytes.min(SCHEDULE_DATA_BYTES);
+    Ok((settings, data.map(|raw| body.value(raw, "data", most)).transpose()?))
+}
+
+/// Make a schedule, or replace all of it; what is absent is its default.
+///
+/// From now on it occurs by its rule: nothing is made up for that would have occurred before. If neither the rule nor `paused` changes,
+/// it goes on where it is, but that jobs which were made ahead of their time are made anew.
+#[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", request_body = ScheduleBody,
+    params(
+        ("schedule" = String, Path, description = "The schedule's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 201, description = "The schedule is new", body = ScheduleView),
+        (status = 200, description = "Replaced", body = ScheduleView),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`too_many_schedules`: there are 10000 already"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn put(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<ScheduleName>,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let (settings, data) = read(&api, &body)?;
+    let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
+    let (_, new) = api.server.put_schedule(&name, config, data.unwrap_or_else(Payload::null), version).await?;
+    shown(&api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name).await
+}
+
+/// Change some settings of a schedule, by JSON merge patch; null takes a setting back to its default. `data` is replaced whole.
+#[utoipa::path(patch, path = "/v1/schedules/{schedule}", operation_id = "patch_schedule", tag = "schedules", request_body = ScheduleBody,
+    params(
+        ("schedule" = String, Path, description = "The schedule's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 200, description = "Changed", body = ScheduleView),
+        (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn patch(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<ScheduleName>,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let (change, data) = read(&api, &body)?;
+    let mut tries = 0..TRIES;
+    loop {
+        let (standing, _) = api.server.schedule(&name).await?;
+        let config = patched(&standing.config, change.clone())?;
+        let data = data.as_ref().unwrap_or(&standing.data).clone();
+        match api.server.put_schedule(&name, config, data, version.or(Some(standing.version))).await {
+            Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return shown(&api, accept, StatusCode::OK, &name).await,
+        }
+    }
+}
+
+/// A schedule: its settings, what it came to, and its next ten occurrences.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "get_schedule", tag = "schedules",
+    params(("schedule" = String, Path, description = "The schedule's name")),
+    responses(
+        (status = 200, description = "The schedule, its `ETag` the version", body = ScheduleView),
+        (status = 404, description = "`schedule_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<ScheduleName>) -> Answer {
+    shown(&api, accept, StatusCode::OK, &name).await
+}
+
+/// Schedules, by name.
+#[utoipa::path(get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most schedules of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = SchedulePage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let (items, next_cursor) = page(api.server.schedules().await?, cursor.as_deref(), limit);
+    let now = api.server.now();
+    let schedules = items.iter().map(|(name, (item, state))| ScheduleView::new(name, item, state, now, accept)).collect();
+    Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
+}
+
+/// Delete a schedule. The jobs that it made stay, but for those whose time has not come.
+///
+/// A repeat of a removal that was cut short does what is left of it, whatever its `If-Match`.
+#[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules",
+    params(
+        ("schedule" = String, Path, description = "The schedule's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`schedule_not_found`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<ScheduleName>,
+    IfMatch(version): IfMatch,
+) -> Result<StatusCode, Problem> {
+    api.server.delete_schedule(&name, version).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Let nothing occur. The jobs that were made stay, but for those whose time has not come.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule", tag = "schedules",
+    params(("schedule" = String, Path, description = "The schedule's name")),
+    responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<ScheduleName>) -> Answer {
+    api.server.pause_schedule(&name, true).await?;
+    shown(&api, accept, StatusCode::OK, &name).await
+}
+
+/// Let a paused schedule go on from now. What would have occurred meanwhile is not made up for.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resume_schedule", tag = "schedules",
+    params(("schedule" = String, Path, description = "The schedule's name")),
+    responses((status = 200, description = "Going on", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<ScheduleName>) -> Answer {
+    api.server.pause_schedule(&name, false).await?;
+    shown(&api, accept, StatusCode::OK, &name).await
+}
+
+/// Make a job of a schedule now, beside its occurrences, paused or not.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/run", operation_id = "run_schedule", tag = "schedules",
+    params(
+        ("schedule" = String, Path, description = "The schedule's name"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key makes nothing; at most 255 bytes"),
+    ),
+    responses(
+        (status = 201, description = "The job", body = JobView),
+        (status = 200, description = "The job that was made before", body = JobView),
+        (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
+    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+async fn run(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    Name(name): Name<ScheduleName>,
+    IdempotencyKey(key): IdempotencyKey,
+) -> Answer {
+    let (item, _) = api.server.schedule(&name).await?;
+    if item.config.critical {
+        caller.critical()?;
+    }
+    let data = tidegate_core::job::Body::Inline(item.data.clone());
+    accepted(&api, accept, api.server.run_schedule(&name, key).await?, data).await
+}
+
+/// The routes of schedules.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(put, patch, get, delete))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(run))
+}

@@ -1,0 +1,76 @@
+//! What surrounds every route ([`envelope`]), that the document is whole ([`document`]), and the routes on a real
+//! server whose store is in memory ([`live`], [`schedules`]).
+
+mod document;
+mod envelope;
+mod live;
+mod schedules;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::{
+    Router,
+    body::{self, Body},
+    http::{Request, Response, StatusCode},
+};
+use tower::ServiceExt as _;
+
+use super::{ApiOptions, host::Hosts, wrapped};
+use crate::{
+    auth::{AuthError, Authenticate, Credentials, Principal, Scopes},
+    dashboard::DashboardOptions,
+};
+use tidegate_engine::memory::SeededEntropy;
+
+/// Knows everybody by a token that says what they may do: `read`, `enqueue work`.
+struct ByWord;
+
+#[async_trait]
+impl Authenticate for ByWord {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
+        let words = credentials.secret().ok_or_else(|| AuthError::Refused("a token is needed".into()))?;
+        let scopes: Scopes = words.parse().map_err(|_| AuthError::Refused("the token is not known".into()))?;
+        Ok(Principal { name: "someone".into(), scopes })
+    }
+}
+
+fn options() -> Arc<ApiOptions> {
+    Arc::new(ApiOptions {
+        auth: Arc::new(ByWord),
+        entropy: Arc::new(SeededEntropy::new(1)),
+        max_data_bytes: 1000,
+        dashboard: DashboardOptions::default(),
+        log_traffic: true,
+        allow_unencrypted_proxy: false,
+        metrics: None,
+    })
+}
+
+/// `routes` with all that the API puts around its own.
+fn around(routes: Router<Arc<ApiOptions>>) -> Router {
+    let options = options();
+    let hosts = Hosts::new(Arc::clone(&options.auth), "http://127.0.0.1:8080");
+    wrapped(routes.with_state(Arc::clone(&options)), options, hosts)
+}
+
+/// The answer to one request: method, path, headers, body.
+async fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], sent: impl Into<Body>) -> (Response<()>, Vec<u8>) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = router.clone().oneshot(request.body(sent.into()).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let bytes = body::to_bytes(body, usize::MAX).await.unwrap();
+    (Response::from_parts(parts, ()), bytes.to_vec())
+}
+
+/// The status and the code of a problem in JSON.
+fn problem(answer: &(Response<()>, Vec<u8>)) -> (StatusCode, String) {
+    let (response, body) = answer;
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap();
+    assert_eq!(value["status"], response.status().as_u16());
+    (response.status(), value["code"].as_str().unwrap().to_owned())
+}

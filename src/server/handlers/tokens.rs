@@ -1,0 +1,128 @@
+//! Access tokens: made, listed without their secrets, revoked.
+
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
+use serde::{Deserialize, Serialize};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{Admin, May},
+    body::Body,
+    error::Problem,
+    media::Accept,
+    params::{Name, Params, page},
+};
+use crate::auth::{Scope, Scopes, TokenItem};
+use tidegate_core::time::Timestamp;
+
+/// A token to be made.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewToken)]
+struct NewTokenBody {
+    /// What its owner calls it, 1 to 128 bytes.
+    name: String,
+    /// What it allows: `enqueue`, `enqueue:critical`, `work`, `read`, `admin`.
+    #[schema(value_type = Vec<String>)]
+    scopes: Scopes,
+}
+
+/// A token.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Token)]
+struct TokenView {
+    /// Its id.
+    id: String,
+    /// What its owner calls it.
+    name: String,
+    /// What it allows.
+    #[schema(value_type = Vec<String>)]
+    scopes: Scopes,
+    /// When it was made.
+    created_at: Timestamp,
+    /// The token itself, which only the answer to its making has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+impl TokenView {
+    fn new(item: TokenItem, token: Option<String>) -> Self {
+        Self { id: item.id, name: item.name, scopes: item.scopes, created_at: item.created_at, token }
+    }
+}
+
+/// A page of tokens.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct TokenPage {
+    /// The tokens, by id.
+    tokens: Vec<TokenView>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Make a token. Its text is shown this once.
+///
+/// Once there is a token, nobody is let in without one; so on an open server the first must have scope `admin`. An `Idempotency-Key` is not
+/// looked at, for a repeat could not be told the text: if the answer was lost, make another, and revoke the one of that name that nobody has.
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
+    responses(
+        (status = 201, description = "The token", body = TokenView),
+        (status = 409, description = "`admin_token_first`: it would lock everybody out"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body: Body) -> Answer {
+    let ask: NewTokenBody = body.read()?;
+    if !(1..=128).contains(&ask.name.len()) {
+        return Err(Problem::invalid("name", "must have 1 to 128 bytes"));
+    }
+    if ask.scopes.is_empty() {
+        return Err(Problem::invalid("scopes", "must have at least one"));
+    }
+    if admin.anonymous && !ask.scopes.allow(Scope::Admin) {
+        let detail = "the first token must have scope admin, since without a token nobody is let in any more";
+        return Err(Problem::new(StatusCode::CONFLICT, "admin_token_first", detail).blame("scopes"));
+    }
+    let (item, text) = TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
+    let json = serde_json::to_vec(&item).map_err(|error| Problem::internal(error.to_string()))?;
+    api.server.put_token(&item.id, json).await?;
+    Ok(accept.reply(StatusCode::CREATED, TokenView::new(item, Some(text))).into_response())
+}
+
+/// Tokens, without their secrets.
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most tokens of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = TokenPage)),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let mut items = Vec::new();
+    for json in api.server.tokens().await? {
+        let item: TokenItem = serde_json::from_slice(&json).map_err(|error| Problem::internal(format!("a stored token: {error}")))?;
+        items.push((item.id.clone(), item));
+    }
+    let (items, next_cursor) = page(items, cursor.as_deref(), limit);
+    let tokens = items.into_iter().map(|(_, item)| TokenView::new(item, None)).collect();
+    Ok(accept.ok(TokenPage { tokens, next_cursor }).into_response())
+}
+
+/// Revoke a token.
+#[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
+    params(("id" = String, Path, description = "The token's id")),
+    responses((status = 204, description = "Revoked"), (status = 404, description = "`token_not_found`")),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn revoke(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -> Result<StatusCode, Problem> {
+    if api.server.delete_token(&id).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Problem::new(StatusCode::NOT_FOUND, "token_not_found", format!("there is no token {id}")))
+    }
+}
+
+/// The routes of tokens.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
+}

@@ -1,0 +1,134 @@
+//! Triggers: rules that make a job, or the reply to a waiting one, of each event that they are about.
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{Admin, May, Read},
+    body::Body,
+    error::Problem,
+    media::Accept,
+    params::{IfMatch, Name, Params, page},
+};
+use tidegate_core::{
+    event::{TriggerConfig, trigger::TriggerItem},
+    job::TriggerName,
+};
+
+/// A trigger.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Trigger)]
+struct TriggerView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    name: &'a TriggerName,
+    /// The rule.
+    #[serde(flatten)]
+    #[schema(value_type = TriggerConfig)]
+    config: &'a TriggerConfig,
+    /// Raised by every change; what the `ETag` says.
+    version: u64,
+}
+
+impl<'a> TriggerView<'a> {
+    fn new(name: &'a TriggerName, item: &'a TriggerItem) -> Self {
+        Self { name, config: &item.config, version: item.version }
+    }
+}
+
+/// A page of triggers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = TriggerPage)]
+struct TriggerPage<'a> {
+    /// The triggers, by name.
+    triggers: Vec<TriggerView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &TriggerItem) -> Response {
+    accept.reply(status, TriggerView::new(name, item)).etag(item.version).into_response()
+}
+
+/// Set a trigger. It is checked as a whole, and counts for every event from the answer on.
+#[utoipa::path(put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events", request_body = TriggerConfig,
+    params(
+        ("trigger" = String, Path, description = "The trigger's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 201, description = "The trigger is new", body = TriggerView),
+        (status = 200, description = "Replaced", body = TriggerView),
+        (status = 400, description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` names what is to blame"),
+        (status = 409, description = "`too_many_triggers`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn put(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<TriggerName>,
+    IfMatch(version): IfMatch,
+    body: Body,
+) -> Answer {
+    let (item, new) = api.server.put_trigger(&name, body.read()?, version).await?;
+    Ok(answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item))
+}
+
+/// A trigger.
+#[utoipa::path(get, path = "/v1/triggers/{trigger}", operation_id = "get_trigger", tag = "events",
+    params(("trigger" = String, Path, description = "The trigger's name")),
+    responses((status = 200, description = "The trigger, its `ETag` the version", body = TriggerView), (status = 404, description = "`trigger_not_found`")),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<TriggerName>) -> Answer {
+    Ok(answer(accept, StatusCode::OK, &name, &api.server.trigger(&name).await?))
+}
+
+/// Triggers, by name.
+#[utoipa::path(get, path = "/v1/triggers", operation_id = "list_triggers", tag = "events",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most triggers of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = TriggerPage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let (items, next_cursor) = page(api.server.triggers().await?, cursor.as_deref(), limit);
+    let triggers = items.iter().map(|(name, item)| TriggerView::new(name, item)).collect();
+    Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
+}
+
+/// Delete a trigger. Its dead events stay.
+#[utoipa::path(delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "events",
+    params(
+        ("trigger" = String, Path, description = "The trigger's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+    ),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`trigger_not_found`"),
+        (status = 412, description = "`stale`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<TriggerName>,
+    IfMatch(version): IfMatch,
+) -> Result<StatusCode, Problem> {
+    api.server.delete_trigger(&name, version).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The routes of triggers.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, get, delete))
+}

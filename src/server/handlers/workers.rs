@@ -1,0 +1,98 @@
+//! Pull workers: listed, registered with a capacity, drained, forgotten.
+
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
+use serde::{Deserialize, Serialize};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Answer, Api,
+    access::{May, Read, Work},
+    body::Body,
+    error::Problem,
+    media::Accept,
+    params::{Name, Params, page},
+};
+use tidegate_engine::request::Worker;
+
+/// A page of workers.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct WorkerPage {
+    /// The workers, by name.
+    workers: Vec<Worker>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Registration)]
+struct RegistrationBody {
+    /// How many jobs it runs at once: a lease call is given no more than are left of that. Absent: as many as it asks for. Said to this server
+    /// process alone: a worker says it when it starts, and again when the server has. The serverless home does not keep it.
+    capacity: Option<u32>,
+}
+
+/// Workers that were heard of in the last ten minutes, run something, or are drained.
+#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
+    params(
+        ("limit" = Option<u32>, Query, description = "Most workers of the page, 1 to 1000 (default 100)"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = WorkerPage)),
+    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
+    params.done()?;
+    let named = api.server.workers().await?.into_iter().map(|worker| (worker.name.clone(), worker)).collect();
+    let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
+    let workers = workers.into_iter().map(|(_, worker)| worker).collect();
+    Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
+}
+
+/// Register a worker, or say its capacity anew.
+#[utoipa::path(put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers", request_body = Option<RegistrationBody>,
+    params(("worker" = String, Path, description = "How the worker names itself, at most 128 bytes")),
+    responses((status = 200, description = "The worker", body = Worker)),
+    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>, body: Body) -> Answer {
+    let ask: RegistrationBody = body.read_or_default()?;
+    Ok(accept.ok(api.server.register_worker(&name, ask.capacity).await?).into_response())
+}
+
+/// Give a worker no more jobs, until it is undrained or deleted: also after a restart of either side.
+#[utoipa::path(post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
+    params(("worker" = String, Path, description = "The worker's name")),
+    responses(
+        (status = 200, description = "The worker", body = Worker),
+        (status = 404, description = "`worker_not_found`; the serverless home drains whoever is named"),
+        (status = 409, description = "`too_many_drains`"),
+    ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
+async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
+    Ok(accept.ok(api.server.drain_worker(&name, true).await?).into_response())
+}
+
+/// Give a drained worker jobs again.
+#[utoipa::path(post, path = "/v1/workers/{worker}/undrain", operation_id = "undrain_worker", tag = "workers",
+    params(("worker" = String, Path, description = "The worker's name")),
+    responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
+    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
+    Ok(accept.ok(api.server.drain_worker(&name, false).await?).into_response())
+}
+
+/// Forget a worker that is gone. Its leases end in their time.
+#[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
+    params(("worker" = String, Path, description = "The worker's name")),
+    responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
+    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+async fn forget(State(api): State<Api>, _: May<Work>, Name(name): Name<String>) -> Result<StatusCode, Problem> {
+    api.server.forget_worker(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The routes of workers.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(register, forget)).routes(routes!(drain)).routes(routes!(undrain))
+}

@@ -1,0 +1,35 @@
+//! The serverless home: what each function does with what it is called with. The functions themselves, in `functions/`, only wire.
+//!
+//! ```text
+//!   enqueue: HTTP ─▶ [`http`] ─▶ Server (away) ─▶ notes ─▶ SQS
+//!   tick: hints, wake-ups, the minute ─▶ [`tick`] ─▶ rounds ─▶ work ─▶ SQS
+//!   deliver: work ─▶ [`deliver`] ─▶ claims ─▶ targets ─▶ results ─▶ hints ─▶ SQS
+//!   dead-letter: what SQS gave up on ─▶ [`give_up`] ─▶ failed attempts
+//!   ingest: what other services send ─▶ [`ingest`] ─▶ events ─▶ Server ─▶ notes ─▶ SQS
+//! ```
+//!
+//! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
+//! which messages are to come again; [`redelivery`] says how soon.
+//!
+//! `docs/decisions/0012-serverless-home.md` says what must be deployed around it.
+
+pub mod doctor;
+pub mod event;
+mod handlers;
+pub mod http;
+pub mod ingest;
+pub mod open;
+pub mod redelivery;
+pub mod settings;
+mod telemetry;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+
+pub use event::{Event, Failures};
+pub use handlers::{MinuteFailed, deliver, give_up, tick};
+pub use http::{leave_out_stage, router};
+pub use ingest::Ingest;
+pub use open::{CannotOpen, open, open_to_deliver, until};
+pub use redelivery::Again;
+pub use settings::CloudSettings;
+pub use telemetry::{Metrics, observe};

@@ -1,0 +1,17 @@
+//! The server: the verbs of the engine as one service, its HTTP handlers, and its deployment modes.
+//!
+//! ```text
+//!   handlers, dashboard ─▶ runtime (Server) ─▶ engine        runtime::embedded: tasks of one process, on SQLite
+//!   lambda ─▶ handlers, runtime                              runtime::serverless: no tasks, an outbox of messages
+//! ```
+
+pub mod auth;
+pub mod dashboard;
+pub mod handlers;
+#[cfg(feature = "serverless")]
+pub mod lambda;
+pub mod runtime;
+pub mod settings;
+pub mod telemetry;
+
+pub use runtime::Server;

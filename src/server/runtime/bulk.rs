@@ -1,0 +1,312 @@
+//! Bulk operations: cancel, replay or purge whatever matches, in the background, counted.
+//!
+//! An operation is an item in the store, written as it goes, so that it survives a restart: it goes on
+//! from the page it was at, and doing a job twice is harmless (an ended job refuses; a replay carries
+//! the operation's key). One that was asked for under an `Idempotency-Key` has its id from the key, so
+//! that a repeat finds it.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Server;
+use tidegate_core::{
+    job::{Attributes, Job, QueueName, TypeName},
+    port::{
+        Committed, Write,
+        job_store::{ItemKind, ListQuery, StateFilter},
+    },
+    time::Timestamp,
+};
+use tidegate_engine::{
+    Error,
+    request::{BulkKind, JobFilter, Operation, ReplayWith},
+};
+
+/// Jobs of one page.
+const PAGE: u32 = 200;
+/// Ended operations that are kept.
+const KEPT: usize = 100;
+
+/// An operation as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    operation: Operation,
+    job_type: Option<TypeName>,
+    queue: Option<QueueName>,
+    states: Vec<String>,
+    attributes: Attributes,
+    from: Option<Timestamp>,
+    /// Jobs created later, by a replay among others, are not taken.
+    to: Timestamp,
+    cursor: Option<String>,
+    /// What a repeat under the same key must ask for, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    asked: String,
+}
+
+impl Stored {
+    /// Whether `job` is meant. The server's own jobs tell others of ends: they are meant by nobody who does not name them.
+    fn means(&self, job: &Job) -> bool {
+        let own = |name: &str| name.starts_with("tidegate.");
+        let named =
+            self.job_type.as_ref().is_some_and(|name| own(name.as_str())) || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
+        named || !own(job.spec.job_type.as_str())
+    }
+}
+
+impl Server {
+    /// Starts a bulk operation and answers at once. A repeat under the same `idempotency_key` answers with the operation that the
+    /// first started, for as long as that is kept.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Unavailable`] while the server stops; 409 `idempotency_key_reused`.
+    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter, idempotency_key: Option<&str>) -> Result<Operation, Error> {
+        self.ready().await?;
+        let now = self.now();
+        let id = idempotency_key.map_or_else(|| format!("{:032x}", self.inner.engine.ports().entropy.bits()), |key| digest(&key));
+        let states: Vec<String> = filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
+        let asked = digest(&(kind, &filter.job_type, &filter.queue, &states, &filter.attributes, filter.from, filter.to));
+        let operation =
+            Operation { id, kind, state: "running".into(), matched: 0, done: 0, refused: 0, created_at: now, ended_at: None, error: None };
+        let end = now + std::time::Duration::from_millis(1);
+        let stored = Stored {
+            operation,
+            job_type: filter.job_type,
+            queue: filter.queue,
+            states,
+            attributes: filter.attributes,
+            from: filter.from,
+            to: filter.to.unwrap_or(end).min(end),
+            cursor: None,
+            asked,
+        };
+        let stored = self.add(stored).await?;
+        // A repeat of one whose first answer was lost on its way from the store: nobody has begun it.
+        if stored.operation.ended_at.is_none() {
+            self.spawn_bulk(stored.clone());
+        }
+        Ok(stored.operation)
+    }
+
+    /// Stores a new operation. The one that stands, if the same was asked for before.
+    async fn add(&self, stored: Stored) -> Result<Stored, Error> {
+        let (kind, name) = (ItemKind::Operation, stored.operation.id.clone());
+        let write = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(bytes(&stored)?) };
+        if let Some(Committed::All) = self.inner.engine.ports().store.commit(vec![vec![write]]).await?.pop() {
+            return Ok(stored);
+        }
+        let there = self.stored(&stored.operation.id).await?;
+        match there {
+            Some(there) if there.asked == stored.asked => Ok(there),
+            Some(_) => {
+                let message = "another operation was asked for with this idempotency key".to_owned();
+                Err(Error::Conflict { code: "idempotency_key_reused", message, holder: None })
+            }
+            None => Err(Error::Conflict { code: "contended", message: "an operation of this id was just forgotten".into(), holder: None }),
+        }
+    }
+
+    async fn stored(&self, id: &str) -> Result<Option<Stored>, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        Ok(items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice(&item.bytes).ok()))
+    }
+
+    /// An operation.
+    ///
+    /// # Errors
+    ///
+    /// 404 `operation_not_found`.
+    pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
+        let found = self.stored(id).await?;
+        found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound { code: "operation_not_found", what: format!("operation {id}") })
+    }
+
+    async fn save(&self, stored: &Stored) -> Result<(), Error> {
+        self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes(stored)?)).await
+    }
+
+    /// Has an operation done, unless it is under way here.
+    fn spawn_bulk(&self, mut stored: Stored) {
+        if let Some(away) = &self.inner.away {
+            away.notes.operation(&stored.operation.id);
+            return;
+        }
+        if !self.inner.operations.lock().insert(stored.operation.id.clone()) {
+            return;
+        }
+        let server = self.clone();
+        tokio::spawn(async move {
+            let mut stopping = server.inner.stopping.subscribe();
+            let done = tokio::select! {
+                done = server.run_bulk(&mut stored, Timestamp::MAX) => done,
+                // What is left goes on at the next start.
+                _ = stopping.changed() => return,
+            };
+            let id = stored.operation.id.clone();
+            if let Err(error) = server.end_bulk(stored, done).await {
+                tracing::warn!(%error, "the end of an operation was not recorded");
+            }
+            server.inner.operations.lock().remove(&id);
+        });
+    }
+
+    /// Records how an operation ended.
+    async fn end_bulk(&self, mut stored: Stored, done: Result<bool, Error>) -> Result<(), Error> {
+        stored.operation.ended_at = Some(self.now());
+        stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
+        stored.operation.error = done.err().map(|error| error.to_string());
+        self.save(&stored).await?;
+        self.prune_operations().await
+    }
+
+    /// Goes on with an operation until it is over or `until` has come, and notes that somebody must go on then. Whether it is over.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat goes on.
+    pub async fn operate(&self, id: &str, until: Timestamp) -> Result<bool, Error> {
+        let Some(mut stored) = self.stored(id).await?.filter(|stored| stored.operation.ended_at.is_none()) else { return Ok(true) };
+        match self.run_bulk(&mut stored, until).await {
+            Ok(false) => {
+                self.spawn_bulk(stored);
+                Ok(false)
+            }
+            Err(error @ Error::Unavailable { .. }) => Err(error),
+            done => self.end_bulk(stored, done).await.map(|()| true),
+        }
+    }
+
+    /// The operations that are not over.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(super) async fn unfinished(&self) -> Result<Vec<String>, Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let stored = items.iter().filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        Ok(stored.filter(|stored| stored.operation.ended_at.is_none()).map(|stored| stored.operation.id).collect())
+    }
+
+    /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
+    async fn run_bulk(&self, stored: &mut Stored, until: Timestamp) -> Result<bool, Error> {
+        loop {
+            let query = ListQuery {
+                job_type: stored.job_type.clone(),
+                queue: stored.queue.clone(),
+                states: stored.states.iter().filter_map(|word| parse_state(word)).collect(),
+                attributes: stored.attributes.clone(),
+                from: stored.from,
+                to: Some(stored.to),
+                cursor: stored.cursor.clone(),
+                limit: PAGE,
+            };
+            let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
+            let page = self.persist(list).await?;
+            let meant: Vec<Job> = page.jobs.into_iter().filter(|job| stored.means(job)).collect();
+            for job in meant {
+                let taken = self.persist(|| self.take_one(stored, &job)).await;
+                stored.operation.matched += 1;
+                match taken {
+                    Ok(()) => stored.operation.done += 1,
+                    Err(error @ Error::Internal(_)) => return Err(error),
+                    Err(_) => stored.operation.refused += 1,
+                }
+            }
+            stored.cursor = page.next_cursor;
+            if stored.cursor.is_none() {
+                return Ok(true);
+            }
+            self.persist(|| self.save(stored)).await?;
+            if self.now() >= until {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Does something again for as long as the store is not to be had: an operation goes on when it is.
+    async fn persist<T, F: Future<Output = Result<T, Error>>>(&self, what: impl Fn() -> F) -> Result<T, Error> {
+        loop {
+            match what().await {
+                Err(Error::Unavailable { retry_after, message }) => {
+                    tracing::warn!(message, "a bulk operation waits");
+                    let clock = &self.inner.engine.ports().clock;
+                    clock.sleep_until(clock.now() + retry_after).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn take_one(&self, stored: &Stored, job: &Job) -> Result<(), Error> {
+        match stored.operation.kind {
+            BulkKind::Cancel => self.cancel(&job.id, None, false).await.map(|_| ()),
+            BulkKind::Replay => {
+                let key = format!("{}#{}", stored.operation.id, job.id);
+                self.replay(&job.id, None, ReplayWith::default(), Some(key)).await.map(|_| ())
+            }
+            BulkKind::Purge => {
+                let (before, after) = self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
+                self.inner.left(&after.spec.queue, &after, before.life.version);
+                Ok(())
+            }
+        }
+    }
+
+    async fn prune_operations(&self) -> Result<(), Error> {
+        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
+        let mut ended: Vec<(Timestamp, String)> = items
+            .iter()
+            .filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok())
+            .filter_map(|stored| Some((stored.operation.ended_at?, stored.operation.id)))
+            .collect();
+        ended.sort_unstable();
+        let spare = ended.len().saturating_sub(KEPT);
+        for (_, id) in ended.into_iter().take(spare) {
+            self.inner.engine.put_item(ItemKind::Operation, &id, None).await?;
+        }
+        Ok(())
+    }
+}
+
+fn bytes(stored: &Stored) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// 32 hexadecimal digits that are the same for the same value.
+fn digest(value: &impl Serialize) -> String {
+    let hash = Sha256::digest(serde_json::to_vec(value).unwrap_or_default());
+    format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
+}
+
+/// Goes on with the operations that a stop interrupted.
+pub(super) async fn resume(server: &Server) -> Result<(), Error> {
+    for item in server.inner.engine.ports().store.items(ItemKind::Operation).await? {
+        match serde_json::from_slice::<Stored>(&item.bytes) {
+            Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_bulk(stored),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(operation = item.name, %error, "an operation cannot be read"),
+        }
+    }
+    Ok(())
+}
+
+/// The word of a state.
+pub fn state_word(state: StateFilter) -> &'static str {
+    use tidegate_core::job::Outcome as O;
+    match state {
+        StateFilter::Scheduled => "scheduled",
+        StateFilter::Running => "running",
+        StateFilter::Ended(O::Succeeded) => "succeeded",
+        StateFilter::Ended(O::Failed) => "failed",
+        StateFilter::Ended(O::Expired) => "expired",
+        StateFilter::Ended(O::Cancelled) => "cancelled",
+        StateFilter::Ended(O::Dropped) => "dropped",
+    }
+}
+
+fn parse_state(word: &str) -> Option<StateFilter> {
+    use tidegate_core::job::Outcome as O;
+    let ended = [O::Succeeded, O::Failed, O::Expired, O::Cancelled, O::Dropped].map(StateFilter::Ended);
+    [StateFilter::Scheduled, StateFilter::Running].into_iter().chain(ended).find(|state| state_word(*state) == word)
+}

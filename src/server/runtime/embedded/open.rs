@@ -1,0 +1,61 @@
+//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and chance.
+
+use std::{path::Path, sync::Arc};
+
+use object_store::local::LocalFileSystem;
+
+use crate::runtime::{Builder, Server};
+use tidegate_backends::{
+    http::{Guard, HttpTarget},
+    sqlite::{OpenError, SqliteStore},
+    system::{SystemClock, SystemEntropy},
+    wasm::{PluginHost, Run, compile::Compiler},
+};
+use tidegate_core::port::policy::{Fault, NoPolicy};
+use tidegate_engine::{Ports, memory::MemoryWorkQueue};
+
+/// Why a directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotOpen {
+    /// The job store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The directory for large bodies cannot be used.
+    #[error("the directory for large bodies cannot be used: {0}")]
+    Objects(String),
+    /// Plugins cannot be run on this machine.
+    #[error(transparent)]
+    Plugins(#[from] Fault),
+    /// Outgoing connections cannot be made secure.
+    #[error("push delivery cannot be set up: {0}")]
+    Target(String),
+}
+
+impl Server {
+    /// A server on the data in `dir`, made if it is not there. Targets are called as `guard` allows. Plugins that are
+    /// pushed are compiled in this process, unless [`Builder::compiler`] names a better place.
+    ///
+    /// # Errors
+    ///
+    /// [`CannotOpen`], such as when another process serves the directory: its message says what to do.
+    pub fn open(dir: &Path, guard: Guard) -> Result<Builder, CannotOpen> {
+        let store = SqliteStore::open(dir)?;
+        let objects = dir.join("objects");
+        let failed = |error: &dyn std::fmt::Display| CannotOpen::Objects(error.to_string());
+        std::fs::create_dir_all(&objects).map_err(|error| failed(&error))?;
+        let objects = LocalFileSystem::new_with_prefix(&objects).map_err(|error| failed(&error))?;
+        // A body must be as durable as the job that names it.
+        let objects = Arc::new(objects.with_fsync(true));
+        let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Aside)?;
+        let ports = Ports {
+            store: Arc::new(store),
+            objects,
+            work: Arc::new(MemoryWorkQueue::default()),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            policy: Arc::new(NoPolicy),
+        };
+        let target = HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
+        Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
+    }
+}

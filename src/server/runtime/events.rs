@@ -1,0 +1,145 @@
+//! Events and triggers as methods of the server: each asks the engine and tells the queues' tasks what changed.
+
+use std::sync::Arc;
+
+use super::{Inner, Server};
+use crate::telemetry::metrics;
+use tidegate_core::{
+    event::{Event, TriggerConfig, trigger::TriggerItem},
+    job::{Job, TriggerName, Version},
+};
+use tidegate_engine::{
+    Error,
+    events::{
+        dead_letters::{DeadEvent, Replayed},
+        ingest::{Ingested, Ingestion},
+    },
+    request::Enqueued,
+};
+
+impl Server {
+    /// Takes events: one answer each, in order. After an `Ok` all that it says is durable; after an error the event is to be
+    /// sent again, unless it is 413.
+    pub async fn ingest(&self, events: &[Event]) -> Vec<Result<Ingested, Error>> {
+        let Ingestion { answers, enqueued, changed } = self.inner.engine.ingest(events).await;
+        metrics::ingested(&answers);
+        self.inner.tell(&enqueued, &changed);
+        answers
+    }
+
+    /// Counts what was sent as events and is none.
+    pub fn refused_events(&self, count: u64) {
+        metrics::refused(count);
+    }
+
+    /// Keeps what came as an event and cannot be one, each with the reason, among the dead letters.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
+        self.inner.engine.keep_unread(unread).await?;
+        metrics::unread(unread.len() as u64);
+        Ok(())
+    }
+
+    /// Sets a trigger as a whole; whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the field; 409 `too_many_triggers`; 412 if `if_match` is not its version.
+    pub async fn put_trigger(
+        &self,
+        name: &TriggerName,
+        config: TriggerConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TriggerItem, bool), Error> {
+        self.inner.engine.put_trigger(name, config, if_match).await
+    }
+
+    /// A trigger as it stands.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn trigger(&self, name: &TriggerName) -> Result<TriggerItem, Error> {
+        self.inner.engine.trigger(name).await
+    }
+
+    /// Every trigger, by name.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn triggers(&self) -> Result<Vec<(TriggerName, TriggerItem)>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        Ok(catalog.triggers.iter().map(|(name, item)| (name.clone(), item.clone())).collect())
+    }
+
+    /// Removes a trigger.
+    ///
+    /// # Errors
+    ///
+    /// 404; 412.
+    pub async fn delete_trigger(&self, name: &TriggerName, if_match: Option<u64>) -> Result<(), Error> {
+        self.inner.engine.delete_trigger(name, if_match).await
+    }
+
+    /// A page of dead letters, of one trigger if it is named, and where the next one starts.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn dead_events(
+        &self,
+        trigger: Option<&TriggerName>,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<(Vec<DeadEvent>, Option<String>), Error> {
+        self.inner.engine.dead_events(trigger, after, limit).await
+    }
+
+    /// One dead letter.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn dead_event(&self, id: &str) -> Result<DeadEvent, Error> {
+        self.inner.engine.dead_event(id).await
+    }
+
+    /// Removes a dead letter.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn delete_dead_event(&self, id: &str) -> Result<(), Error> {
+        self.inner.engine.delete_dead_event(id).await
+    }
+
+    /// Applies the trigger of a dead letter anew, as it stands now.
+    ///
+    /// # Errors
+    ///
+    /// 404 `dead_event_not_found` or `trigger_not_found`; the store's, and then the letter is still there.
+    pub async fn replay_dead_event(&self, id: &str) -> Result<Replayed, Error> {
+        let (replayed, ingestion) = self.inner.engine.replay_dead_event(id).await?;
+        metrics::replayed(&replayed);
+        self.inner.tell(&ingestion.enqueued, &ingestion.changed);
+        Ok(replayed)
+    }
+}
+
+impl Inner {
+    /// Wakes the queues of new jobs, and tells those of changed ones.
+    pub(super) fn tell(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
+        metrics::enqueued(enqueued.iter());
+        self.accepted(enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
+        for (job, version) in changed {
+            self.left(&job.spec.queue, job, *version);
+            if job.life.awaits_verdict() {
+                self.pending.notify_one();
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! In-process handlers: a program that embeds the server runs jobs of a type itself.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use tidegate_core::job::{
+    Job, Payload,
+    life::{Failure, Reason},
+};
+
+/// A job handed to a handler: running, its data inline.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The job.
+    pub job: Job,
+}
+
+impl Call {
+    /// What the job carries.
+    pub fn data(&self) -> Option<&Payload> {
+        self.job.data.inline()
+    }
+}
+
+/// What a handler makes of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Handled {
+    /// It worked, with this result.
+    Succeeded(Option<Payload>),
+    /// It failed.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// Whether another attempt makes sense.
+        retryable: bool,
+    },
+}
+
+impl Handled {
+    /// A failure that may be tried again.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed { failure: Failure::new(Reason::Failed, message), retryable: true }
+    }
+}
+
+/// The work of one call.
+pub type Work = Pin<Box<dyn Future<Output = Handled> + Send>>;
+
+/// Runs jobs of a type.
+#[derive(Clone)]
+pub struct Handler {
+    /// Most calls at once.
+    pub(super) concurrency: u32,
+    /// Makes the work of a call.
+    pub(super) run: Arc<dyn Fn(Call) -> Work + Send + Sync>,
+}
+
+impl Handler {
+    pub(super) fn new(concurrency: u32, run: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
+        Self { concurrency, run: Arc::new(run) }
+    }
+}

@@ -1,0 +1,189 @@
+//! The plugin host of a server: what is pushed is compiled in one place, kept, and shown.
+//!
+//! A server without one runs no plugins and takes none, and everything else of it works.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt as _;
+use serde::Serialize;
+
+use super::{Builder, Server};
+use tidegate_backends::wasm::{
+    ENGINE, PluginHost, TARGET,
+    compile::{Artifact, CompileError, Compiler},
+    diagnostics::Seen,
+};
+use tidegate_core::{
+    job::{PluginName, retry::Retry},
+    port::policy::Policy,
+    queue::plugin::{Compiled, PluginItem},
+};
+use tidegate_engine::{
+    Error,
+    plugins::registry::{NewCode, NewVersion, Pushed, Stage},
+};
+
+/// Runs plugins, and makes code of what is pushed, where there is a compiler.
+#[derive(Clone)]
+pub(super) struct Hosted {
+    pub host: Arc<PluginHost>,
+    pub compiler: Option<Compiler>,
+}
+
+/// Why a component was not pushed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CannotPush {
+    /// It is no plugin: everything that its author must change, a sentence each.
+    #[error("the component cannot be used as a plugin: {}", .0.join("; "))]
+    Refused(Vec<String>),
+    /// As any other verb.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// Whose jobs a plugin decides on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct PluginUser {
+    /// `queue` or `job_type`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+}
+
+impl Builder {
+    /// Runs plugins on `host`, and compiles what is pushed by `compiler`.
+    #[must_use]
+    pub fn plugins(self, host: Arc<PluginHost>, compiler: Compiler) -> Self {
+        self.run_plugins(host).compiler(compiler)
+    }
+
+    /// Runs plugins on `host`, those that another place compiled.
+    #[must_use]
+    pub fn run_plugins(mut self, host: Arc<PluginHost>) -> Self {
+        self.hosted = Some(Hosted { host: Arc::clone(&host), compiler: None });
+        self.policy(host as Arc<dyn Policy>)
+    }
+
+    /// Compiles what is pushed by `compiler`, on the host that it has.
+    #[must_use]
+    pub fn compiler(mut self, compiler: Compiler) -> Self {
+        if let Some(hosted) = &mut self.hosted {
+            hosted.compiler = Some(compiler);
+        }
+        self
+    }
+}
+
+/// Makes code for this release of the versions that are asked.
+///
+/// It is awaited before the first round: with `on_failure: run` a plugin that cannot be called yet would let everything run.
+pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
+    if server.inner.hosted.is_none() {
+        return Ok(());
+    }
+    for (name, item) in server.plugins().await? {
+        for number in [Some(item.live), item.shadow].into_iter().flatten() {
+            if let Err(error) = server.prepare(&name, |_| Some(number)).await {
+                tracing::error!(plugin = %name, version = number, %error, "a plugin cannot be compiled for this release; push it anew");
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Makes code for this release of the versions that are asked, as a server does when it starts tasks.
+    ///
+    /// # Errors
+    ///
+    /// The store's. What cannot be compiled is logged.
+    pub async fn recompile(&self) -> Result<(), Error> {
+        recompile(self).await
+    }
+
+    /// Makes sure that there is code for this release and machine of the version that `which` names.
+    pub(super) async fn prepare(&self, name: &PluginName, which: impl FnOnce(&PluginItem) -> Option<u32>) -> Result<(), Error> {
+        let item = self.plugin(name).await?;
+        let fits = |code: &Compiled| code.target == TARGET && code.engine == ENGINE;
+        let version = which(&item).and_then(|number| item.numbered(number));
+        let Some(version) = version.filter(|version| !version.compiled.iter().any(fits)) else { return Ok(()) };
+        if self.inner.hosted.is_none() {
+            return Ok(());
+        }
+        tracing::info!(plugin = %name, version = version.number, "compiling a plugin for this release");
+        let wasm = self.plugin_component(name, version.number).await?;
+        match self.push_component(name, wasm, Stage::Kept).await {
+            Ok(_) => Ok(()),
+            Err(CannotPush::Failed(error)) => Err(error),
+            Err(refused @ CannotPush::Refused(_)) => {
+                let message = format!("version {} cannot be compiled for this release: {refused}", version.number);
+                Err(Error::Conflict { code: "plugin_refused", message, holder: None })
+            }
+        }
+    }
+
+    /// Compiles `wasm`, a component, and adds it as a plugin's next version: live at the next round of every queue, or
+    /// in the shadow of the live one. The same bytes again change nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`CannotPush::Refused`] with everything that is wrong with the component; else as for
+    /// [`Server::push_plugin`].
+    pub async fn push_component(&self, name: &PluginName, wasm: Bytes, stage: Stage) -> Result<Pushed, CannotPush> {
+        let unavailable = |message: String| Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message };
+        let hosted = self.inner.hosted.as_ref().ok_or_else(|| unavailable("this server runs no plugins".into()))?;
+        let compiler = hosted.compiler.as_ref().ok_or_else(|| Error::Unavailable {
+            retry_after: std::time::Duration::from_mins(1),
+            message: "this server has no compiler for plugins; on AWS they are pushed to the URL that is the output PluginsUrl".into(),
+        })?;
+        let artifact = hosted.host.compile(wasm, compiler).await.map_err(|error| match error {
+            CompileError::Refused(refused) => CannotPush::Refused(refused.messages),
+            CompileError::Failed(error) => unavailable(format!("the compiler could not be run: {error}")).into(),
+        })?;
+        if stage != Stage::Kept {
+            hosted.host.answers(&artifact).await.map_err(|refused| CannotPush::Refused(refused.messages))?;
+        }
+        let Artifact { wasm, throttler, retry, compiled, code, .. } = artifact;
+        let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
+        Ok(self.push_plugin(name, NewVersion { wasm, throttler, retry, code }, stage).await?)
+    }
+
+    /// What is known of the calls that this server made of a plugin since it started.
+    pub fn plugin_seen(&self, name: &PluginName) -> Seen {
+        self.inner.hosted.as_ref().map(|hosted| hosted.host.seen(name)).unwrap_or_default()
+    }
+
+    /// The component of a version, as it was pushed.
+    ///
+    /// # Errors
+    ///
+    /// 404 `plugin_not_found` or `plugin_version_not_found`; 503 if it cannot be read.
+    pub async fn plugin_component(&self, name: &PluginName, number: u32) -> Result<Bytes, Error> {
+        let item = self.plugin(name).await?;
+        let missing = || Error::NotFound { code: "plugin_version_not_found", what: format!("version {number} of plugin {name}") };
+        let version = item.numbered(number).ok_or_else(missing)?;
+        let objects = &self.inner.engine.ports().objects;
+        let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
+        read.await.map_err(|error| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message: format!("the component cannot be read: {error}"),
+        })
+    }
+
+    /// The queues and types that use a plugin, by name.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn plugin_users(&self, plugin: &PluginName) -> Result<Vec<PluginUser>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let queues = catalog.queues.iter().filter(|(_, item)| item.config.throttler.as_ref().is_some_and(|used| used.plugin == *plugin));
+        let types = catalog.types.iter().filter(|(_, item)| matches!(&item.config.retry, Retry::Plugin(used, _) if used == plugin));
+        let queues = queues.map(|(name, _)| PluginUser { kind: "queue", name: name.to_string() });
+        let types = types.map(|(name, _)| PluginUser { kind: "job_type", name: name.to_string() });
+        let mut users: Vec<_> = queues.chain(types).collect();
+        users.sort_unstable_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        Ok(users)
+    }
+}

@@ -1,0 +1,151 @@
+//! Leases without a queue's task: the call takes the round itself, and looks again while it waits.
+//!
+//! The head's version keeps the limit, whoever ticks. A call that loses the race looks anew. Where an answer has a bound, jobs are
+//! claimed while their bodies fit into it: what was claimed and could not be answered would be lost until its lease ends.
+
+use std::time::Duration;
+
+use super::super::{Server, deliver, lease::Lane, workers::is_drained};
+use tidegate_core::{
+    job::{
+        Job, JobId, QueueName, TypeName, Version,
+        life::{Failure, Reason},
+    },
+    time::Timestamp,
+};
+use tidegate_engine::{
+    Ask, Error, Hand, Round, Space,
+    request::{LeaseRequest, Leased, Report},
+};
+
+/// The wait before a call looks again; it grows to the other.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// What the answer to a report takes of an answer with a bound.
+const REPORTED: usize = 480;
+
+impl Server {
+    /// Settles reports of jobs of one queue, and notes what must follow.
+    pub(crate) async fn settle_away(&self, queue: &QueueName, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
+        let Some(away) = &self.inner.away else { return Vec::new() };
+        let count = reports.len();
+        let ticked = match self.engine().report(queue, reports).await {
+            Ok(ticked) => ticked,
+            Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
+        };
+        crate::telemetry::metrics::settled(queue.as_str(), &ticked);
+        ticked.settled().filter(|job| job.life.ended().is_some()).for_each(crate::telemetry::metrics::ended);
+        for job in ticked.reports.iter().flatten() {
+            let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else { continue };
+            away.notes.changed(job, Some(*version));
+            if job.life.ended().is_some() {
+                self.inner.ended(job);
+            }
+        }
+        ticked.reports
+    }
+
+    /// Leases from `lanes` in turn, until there is something or `until` has come; the reports are settled first, and what they
+    /// freed goes into the round that leases.
+    pub(crate) async fn lease_away(&self, lanes: Vec<Lane>, request: LeaseRequest, until: Timestamp) -> Result<Leased, Error> {
+        let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
+        let reports = Box::pin(self.report(request.reports.clone())).await;
+        let settled = reports.iter().flatten();
+        let mut freed: Vec<(QueueName, (JobId, Version))> = settled
+            .filter_map(|job| Some((job, before.iter().find(|(id, version)| *id == job.id && job.life.version > *version)?)))
+            .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
+            .collect();
+        let most = self.inner.options.answer_bytes.map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
+        let mut space = most.map(|most| Space { left: most, most });
+        let mut jobs = Vec::new();
+        let mut wait = FIRST_LOOK;
+        loop {
+            for (queue, types) in &lanes {
+                let room = request.max - jobs.len() as u32;
+                if room == 0 {
+                    break;
+                }
+                let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
+                let leased = match self.lease_round(queue, types.as_deref(), room, space, &request, here).await {
+                    Ok(leased) => leased,
+                    Err(error) if jobs.is_empty() => return Err(error),
+                    // What another queue gave is not to be lost with this one's answer, and the next may give more.
+                    Err(error) => {
+                        tracing::warn!(%queue, %error, "no round was taken for a lease");
+                        continue;
+                    }
+                };
+                space = space.map(|space| leased.iter().fold(space, |space, job| space.beside(job).unwrap_or(Space { left: 0, ..space })));
+                jobs.extend(leased);
+            }
+            let now = self.now();
+            if !jobs.is_empty() || now >= until || request.max == 0 {
+                break;
+            }
+            self.engine().ports().clock.sleep_until(until.min(now + wait)).await;
+            wait = (wait * 3 / 2).min(LONGEST_LOOK);
+        }
+        Ok(Leased { jobs: self.loaded(jobs).await, reports })
+    }
+
+    /// The versions at which the jobs of `reports` run.
+    async fn versions(&self, reports: &[Report]) -> Result<Vec<(JobId, Version)>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
+        let jobs = self.engine().recall(&ids).await?;
+        Ok(jobs.into_iter().flatten().filter(|job| job.life.running().is_some()).map(|job| (job.id, job.life.version)).collect())
+    }
+
+    /// One round that gives pull jobs to the caller.
+    async fn lease_round(
+        &self,
+        queue: &QueueName,
+        types: Option<&[TypeName]>,
+        room: u32,
+        space: Option<Space>,
+        request: &LeaseRequest,
+        released: Vec<(JobId, Version)>,
+    ) -> Result<Vec<Job>, Error> {
+        let Some(away) = &self.inner.away else { return Ok(Vec::new()) };
+        let engine = self.engine();
+        let catalog = engine.catalog().await?;
+        if is_drained(&catalog, request.worker.as_deref()) {
+            return Ok(Vec::new());
+        }
+        let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
+        let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
+        let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };
+        let (began, mut memory) = (self.now(), away.memory(queue));
+        let news = !released.is_empty();
+        let round = Round { released, asks: vec![ask], news, space, ..Round::default() };
+        let ticked = engine.tick(queue, &mut memory, round).await;
+        away.keep(queue, memory);
+        let mut ticked = ticked?;
+        if let Err(error) = self.follow(queue, &mut ticked, began).await {
+            // What was claimed is to be answered, whatever else fails.
+            tracing::warn!(%queue, %error, "what a lease's round left to be done was not done; the minute's round finds it");
+        }
+        Ok(ticked.claimed.into_iter().map(|claimed| claimed.job).collect())
+    }
+
+    /// The jobs with their bodies. One whose body cannot be read ends its attempt at once.
+    async fn loaded(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut whole = Vec::with_capacity(jobs.len());
+        let mut failed = Vec::new();
+        for (job, loaded) in jobs.iter().zip(self.engine().load_each(jobs.clone()).await) {
+            match loaded {
+                Ok(job) => whole.push(job),
+                Err(error) => {
+                    let failure = Failure::new(Reason::NotDelivered, error.to_string());
+                    failed.push(deliver::failed(job, failure, true, Duration::ZERO));
+                }
+            }
+        }
+        if !failed.is_empty() {
+            Box::pin(self.report(failed)).await;
+        }
+        whole
+    }
+}

@@ -1,0 +1,266 @@
+//! A queue's rounds, taken by whoever was told that they are due; and the minute's, which looks at everything.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::{StreamExt, stream};
+
+use super::{super::Server, NEAR};
+use crate::telemetry::metrics;
+use tidegate_core::{
+    job::{Job, JobId, QueueName, TypeName, Version},
+    port::News,
+    time::Timestamp,
+};
+use tidegate_engine::{Ask, Error, Hand, LookedAhead, Round, Ticked, events::reply::Heard};
+
+/// Most jobs that one round hands on.
+const ROOM: u32 = 1000;
+/// Most rounds of a queue in one go: whoever is told next goes on.
+const ROUNDS: usize = 64;
+/// Queues that the minute's round looks at side by side.
+const AT_ONCE: usize = 16;
+/// How far back a hint about a queue without a head looks for jobs that nobody handed on.
+const RECENT: Duration = Duration::from_secs(5);
+/// How far ahead the minute's round lets schedules make their jobs: past the next round, which may be late.
+const AHEAD: Duration = Duration::from_secs(150);
+/// Most kept replies that are dropped together.
+const MOST_DROPPED: u32 = 10_000;
+/// Most late jobs of a queue that are handed on again in a minute.
+const MOST_LATE: usize = 1000;
+
+/// What the minute's round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Minute {
+    /// Queues that were looked at.
+    pub queues: usize,
+    /// Jobs that were handed on ahead of their time.
+    pub ahead: usize,
+    /// Jobs that were handed on again.
+    pub late: usize,
+    /// Queues that could not be looked at, and other parts of the round that failed.
+    pub failed: usize,
+}
+
+impl Server {
+    /// Takes rounds of `queue` with what its hints say, until nothing is left to do at once, or until `until`.
+    ///
+    /// # Errors
+    ///
+    /// The store's and the work queue's: the hints are to be told again.
+    pub async fn tick_queue(&self, queue: &QueueName, news: Vec<News>, until: Timestamp) -> Result<(), Error> {
+        let Some(away) = &self.inner.away else { return Ok(()) };
+        let (mut released, mut verdicts, mut look) = (Vec::new(), Vec::new(), false);
+        for news in news {
+            match news {
+                News::Look => look = true,
+                News::Left(job, version) => released.push((job, version)),
+                News::Verdict(job) => verdicts.push(job),
+                News::Operation(id) => {
+                    Box::pin(self.operate(&id, until)).await?;
+                }
+            }
+        }
+        if !verdicts.is_empty() {
+            let jobs = self.engine().ports().store.get(&verdicts).await?;
+            self.verdicts(jobs.into_iter().flatten().collect()).await?;
+        }
+        if self.engine().is_headless(queue).await? {
+            if look {
+                let now = self.now();
+                self.engine().hand_on(queue, now - RECENT, now, ROOM as usize).await?;
+            }
+            return Ok(());
+        }
+        let mut memory = away.memory(queue);
+        let rounds = self.rounds(queue, &mut memory, released, until).await;
+        away.keep(queue, memory);
+        rounds
+    }
+
+    /// Rounds of a queue with a head.
+    async fn rounds(
+        &self,
+        queue: &QueueName,
+        memory: &mut tidegate_engine::Memory,
+        mut released: Vec<(JobId, Version)>,
+        until: Timestamp,
+    ) -> Result<(), Error> {
+        let engine = self.engine();
+        let notes = &self.inner.away.as_ref().expect("the caller looked").notes;
+        for round in 0..ROUNDS {
+            let catalog = engine.catalog().await?;
+            let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
+            let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
+            let ask = Ask { types, room: ROOM, worker: None, lease: None, hand: Hand::Send };
+            let began = self.now();
+            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], news: round == 0, ..Round::default() };
+            let mut ticked = engine.tick(queue, memory, round).await?;
+            self.follow(queue, &mut ticked, began).await?;
+            released = ticked.left;
+            let now = self.now();
+            if let Some(at) = ticked.next_at.filter(|at| *at <= now + NEAR) {
+                notes.wake(queue, at);
+            }
+            if !ticked.again && released.is_empty() {
+                return Ok(());
+            }
+            if now >= until {
+                break;
+            }
+        }
+        // Somebody else goes on.
+        notes.look(queue);
+        Ok(())
+    }
+
+    /// Does what a round leaves to be done.
+    pub(super) async fn follow(&self, queue: &QueueName, ticked: &mut Ticked, began: Timestamp) -> Result<(), Error> {
+        metrics::round(queue, ticked, began, self.now().since(began));
+        self.inner.note_round(queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        ticked.lapsed.iter().for_each(|job| self.inner.over(job));
+        for job in &ticked.ended {
+            metrics::ended(job);
+            self.inner.over(job);
+            self.inner.ended(job);
+        }
+        if ticked.pending {
+            // They are found by their own records.
+            let swept = self.engine().sweep().await?;
+            self.swept(swept.changed, swept.pending).await?;
+        }
+        Ok(())
+    }
+
+    async fn swept(&self, changed: Vec<(Job, Version)>, pending: Vec<Job>) -> Result<(), Error> {
+        for (job, version) in &changed {
+            // Only the end of a lease leaves a job that goes on.
+            if job.life.ended().is_none() {
+                self.inner.over(job);
+            }
+            self.inner.left(&job.spec.queue, job, *version);
+        }
+        if pending.is_empty() { Ok(()) } else { self.verdicts(pending).await }
+    }
+
+    /// Has the retry strategies of jobs asked that wait for it.
+    async fn verdicts(&self, jobs: Vec<Job>) -> Result<(), Error> {
+        let mut verdicts = self.engine().verdicts(jobs).await?;
+        self.inner.note_verdicts(&mut verdicts);
+        for (job, version) in &verdicts.changed {
+            self.inner.left(&job.spec.queue, job, *version);
+        }
+        Ok(())
+    }
+
+    /// The minute's round: looks ahead, sweeps, ticks every queue, hands on again what is late, goes on with bulk operations. What
+    /// fails is logged and counted, and done by the next; how many parts did is noted for [`doctor`](Self::doctor).
+    pub async fn minute(&self, until: Timestamp) -> Minute {
+        let mut minute = Minute::default();
+        let mut ahead = None;
+        if let Err(error) = self.every_queue(until, &mut minute, &mut ahead).await {
+            minute.failed += 1;
+            tracing::error!(%error, "the minute's round was cut short");
+        }
+        if self.flush().await.is_err() {
+            minute.failed += 1;
+        }
+        if let Some(ahead) = ahead
+            && let Err(error) = self.engine().note_round(ahead, minute.failed).await
+        {
+            tracing::warn!(%error, "how the minute's round went was not noted");
+        }
+        minute
+    }
+
+    async fn every_queue(&self, until: Timestamp, minute: &mut Minute, ahead: &mut Option<LookedAhead>) -> Result<(), Error> {
+        let engine = self.engine();
+        let catalog = engine.catalog().await?;
+        let types = catalog.types.values().map(|item| item.config.queue.clone());
+        let queues: BTreeSet<QueueName> = catalog.queues.keys().cloned().chain(types).collect();
+        minute.queues = queues.len();
+        let mut free = Vec::new();
+        let mut limited = Vec::new();
+        for queue in queues {
+            if engine.is_headless_in(&queue, &catalog).await? { free.push(queue) } else { limited.push(queue) }
+        }
+        // What is late already is late because of this: it goes first.
+        match engine.look_ahead(&free).await {
+            Ok(done) => {
+                minute.ahead = done.sent;
+                *ahead = Some(done);
+            }
+            Err(error) => {
+                minute.failed += 1;
+                tracing::error!(%error, "what is due soon was not handed on");
+            }
+        }
+        // What schedules make now is handed on by whoever made it, to arrive at its time.
+        self.inner.occurred(&engine.occur(AHEAD).await?);
+        self.replies(until).await?;
+        while self.now() < until {
+            let swept = engine.sweep().await?;
+            let next_at = swept.next_at;
+            self.swept(swept.changed, swept.pending).await?;
+            if next_at.is_none_or(|at| at > self.now()) {
+                break;
+            }
+        }
+        // What was made so far does not wait for the queues.
+        let _ = self.flush().await;
+        let looks = limited.iter().map(|queue| self.tick_queue(queue, vec![News::Look], until));
+        let lates = free.iter().map(|queue| engine.hand_on_late(queue, MOST_LATE));
+        let looks: Vec<_> = looks.collect();
+        let lates: Vec<_> = lates.collect();
+        let ticked: Vec<Result<(), Error>> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let late: Vec<_> = stream::iter(lates).buffer_unordered(AT_ONCE).collect().await;
+        for done in late {
+            match done {
+                Ok(done) => minute.late += done.sent,
+                Err(error) => minute.failed(&error),
+            }
+        }
+        ticked.iter().filter_map(|done| done.as_ref().err()).for_each(|error| minute.failed(error));
+        for id in self.unfinished().await? {
+            if self.now() >= until {
+                break;
+            }
+            Box::pin(self.operate(&id, until)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Looks at the replies that were kept, and drops what is over its time.
+    async fn replies(&self, until: Timestamp) -> Result<(), Error> {
+        metrics::dead(self.engine().sweep_dead().await?);
+        let mut all = Heard::default();
+        loop {
+            let page = self.engine().look_at_replies(all.next.take()).await?;
+            self.inner.tell(&[], &page.changed);
+            all.met += page.met;
+            all.unmatched += page.unmatched;
+            all.next = page.next;
+            if all.next.is_none() || self.now() >= until {
+                break;
+            }
+        }
+        // A table counts all that there are to drop some: once in a minute, and not once a page.
+        loop {
+            let purged = self.engine().drop_replies(MOST_DROPPED).await?;
+            all.dropped(purged);
+            if purged.expired + purged.over < u64::from(MOST_DROPPED) || self.now() >= until {
+                break;
+            }
+        }
+        metrics::heard(&all);
+        Ok(())
+    }
+}
+
+impl Minute {
+    fn failed(&mut self, error: &Error) {
+        self.failed += 1;
+        tracing::warn!(%error, "a queue was not looked at in the minute's round");
+    }
+}

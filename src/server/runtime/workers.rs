@@ -1,0 +1,166 @@
+//! The pull workers that were heard of lately: who they are, how many jobs each runs at once, and who is to get no more.
+//!
+//! The one thing to know: a drain is configuration, so that it outlasts a restart and holds wherever the worker asks. Everything else is known
+//! to this process only, and forgotten with it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
+
+use super::Server;
+use tidegate_core::{port::job_store::ItemKind, time::Timestamp};
+use tidegate_engine::{Catalog, Error, request::Worker};
+
+/// How long a worker that is not heard of is listed.
+const FORGET: Duration = Duration::from_mins(10);
+/// Most workers known.
+const MOST: usize = 10_000;
+/// Most workers drained at once.
+const MOST_DRAINS: usize = 1000;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    capacity: Option<u32>,
+    seen_at: Timestamp,
+}
+
+/// Workers by name.
+#[derive(Default)]
+pub(super) struct Workers(Mutex<BTreeMap<String, Entry>>);
+
+impl Workers {
+    /// A worker was heard of.
+    pub(super) fn seen(&self, name: &str, now: Timestamp) {
+        let mut workers = self.0.lock();
+        if let Some(entry) = workers.get_mut(name) {
+            entry.seen_at = now;
+            return;
+        }
+        if workers.len() >= MOST {
+            workers.retain(|_, entry| now.since(entry.seen_at) < FORGET);
+        }
+        if workers.len() < MOST {
+            workers.insert(name.to_owned(), Entry { capacity: None, seen_at: now });
+        }
+    }
+
+    /// A worker says how many jobs it runs at once.
+    fn register(&self, name: &str, capacity: Option<u32>, now: Timestamp) {
+        self.seen(name, now);
+        if let Some(entry) = self.0.lock().get_mut(name) {
+            entry.capacity = capacity;
+        }
+    }
+
+    /// How many jobs a worker said that it runs at once.
+    pub(super) fn capacity(&self, name: &str) -> Option<u32> {
+        self.0.lock().get(name).and_then(|entry| entry.capacity)
+    }
+
+    /// The list at `now`, with what each runs by `running`, and since when some are drained.
+    fn list(&self, running: &BTreeMap<String, u64>, drains: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<Worker> {
+        let workers = self.0.lock();
+        let unheard = drains.iter().filter(|(name, _)| !workers.contains_key(*name));
+        let unheard = unheard.map(|(name, since)| (name, Entry { capacity: None, seen_at: *since }));
+        let all = workers.iter().map(|(name, entry)| (name, *entry)).chain(unheard);
+        let worker = |(name, entry): (&String, Entry)| Worker {
+            name: name.clone(),
+            capacity: entry.capacity,
+            running: running.get(name).copied().unwrap_or(0),
+            draining: drains.contains_key(name),
+            seen_at: entry.seen_at,
+        };
+        let listed = |worker: &Worker| worker.draining || worker.running > 0 || now.since(worker.seen_at) < FORGET;
+        all.map(worker).filter(listed).collect()
+    }
+}
+
+/// Whether a worker gets no more jobs.
+pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
+    name.is_some_and(|name| catalog.drains.contains_key(name))
+}
+
+/// Refuses what is no name of a worker.
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > 128 {
+        return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Says how many jobs a pull worker runs at once.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad name or capacity.
+    pub async fn register_worker(&self, name: &str, capacity: Option<u32>) -> Result<Worker, Error> {
+        check_name(name)?;
+        if capacity == Some(0) {
+            return Err(Error::invalid("capacity", "must be at least 1"));
+        }
+        self.inner.workers.register(name, capacity, self.now());
+        self.inner.wake_known();
+        self.worker(name).await
+    }
+
+    /// The pull workers that were heard of lately, run something, or are drained.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        Ok(self.inner.workers.list(&self.inner.engine.running_by_worker(&[]), &catalog.drains, self.now()))
+    }
+
+    async fn worker(&self, name: &str) -> Result<Worker, Error> {
+        let missing = || Error::NotFound { code: "worker_not_found", what: format!("worker {name}") };
+        self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
+    }
+
+    /// Gives a worker no more jobs, or jobs again. A server that is [`away`](super::Builder::away) drains whoever is named: each of its
+    /// processes has heard of some workers only.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`; 409 `too_many_drains`; 400 for a bad name.
+    pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
+        check_name(name)?;
+        let worker = match self.worker(name).await {
+            Err(Error::NotFound { .. }) if draining && self.inner.away.is_some() => {
+                Worker { name: name.to_owned(), capacity: None, running: 0, draining: false, seen_at: self.now() }
+            }
+            known => known?,
+        };
+        if worker.draining != draining {
+            let drains = self.inner.engine.catalog().await?.drains.len();
+            if draining && drains >= MOST_DRAINS {
+                let message = format!("{drains} workers are drained: delete those that are gone");
+                return Err(Error::Conflict { code: "too_many_drains", message, holder: None });
+            }
+            self.set_drain(name, draining).await?;
+        }
+        Ok(Worker { draining, ..worker })
+    }
+
+    async fn set_drain(&self, name: &str, draining: bool) -> Result<(), Error> {
+        let since = serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
+        self.inner.engine.put_item(ItemKind::Drain, name, draining.then_some(since)).await?;
+        self.inner.wake_known();
+        Ok(())
+    }
+
+    /// Takes a worker off the list; its leases go on.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`.
+    pub async fn forget_worker(&self, name: &str) -> Result<(), Error> {
+        if self.worker(name).await?.draining {
+            self.set_drain(name, false).await?;
+        }
+        self.inner.workers.0.lock().remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! What the server measures. Names and labels are listed in `docs/OPERATIONS.md`.
+//!
+//! Nothing here costs a write or a lock on the way of a job: counters are summed per round, and depths
+//! are read now and then.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use metrics::{counter, gauge, histogram};
+
+use crate::runtime::bulk::state_word;
+use tidegate_core::{
+    job::{Job, QueueName, ScheduleName, life},
+    port::job_store::{Depth, Purged},
+    time::Timestamp,
+};
+use tidegate_engine::{
+    Claimed, Error, Occurred, Ticked,
+    events::{
+        dead_letters::Replayed,
+        ingest::{Did, Ingested},
+        reply::Heard,
+    },
+    request::Enqueued,
+};
+
+/// The upper bounds, in seconds, of the buckets of every histogram.
+pub const BUCKETS: [f64; 15] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
+
+/// Jobs were accepted.
+pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
+    // Most calls are about one job, and hardly any about many types.
+    let mut counts: Vec<(&str, &str, u64)> = Vec::new();
+    for spec in jobs.filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job.spec) {
+        let (queue, job_type) = (spec.queue.as_str(), spec.job_type.as_str());
+        match counts.iter_mut().find(|(of, kind, _)| (*of, *kind) == (queue, job_type)) {
+            Some((.., count)) => *count += 1,
+            None => counts.push((queue, job_type, 1)),
+        }
+    }
+    for (queue, job_type, count) in counts {
+        counter!("tidegate_enqueued_total", "queue" => queue.to_owned(), "type" => job_type.to_owned()).increment(count);
+    }
+}
+
+/// Schedules made jobs, or did not.
+pub(crate) fn occurred(occurred: &Occurred) {
+    enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
+    let count =
+        |name: &'static str, schedule: &ScheduleName, count: u64| counter!(name, "schedule" => schedule.to_string()).increment(count);
+    for (schedule, _) in &occurred.made {
+        count("tidegate_occurrences_total", schedule, 1);
+    }
+    for (schedule, missed) in &occurred.missed {
+        count("tidegate_occurrences_missed_total", schedule, *missed);
+    }
+    for (schedule, _) in &occurred.errors {
+        count("tidegate_occurrence_errors_total", schedule, 1);
+    }
+}
+
+/// A round was taken: what it claimed, and what its reports settled.
+pub(crate) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Duration) {
+    let queue = queue.as_str();
+    histogram!("tidegate_round_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
+    claimed(&ticked.claimed, now);
+    settled(queue, ticked);
+}
+
+/// Jobs were claimed.
+pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
+    for claimed in claimed.chunk_by(|a, b| a.job.spec.queue == b.job.spec.queue) {
+        let queue = claimed[0].job.spec.queue.as_str();
+        counter!("tidegate_claimed_total", "queue" => queue.to_owned()).increment(claimed.len() as u64);
+        let lateness = histogram!("tidegate_lateness_seconds", "queue" => queue.to_owned());
+        for claimed in claimed {
+            lateness.record(now.since(claimed.run_at).as_secs_f64());
+        }
+    }
+}
+
+/// Attempts ended by a round.
+pub(crate) fn settled(queue: &str, ticked: &Ticked) {
+    let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for job in ticked.settled() {
+        let Some(entry) = job.life.history.last() else { continue };
+        let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
+        histogram!("tidegate_run_seconds", "queue" => queue.to_owned()).record(entry.ended_at.since(entry.started_at).as_secs_f64());
+    }
+    for ((job_type, outcome), count) in attempts {
+        counter!("tidegate_attempts_total", "queue" => queue.to_owned(), "type" => job_type.to_owned(), "outcome" => outcome)
+            .increment(count);
+    }
+}
+
+/// What a queue's grants weigh and what its rules held in the latest round.
+pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
+    gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
+    gauge!("tidegate_held", "queue" => queue.to_string()).set(held.values().sum::<u64>() as f64);
+}
+
+/// A job ended.
+pub(crate) fn ended(job: &Job) {
+    let state = life::word(&job.life.state);
+    counter!("tidegate_ended_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
+        .increment(1);
+}
+
+/// How many jobs there are.
+pub(crate) fn depth(depths: &[Depth]) {
+    let mut sums: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for depth in depths {
+        *sums.entry((depth.queue.as_str(), state_word(depth.state))).or_default() += depth.jobs;
+    }
+    for ((queue, state), jobs) in sums {
+        gauge!("tidegate_jobs", "queue" => queue.to_owned(), "state" => state).set(jobs as f64);
+    }
+}
+
+/// Events came in: how many some trigger was about, and what the triggers did.
+pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
+    let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut done: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
+    for answer in answers {
+        let outcome = match answer {
+            Ok(ingested) if ingested.outcomes.is_empty() => "unmatched",
+            Ok(_) => "matched",
+            Err(_) => "refused",
+        };
+        *outcomes.entry(outcome).or_default() += 1;
+        for applied in answer.iter().flat_map(|ingested| &ingested.outcomes) {
+            *done.entry((applied.trigger.as_str(), applied.did.word())).or_default() += 1;
+        }
+    }
+    for (outcome, count) in outcomes {
+        counter!("tidegate_events_total", "outcome" => outcome).increment(count);
+    }
+    for ((trigger, did), count) in done {
+        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "did" => did).increment(count);
+        if did == "late" {
+            counter!("tidegate_replies_unmatched_total").increment(count);
+        }
+    }
+}
+
+/// What came as events over HTTP and was refused before any trigger saw it.
+pub(crate) fn refused(count: u64) {
+    counter!("tidegate_events_total", "outcome" => "refused").increment(count);
+}
+
+/// What came as an event and cannot be one was kept as a dead letter.
+pub(crate) fn unread(count: u64) {
+    counter!("tidegate_events_unread_total").increment(count);
+}
+
+/// A dead letter was replayed.
+pub(crate) fn replayed(replayed: &Replayed) {
+    let did = match replayed {
+        Replayed::Applied(did) => Did::word(did),
+        Replayed::Passed { did } => did,
+    };
+    counter!("tidegate_dead_events_replayed_total", "did" => did).increment(1);
+}
+
+/// Kept replies were looked at.
+pub(crate) fn heard(heard: &Heard) {
+    gauge!("tidegate_replies_kept").set(heard.kept as f64);
+    if heard.unmatched > 0 {
+        counter!("tidegate_replies_unmatched_total").increment(heard.unmatched);
+    }
+}
+
+/// Dead letters were looked at.
+pub(crate) fn dead(purged: Purged) {
+    gauge!("tidegate_dead_events").set(purged.left as f64);
+    for (why, count) in [("expired", purged.expired), ("too_many", purged.over)] {
+        if count > 0 {
+            counter!("tidegate_dead_events_dropped_total", "why" => why).increment(count);
+        }
+    }
+}
