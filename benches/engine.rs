@@ -13,9 +13,9 @@ use tidegate_core::{
     queue::{Admission, Candidate, Limits, QueueConfig, Usage},
 };
 use tidegate_engine::{
-    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
-    request::{NewJob, Report, Verdict},
+    request::{NewJob, Report, ReportOutcome},
     testkit::builders::{at, job, name},
 };
 use tokio::runtime::Runtime;
@@ -44,16 +44,16 @@ fn new_jobs(jobs: usize) -> Vec<NewJob> {
 }
 
 /// One round that settles what runs and claims as many.
-async fn turn(engine: &Engine, memory: &mut Memory, running: Vec<Job>) -> Vec<Job> {
+async fn turn(engine: &Engine, memory: &mut TickCache, running: Vec<Job>) -> Vec<Job> {
     let succeeded = |job: Job| Report {
         id: job.id,
         job_type: None,
         attempt: job.life.attempt,
         token: None,
-        verdict: Verdict::Succeeded { result: None },
+        outcome: ReportOutcome::Succeeded { result: None },
     };
-    let ask = Ask { types: vec![name("work")], room: 10, worker: None, lease: None, hand: Hand::Claim };
-    let round = Round { reports: running.into_iter().map(succeeded).collect(), asks: vec![ask], ..Round::default() };
+    let ask = Demand { types: vec![name("work")], capacity: 10, worker: None, lease: None, dispatch: Dispatch::Claim };
+    let round = TickInput { reports: running.into_iter().map(succeeded).collect(), demands: vec![ask], ..TickInput::default() };
     let ticked = engine.tick(&name("limited"), memory, round).await.unwrap();
     assert_eq!(ticked.claimed.len(), 10);
     ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
@@ -78,7 +78,7 @@ fn engine_in_memory(c: &mut Criterion) {
             },
             |engine| {
                 runtime.block_on(async {
-                    let (mut memory, mut running) = (Memory::default(), Vec::new());
+                    let (mut memory, mut running) = (TickCache::default(), Vec::new());
                     for _ in 0..100 {
                         running = turn(&engine, &mut memory, running).await;
                     }
@@ -105,7 +105,7 @@ fn admission(c: &mut Criterion) {
         b.iter(|| {
             let mut admission = Admission::new(&limits, Usage::default(), BTreeMap::new(), at(0));
             for job in &candidates {
-                black_box(admission.offer(Candidate::of(&job.spec)));
+                black_box(admission.try_admit(Candidate::of(&job.spec)));
             }
             admission.finish()
         });

@@ -36,7 +36,7 @@ use tidegate_core::{
     target::{Push, TargetConfig},
 };
 use tidegate_engine::{
-    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     request::NewJob,
     testkit::builders::{job, name},
@@ -78,7 +78,7 @@ fn jobs(store: &DynamoStore, clock: &FakeClock) -> Vec<Job> {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let now = clock.now();
         let mut job = job(&format!("01k{n:023}")).created(now.millis()).due(now.millis()).data(Encoding::Json, vec![b'1'; 100]).build();
-        job.id = store.place(job.id.clone(), &job.spec, now);
+        job.id = store.assign_id(job.id.clone(), &job.spec, now);
         job
     };
     (0..JOBS).map(new).collect()
@@ -133,17 +133,17 @@ fn engine(table: &Arc<EmulatedTable>, clock: &Arc<FakeClock>) -> Engine {
 }
 
 /// How long a round of a new limited queue takes that admits [`JOBS`] and hands them on.
-async fn round(engine: &Engine, clock: &FakeClock, hand: Hand) -> Duration {
+async fn round(engine: &Engine, clock: &FakeClock, hand: Dispatch) -> Duration {
     let own = format!("q{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let (queue, job_type): (QueueName, TypeName) = (name(&own), name(&own));
     engine.put_queue(&queue, QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }, None).await.unwrap();
     let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
     engine.put_type(&job_type, TypeConfig { queue: queue.clone(), target, ..TypeConfig::default() }, None).await.unwrap();
-    let mut memory = Memory::default();
-    let asks = |room| vec![Ask { types: vec![job_type.clone()], room, worker: None, lease: None, hand }];
+    let mut memory = TickCache::default();
+    let asks = |room| vec![Demand { types: vec![job_type.clone()], capacity: room, worker: None, lease: None, dispatch: hand }];
     // A new head settles before it admits all that it may.
     for _ in 0..2 {
-        engine.tick(&queue, &mut memory, Round { asks: asks(1), ..Round::default() }).await.unwrap();
+        engine.tick(&queue, &mut memory, TickInput { demands: asks(1), ..TickInput::default() }).await.unwrap();
         clock.advance(Duration::from_secs(11));
     }
     let new = (0..JOBS).map(|_| NewJob::new(job_type.clone(), Payload::json(format!("\"{}\"", "x".repeat(100))))).collect();
@@ -151,11 +151,11 @@ async fn round(engine: &Engine, clock: &FakeClock, hand: Hand) -> Duration {
     clock.advance(Duration::from_secs(1));
     let asks = asks(JOBS as u32);
     let start = Instant::now();
-    let ticked = engine.tick(&queue, &mut memory, Round { asks, ..Round::default() }).await.unwrap();
+    let ticked = engine.tick(&queue, &mut memory, TickInput { demands: asks, ..TickInput::default() }).await.unwrap();
     let took = start.elapsed();
     let handed = match hand {
-        Hand::Claim => ticked.claimed.len(),
-        Hand::Send => ticked.sent,
+        Dispatch::Claim => ticked.claimed.len(),
+        Dispatch::Queue => ticked.sent,
     };
     assert_eq!(handed, JOBS);
     took
@@ -189,7 +189,7 @@ fn table(c: &mut Criterion) {
         });
     });
     let engine = engine(&table, &clock);
-    for (name, hand) in [("engine: a round admits and sends", Hand::Send), ("engine: a round admits and claims", Hand::Claim)] {
+    for (name, hand) in [("engine: a round admits and sends", Dispatch::Queue), ("engine: a round admits and claims", Dispatch::Claim)] {
         group.bench_function(name, |b| {
             b.iter_custom(|rounds| (0..rounds).map(|_| runtime.block_on(round(&engine, &clock, hand))).sum());
         });

@@ -23,7 +23,7 @@ use tidegate_backends::{
 };
 use tidegate_core::job::Payload;
 use tidegate_engine::{
-    Ask, Engine, Hand, Memory, Ports, Round, Rules,
+    Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Stage},
     request::NewJob,
@@ -92,10 +92,10 @@ impl Plugins {
 
 /// One tick of a worker that takes what it gets; how many that were, and how long it took.
 async fn tick(engine: &Engine) -> (usize, Duration) {
-    let ask = Ask { types: vec![name("order")], room: CANDIDATES as u32, worker: None, lease: None, hand: Hand::Claim };
-    let round = Round { asks: vec![ask], ..Round::default() };
+    let ask = Demand { types: vec![name("order")], capacity: CANDIDATES as u32, worker: None, lease: None, dispatch: Dispatch::Claim };
+    let round = TickInput { demands: vec![ask], ..TickInput::default() };
     let begun = Instant::now();
-    let ticked = engine.tick(&name("orders"), &mut Memory::default(), round).await.unwrap();
+    let ticked = engine.tick(&name("orders"), &mut TickCache::default(), round).await.unwrap();
     (ticked.claimed.len(), begun.elapsed())
 }
 

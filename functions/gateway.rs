@@ -8,7 +8,7 @@ pub fn from_gateway(mut request: Request) -> Request {
     if let Some(RequestContext::ApiGatewayV2(context)) = request.request_context_ref()
         && let Some(stage) = context.stage.clone()
     {
-        lambda::leave_out_stage(&mut request, &stage);
+        lambda::strip_stage_prefix(&mut request, &stage);
     }
     request
 }

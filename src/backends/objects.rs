@@ -59,7 +59,7 @@ impl HttpService for Counting {
             Ok(_) | Err(_) => Some("other"),
         };
         if let Some(why) = why {
-            metrics::counter!("tidegate_refused_total", "service" => "s3", "why" => why).increment(1);
+            metrics::counter!("tidegate_aws_errors_total", "service" => "s3", "why" => why).increment(1);
         }
         answer
     }
@@ -134,13 +134,13 @@ mod tests {
         let key = Path::from("bodies/a");
         let missing = bucket("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
         missing.get(&key).await.map(drop).unwrap_err();
-        assert!(!counted.render().contains("tidegate_refused_total"), "{}", counted.render());
+        assert!(!counted.render().contains("tidegate_aws_errors_total"), "{}", counted.render());
         let denied = bucket("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
         denied.get(&key).await.map(drop).unwrap_err();
         let slow = bucket("HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
         slow.get(&key).await.map(drop).unwrap_err();
         let counted = counted.render();
-        assert!(counted.contains(r#"tidegate_refused_total{service="s3",why="other"} 1"#), "{counted}");
-        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="s3",why="throttled"}} {}"#, AGAIN + 1)), "{counted}");
+        assert!(counted.contains(r#"tidegate_aws_errors_total{service="s3",why="other"} 1"#), "{counted}");
+        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="s3",why="throttled"}} {}"#, AGAIN + 1)), "{counted}");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::AsyncReadExt as _;
 
-use super::context::Misused;
+use super::context::UsageError;
 use tidegate_core::{
     job::spec::Value,
     time::{Seconds, Timestamp},
@@ -135,11 +135,11 @@ pub async fn json_from(inline: Option<&str>, file: Option<&Path>) -> anyhow::Res
         (Some(text), _) => (text.to_owned(), "the value".to_owned()),
         (None, Some(path)) => {
             let source = path.display().to_string();
-            (tokio::fs::read_to_string(path).await.map_err(|err| Misused(format!("{source} cannot be read: {err}")))?, source)
+            (tokio::fs::read_to_string(path).await.map_err(|err| UsageError(format!("{source} cannot be read: {err}")))?, source)
         }
         (None, None) => return Ok(None),
     };
-    Ok(Some(json(&text).map_err(|err| Misused(format!("{source} is {err}")))?))
+    Ok(Some(json(&text).map_err(|err| UsageError(format!("{source} is {err}")))?))
 }
 
 async fn read_stdin() -> anyhow::Result<String> {

@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::{Context, ExitCode, Misused, context::complain};
+use super::{Context, ExitCode, UsageError, context::print_error};
 use tidegate_backends::sqlite::{self, Inspection, database};
 use tidegate_server::settings::Settings;
 
@@ -61,7 +61,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(format_args!("{} is a copy of the data: {size}, with {bodies} large bodies", args.to.display()))?;
     }
     if missing > 0 {
-        complain(format_args!("error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"));
+        print_error(format_args!("error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"));
         return Ok(ExitCode::Refused);
     }
     Ok(ExitCode::Ok)
@@ -88,12 +88,12 @@ struct Copied {
 
 fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
     if !database(from).exists() {
-        bail!(Misused(format!("{} has no data: name the server's directory with --data", from.display())));
+        bail!(UsageError(format!("{} has no data: name the server's directory with --data", from.display())));
     }
     let part = part(to);
     for taken in [to, &part] {
         if taken.exists() {
-            bail!(Misused(format!("{} exists already; name another directory, or remove it", taken.display())));
+            bail!(UsageError(format!("{} exists already; name another directory, or remove it", taken.display())));
         }
     }
     let written = |path: &Path| format!("{} cannot be written", path.display());

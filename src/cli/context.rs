@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{
     Global,
     client::{self, Client},
-    show::Look,
+    show::OutputStyle,
 };
 use tidegate_core::time::Timestamp;
 
@@ -53,7 +53,7 @@ impl From<ExitCode> for std::process::ExitCode {
 impl ExitCode {
     /// The code that a command's error ends with.
     pub fn of(error: &anyhow::Error) -> Self {
-        if error.downcast_ref::<Misused>().is_some() {
+        if error.downcast_ref::<UsageError>().is_some() {
             return Self::Usage;
         }
         match error.downcast_ref::<client::Error>() {
@@ -68,7 +68,7 @@ impl ExitCode {
 /// The command line asks for what cannot be; the message says what to write instead.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Misused(pub String);
+pub struct UsageError(pub String);
 
 /// Where a command's answer goes.
 pub type Output = Arc<Mutex<dyn Write + Send>>;
@@ -79,7 +79,7 @@ pub struct Context {
     /// The options that every command has.
     pub global: Global,
     /// What the terminal can show.
-    pub look: Look,
+    pub look: OutputStyle,
     output: Output,
 }
 
@@ -87,13 +87,13 @@ impl Context {
     /// A command's surroundings on this machine.
     pub fn new(global: Global) -> Self {
         let terminal = io::stdout().is_terminal();
-        let look = Look { color: terminal && !bare(), width: if terminal { Table::new().width() } else { None } };
+        let look = OutputStyle { color: terminal && !bare(), width: if terminal { Table::new().width() } else { None } };
         Self { global, look, output: Arc::new(Mutex::new(io::stdout())) }
     }
 
     /// A command's surroundings whose answer goes to `output`, as a pipe would get it.
     pub fn captured(global: Global, output: Output) -> Self {
-        Self { global, look: Look::default(), output }
+        Self { global, look: OutputStyle::default(), output }
     }
 
     /// A client of the server that the options name.
@@ -152,7 +152,7 @@ impl Context {
     /// Tells the person at the terminal, beside the answer; a program that reads the answer is not told.
     pub fn note(&self, line: impl Display) {
         if !self.json() {
-            complain(line);
+            print_error(line);
         }
     }
 
@@ -171,7 +171,7 @@ fn bare() -> bool {
 }
 
 /// Writes a line to standard error; nothing is left to do when even that fails.
-pub fn complain(line: impl Display) {
+pub fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{
     Context, ExitCode, args,
-    context::Misused,
-    show::{self, Look},
+    context::UsageError,
+    show::{self, OutputStyle},
 };
 use tidegate_backends::cost::{
     Deployment, Line, Metered, Prices, Workload,
@@ -226,9 +226,9 @@ impl Args {
 
     fn prices(&self) -> anyhow::Result<Prices> {
         let known = Prices::of(&self.region);
-        let mut prices = known.ok_or_else(|| Misused(format!("the prices of --region {} are not known", self.region)))?;
+        let mut prices = known.ok_or_else(|| UsageError(format!("the prices of --region {} are not known", self.region)))?;
         for (name, dollars) in &self.prices {
-            *prices.named(name).ok_or_else(|| Misused(format!("there is no --price {name}")))? = *dollars;
+            *prices.named(name).ok_or_else(|| UsageError(format!("there is no --price {name}")))? = *dollars;
         }
         Ok(prices)
     }
@@ -289,7 +289,7 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     let log: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
-        Box::new(BufReader::new(File::open(file).map_err(|error| Misused(format!("--metered: {}: {error}", file.display())))?))
+        Box::new(BufReader::new(File::open(file).map_err(|error| UsageError(format!("--metered: {}: {error}", file.display())))?))
     };
     let mut metered = Metered::default();
     for line in log.split(b'\n') {
@@ -330,7 +330,7 @@ fn rows(workload: &Workload, deployment: &Deployment, prices: &Prices) -> Vec<(&
     CASES.iter().map(row).collect()
 }
 
-fn of_cases(look: Look, rows: &[(&'static str, Point, Point)]) -> String {
+fn of_cases(look: OutputStyle, rows: &[(&'static str, Point, Point)]) -> String {
     let rows = rows.iter().map(|(name, (units, dense), (_, lone))| {
         let calls = units.enqueue + units.tick + units.deliver;
         [
@@ -346,13 +346,13 @@ fn of_cases(look: Look, rows: &[(&'static str, Point, Point)]) -> String {
     show::table(look, ["a job", "writes", "reads", "SQS", "calls", "$ a million", "one by one"], rows)
 }
 
-fn of_idle(look: Look, idle: &[Line]) -> String {
+fn of_idle(look: OutputStyle, idle: &[Line]) -> String {
     let rows = idle.iter().map(|line| [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars)]);
     let sum = [["total".to_owned(), "a month in which nothing happens".to_owned(), String::new(), dollars(total(idle))]];
     show::table(look, ["idle", "what", "a month", "$ a month"], rows.chain(sum))
 }
 
-fn of_month(look: Look, workload: &Workload, lines: &[Line], idle: &[Line]) -> String {
+fn of_month(look: OutputStyle, workload: &Workload, lines: &[Line], idle: &[Line]) -> String {
     let million = |dollars: f64| self::dollars(dollars / workload.jobs * 1e6);
     let row =
         |line: &Line| [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars), million(line.dollars)];
@@ -448,10 +448,10 @@ mod tests {
         let log = tempfile::NamedTempFile::new().unwrap();
         let lines = [
             r#"{"level":"INFO"}"#,
-            r#"{"_aws":{},"kind":"write","tidegate_table_units_total":9}"#,
-            r#"{"_aws":{},"kind":"fifo","tidegate_queue_requests_total":4}"#,
+            r#"{"_aws":{},"kind":"write","tidegate_dynamodb_units_total":9}"#,
+            r#"{"_aws":{},"kind":"fifo","tidegate_sqs_requests_total":4}"#,
             r#"{"_aws":{},"queue":"q","tidegate_enqueued_total":2,"type":"t"}"#,
-            r#"{"_aws":{},"tidegate_calls_total":3}"#,
+            r#"{"_aws":{},"tidegate_lambda_invocations_total":3}"#,
         ];
         std::fs::write(log.path(), lines.join("\n")).unwrap();
         let path = log.path().to_str().unwrap();

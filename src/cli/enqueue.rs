@@ -10,7 +10,7 @@ use super::{
     Context, ExitCode,
     args::{self, Fields, Json, When},
     client::{Answer, Client, Problem},
-    context::complain,
+    context::print_error,
     wire::Job,
 };
 use tidegate_core::{
@@ -228,7 +228,7 @@ async fn many(
     }
     bar.finish_and_clear();
     for error in told(&refused) {
-        complain(error);
+        print_error(error);
     }
     let refused: usize = refused.values().sum();
     if ctx.json() {

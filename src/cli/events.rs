@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     args::{self, Json},
     client::{Answer, Client},
     pages, show, triggers,
@@ -116,7 +116,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Send(args) => send(args, &client, ctx).await,
         Command::Dead(args) => dead(args, &client, ctx).await,
         Command::Get(One { id }) => {
-            let answer = client.get(&["dead-events", &id]).send().await?;
+            let answer = client.get(&["dead-letters", &id]).send().await?;
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
@@ -127,7 +127,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay(args, &client, ctx).await,
         Command::Delete(Several { ids }) => {
             for id in ids {
-                client.delete(&["dead-events", &id]).send().await?;
+                client.delete(&["dead-letters", &id]).send().await?;
                 ctx.note(format_args!("{id} is deleted"));
             }
             Ok(ExitCode::Ok)
@@ -143,7 +143,7 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
     if let Some(file) = &args.file {
         let text = triggers::contents(file).await?;
         let events = triggers::events(&text).into_iter().collect::<Result<Vec<_>, _>>();
-        let events = events.map_err(|reason| Misused(format!("{}: {reason}", file.display())))?;
+        let events = events.map_err(|reason| UsageError(format!("{}: {reason}", file.display())))?;
         for batch in events.chunks(BATCH) {
             let request = client.post(&["events"]).body("application/cloudevents-batch+json", serde_json::to_vec(batch)?);
             code = worse(code, told(&request.send().await?, ctx)?);
@@ -224,7 +224,7 @@ fn line(outcome: &Outcome) -> String {
 
 async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     let request = |client| {
-        let request = Client::get(client, &["dead-events"]);
+        let request = Client::get(client, &["dead-letters"]);
         match &args.trigger {
             Some(trigger) => request.query("trigger", trigger),
             None => request,
@@ -257,7 +257,7 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     let mut code = ExitCode::Ok;
     if !args.ids.is_empty() {
         for id in &args.ids {
-            let answer = client.post(&["dead-events", id, "replay"]).send().await?;
+            let answer = client.post(&["dead-letters", id, "replay"]).send().await?;
             let outcome: Outcome = answer.read()?;
             if matches!(&*outcome.did, "dead" | "dropped") {
                 code = ExitCode::Refused;
@@ -273,7 +273,7 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     let (mut replayed, mut dead, mut cursor) = (0, 0, None::<String>);
     loop {
         let body = json!({"trigger": args.trigger, "cursor": cursor});
-        let done: ReplayedDead = client.post(&["dead-events", "replay"]).json(&body).send().await?.read()?;
+        let done: ReplayedDead = client.post(&["dead-letters", "replay"]).json(&body).send().await?.read()?;
         (replayed, dead) = (replayed + done.replayed, dead + done.dead);
         match done.next_cursor {
             Some(next) => cursor = Some(next),
@@ -337,22 +337,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dead_events_are_listed_newest_first_and_replayed() {
+    async fn dead_letters_are_listed_newest_first_and_replayed() {
         let letter = |id: &str, at: &str| json!({"id": id, "trigger": "orders", "reason": "priority: no", "failed_at": at, "event": {"id": "1", "type": "order"}});
-        let page = json!({"dead_events": [letter("a", "2001-09-09T01:46:30Z"), letter("b", "2001-09-09T01:46:40Z")]});
+        let page = json!({"dead_letters": [letter("a", "2001-09-09T01:46:30Z"), letter("b", "2001-09-09T01:46:40Z")]});
         let server = FakeServer::answering(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
             ("GET", _) => (200, page.clone()),
-            (_, "/v1/dead-events/replay") if seen.body["cursor"].is_null() => {
+            (_, "/v1/dead-letters/replay") if seen.body["cursor"].is_null() => {
                 (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
             }
-            (_, "/v1/dead-events/replay") => (200, json!({"replayed": 5, "dead": 1})),
+            (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "dead": 1})),
             _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
         })
         .await;
         let (code, out) = server.run(&["event", "dead", "--trigger", "orders"]).await;
         assert_eq!(code, ExitCode::Ok);
         assert!(out.find("b ").unwrap() < out.find("\na ").unwrap(), "{out}");
-        assert_eq!(server.seen()[0].path, "/v1/dead-events?trigger=orders&limit=100");
+        assert_eq!(server.seen()[0].path, "/v1/dead-letters?trigger=orders&limit=100");
         assert_eq!(
             server.run(&["event", "replay", "--all"]).await,
             (ExitCode::Refused, "replayed 105, 1 could not be mapped still\n".to_owned())
@@ -360,6 +360,6 @@ mod tests {
         let (code, out) = server.run(&["event", "replay", "a"]).await;
         assert_eq!((code, out.as_str()), (ExitCode::Refused, "a: nothing could be made of it (a): priority: no\n"));
         assert_eq!(server.run(&["event", "delete", "a", "b"]).await.0, ExitCode::Ok);
-        assert_eq!(server.seen().last().unwrap().line(), "DELETE /v1/dead-events/b");
+        assert_eq!(server.seen().last().unwrap().line(), "DELETE /v1/dead-letters/b");
     }
 }

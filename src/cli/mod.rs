@@ -42,8 +42,8 @@ use tidegate_backends::wasm::compile_process;
 
 pub use self::{
     client::{Client, Error, Problem},
-    context::{Context, ExitCode, Misused, Output},
-    show::Look,
+    context::{Context, ExitCode, Output, UsageError},
+    show::OutputStyle,
 };
 
 /// A durable job queue for work that must happen at the right time and at the right rate.
@@ -161,7 +161,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     match cli.global.with_profile() {
         Ok(global) => run_in(cli.command, &Context::new(global)).await,
         Err(error) => {
-            context::complain(format_args!("error: {error:#}"));
+            context::print_error(format_args!("error: {error:#}"));
             ExitCode::of(&error)
         }
     }
@@ -197,7 +197,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         if error.downcast_ref::<io::Error>().is_some_and(|err| err.kind() == io::ErrorKind::BrokenPipe) {
             return ExitCode::Ok;
         }
-        context::complain(format_args!("error: {error:#}"));
+        context::print_error(format_args!("error: {error:#}"));
         ExitCode::of(&error)
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{
     Context, ExitCode,
     client::{Answer, Client},
-    context::{complain, pause},
+    context::{pause, print_error},
     wire::Operating,
 };
 
@@ -37,7 +37,7 @@ pub async fn follow(client: &Client, mut answer: Answer, what: &'static str, ctx
     } else {
         ctx.print(format_args!("{what} {} of {} jobs, {} refused", operation.done, operation.matched, operation.refused))?;
         if let Some(error) = &operation.error {
-            complain(format_args!("error: the operation stopped: {error}"));
+            print_error(format_args!("error: the operation stopped: {error}"));
         }
     }
     let whole = operation.refused == 0 && operation.state != "failed";

@@ -21,7 +21,7 @@ use figment::{
 use serde::Deserialize;
 use url::Url;
 
-use super::{Misused, client};
+use super::{UsageError, client};
 
 /// A server that has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -43,7 +43,7 @@ impl Profile {
     }
 
     fn in_file(name: &str, file: &Path) -> anyhow::Result<Self> {
-        let wrong = |problem: String| Misused(format!("--profile {name}: {}: {problem}", file.display()));
+        let wrong = |problem: String| UsageError(format!("--profile {name}: {}: {problem}", file.display()));
         if !file.exists() {
             return Err(wrong("there is no such file".into()).into());
         }
@@ -59,7 +59,7 @@ impl Profile {
     ///
     /// [`Misused`] if the URL is none.
     pub(super) fn server(self) -> anyhow::Result<(Url, Option<String>)> {
-        let url = client::base_url(&self.url).map_err(|problem| Misused(format!("the profile's url {:?}: {problem}", self.url)))?;
+        let url = client::base_url(&self.url).map_err(|problem| UsageError(format!("the profile's url {:?}: {problem}", self.url)))?;
         Ok((url, self.token))
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Context, ExitCode,
     client::Client,
     operation, pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
     types::{Configure, Name},
     wire::Queue,
 };
@@ -34,7 +34,7 @@ pub enum Command {
 }
 
 /// How an answer is shown to people.
-enum Shown {
+enum ShownQueue {
     /// As a row of the list.
     Row,
     /// With all its settings.
@@ -56,29 +56,29 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             let answer = client.post(&["queues", &name, "purge"]).send().await?;
             return operation::follow(&client, answer, "dropped", ctx).await;
         }
-        Command::Get(Name { name }) => (client.get(&["queues", &name]).send().await?, Shown::Whole),
-        Command::Put(args) => (client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
-        Command::Patch(args) => (client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?, Shown::Row),
+        Command::Get(Name { name }) => (client.get(&["queues", &name]).send().await?, ShownQueue::Whole),
+        Command::Put(args) => (client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?, ShownQueue::Row),
+        Command::Patch(args) => (client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?, ShownQueue::Row),
         Command::Pause(Name { name }) => {
-            (client.post(&["queues", &name, "pause"]).send().await?, Shown::Said(format!("{name} is paused; what runs goes on")))
+            (client.post(&["queues", &name, "pause"]).send().await?, ShownQueue::Said(format!("{name} is paused; what runs goes on")))
         }
         Command::Resume(Name { name }) => {
-            (client.post(&["queues", &name, "resume"]).send().await?, Shown::Said(format!("{name} is resumed")))
+            (client.post(&["queues", &name, "resume"]).send().await?, ShownQueue::Said(format!("{name} is resumed")))
         }
-        Command::Delete(Name { name }) => (client.delete(&["queues", &name]).send().await?, Shown::Said(format!("{name} is deleted"))),
+        Command::Delete(Name { name }) => (client.delete(&["queues", &name]).send().await?, ShownQueue::Said(format!("{name} is deleted"))),
     };
     if ctx.json() {
         ctx.print_body(&answer.body)?;
         return Ok(ExitCode::Ok);
     }
     match shown {
-        Shown::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
-        Shown::Whole => {
+        ShownQueue::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
+        ShownQueue::Whole => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
             let settings = show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
             ctx.print(format_args!("{row}\n\n{settings}"))?;
         }
-        Shown::Said(sentence) => ctx.print(sentence)?,
+        ShownQueue::Said(sentence) => ctx.print(sentence)?,
     }
     Ok(ExitCode::Ok)
 }
@@ -93,7 +93,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: Look, queues: &[Queue], now: Timestamp) -> String {
+fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
         let count = |count: Option<u64>| count.map_or_else(show::dash, |count| count.to_string());
@@ -129,7 +129,7 @@ mod tests {
             {"name": "new", "paused": false},
         ]))
         .unwrap();
-        insta::assert_snapshot!(render(Look::default(), &queues, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(OutputStyle::default(), &queues, Timestamp::from_millis(1_000_000_000_000)));
     }
 
     #[tokio::test]

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     args::{self, Fields, When},
     client::Client,
     pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
     types::{Configure, Name},
     wire::{Job, Schedule},
 };
@@ -44,7 +44,7 @@ pub enum Command {
     /// Make a job of a schedule now.
     Run(Name),
     /// Say when a schedule occurs next, or when a rule would, for which no server is needed.
-    Next(Next),
+    Next(NextOccurrence),
 }
 
 /// What it shall be like.
@@ -109,7 +109,7 @@ enum Missed {
 #[command(after_help = "Examples:\n  \
     tidegate schedule next nightly\n  \
     tidegate schedule next --cron '30 2 * * *' --tz Europe/Berlin --from 2026-03-28T00:00:00Z --count 3")]
-pub struct Next {
+pub struct NextOccurrence {
     /// A schedule of the server's; or give a rule.
     #[arg(conflicts_with_all = ["cron", "every"], required_unless_present_any = ["cron", "every"])]
     name: Option<String>,
@@ -129,7 +129,7 @@ impl Put {
         let mut fields = Fields::default();
         if let Some(settings) = args::json_from(self.config.as_deref(), self.file.as_deref()).await? {
             let said: Vec<(String, Box<RawValue>)> = serde_json::from_str::<std::collections::BTreeMap<_, _>>(settings.0.get())
-                .map_err(|_| Misused("the settings must be a JSON object".to_owned()))?
+                .map_err(|_| UsageError("the settings must be a JSON object".to_owned()))?
                 .into_iter()
                 .collect();
             fields.extend(&said.into_iter().map(|(name, value)| (name, args::Json(value))).collect::<Vec<_>>());
@@ -148,7 +148,7 @@ impl Put {
 impl RuleArgs {
     /// The rule, read as a server reads it.
     fn rule(&self) -> anyhow::Result<Rule> {
-        let misused = |option: &str, error: &dyn std::fmt::Display| Misused(format!("--{option} {error}"));
+        let misused = |option: &str, error: &dyn std::fmt::Display| UsageError(format!("--{option} {error}"));
         if let Some(cron) = &self.cron {
             let cron: Cron = cron.parse().map_err(|error| misused("cron", &error))?;
             let zone = self.tz.as_deref().map(str::parse::<Zone>).transpose().map_err(|error| misused("tz", &error))?;
@@ -165,7 +165,7 @@ impl RuleArgs {
 ///
 /// The server is away or refuses; a rule makes no sense.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
-    if let Command::Next(Next { name: None, rule, from, count }) = &command {
+    if let Command::Next(NextOccurrence { name: None, rule, from, count }) = &command {
         return next(rule, *from, *count as usize, ctx);
     }
     let client = ctx.client()?;
@@ -184,7 +184,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             let job = answer.read::<Job>()?.id;
             (answer, Some(job))
         }
-        Command::Next(Next { name, .. }) => {
+        Command::Next(NextOccurrence { name, .. }) => {
             let answer = client.get(&["schedules", &name.unwrap_or_default()]).send().await?;
             let schedule: Schedule = answer.read()?;
             return told(&schedule.next, schedule.tz.as_deref(), ctx);
@@ -237,7 +237,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: Look, schedules: &[Schedule], now: Timestamp) -> String {
+fn render(look: OutputStyle, schedules: &[Schedule], now: Timestamp) -> String {
     let rows = schedules.iter().map(|schedule| {
         let rule = match (&schedule.cron, schedule.every_seconds) {
             (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or("UTC")),
@@ -272,20 +272,20 @@ mod tests {
             {"name": "nightly", "type": "report", "cron": "0 3 * * *", "tz": "Europe/Berlin", "paused": true, "next": []},
         ]);
         let schedules: Vec<Schedule> = serde_json::from_value(schedules).unwrap();
-        insta::assert_snapshot!(render(Look::default(), &schedules, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(OutputStyle::default(), &schedules, Timestamp::from_millis(1_000_000_000_000)));
     }
 
     #[tokio::test]
     async fn options_come_on_top_of_settings() {
         let server = FakeServer::answering(|_| (201, json!({"name": "nightly"}))).await;
         let put =
-            ["schedule", "put", "nightly", "--config", r#"{"type": "old", "attempts": 5}"#, "--type", "report", "--cron", "0 3 * * *"];
+            ["schedule", "put", "nightly", "--config", r#"{"type": "old", "max_attempts": 5}"#, "--type", "report", "--cron", "0 3 * * *"];
         let (code, _) = server.run(&[&put[..], &["--tz", "Europe/Berlin", "--data", "{\"n\": 1.0}", "--missed", "skip"]].concat()).await;
         assert_eq!(code, ExitCode::Ok);
         let seen = server.seen().remove(0);
         assert_eq!(seen.line(), "PUT /v1/schedules/nightly");
         let wanted =
-            json!({"type": "report", "attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
+            json!({"type": "report", "max_attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
         assert_eq!(seen.body, wanted);
     }
 

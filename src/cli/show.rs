@@ -16,7 +16,7 @@ use tidegate_core::time::Timestamp;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct OutputStyle {
     /// Whether text may be coloured.
     pub color: bool,
     /// Columns of the terminal; unlimited where there is none, so that pipes get whole lines.
@@ -24,7 +24,7 @@ pub struct Look {
 }
 
 /// A table of `rows` under `headers`, without lines that get in the way of `cut` and `awk`.
-pub fn table<const N: usize>(look: Look, headers: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn table<const N: usize>(look: OutputStyle, headers: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = plain(look);
     table.set_header(headers.map(|text| if look.color { Cell::new(text).add_attribute(Attribute::Dim) } else { Cell::new(text) }));
     for row in rows {
@@ -34,7 +34,7 @@ pub fn table<const N: usize>(look: Look, headers: [&str; N], rows: impl IntoIter
 }
 
 /// The fields of one thing, one per line, absent ones left out.
-pub fn fields(look: Look, fields: &Fields, except: &[&str], now: Timestamp) -> String {
+pub fn fields(look: OutputStyle, fields: &Fields, except: &[&str], now: Timestamp) -> String {
     let mut table = plain(look);
     for (name, value) in &fields.0 {
         if !value.is_null() && !except.contains(&name.as_str()) {
@@ -128,7 +128,7 @@ fn whole_and_rest(whole: (u64, &str), rest: (u64, &str)) -> String {
     if rest.0 == 0 { text } else { format!("{text} {} {}", rest.0, rest.1) }
 }
 
-fn plain(look: Look) -> Table {
+fn plain(look: OutputStyle) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     if look.color {
@@ -154,7 +154,7 @@ fn finish(mut table: Table) -> String {
 }
 
 /// The words that matter most to an operator have a colour.
-fn tinted(look: Look, text: String) -> Cell {
+fn tinted(look: OutputStyle, text: String) -> Cell {
     let color = match text.as_str() {
         "failed" | "expired" | "dropped" | "NO" => Some(Color::Red),
         "succeeded" | "yes" => Some(Color::Green),
@@ -191,12 +191,12 @@ mod tests {
     #[test]
     fn a_table_has_no_lines_and_a_pipe_gets_it_unwrapped() {
         let rows = [["01j-a-long-identifier-that-must-stay-whole".to_owned(), "failed".to_owned()], ["b".to_owned(), dash()]];
-        insta::assert_snapshot!(table(Look::default(), ["id", "state"], rows));
+        insta::assert_snapshot!(table(OutputStyle::default(), ["id", "state"], rows));
     }
 
     #[test]
     fn a_narrow_terminal_breaks_texts_but_not_what_is_copied() {
-        let look = Look { color: false, width: Some(40) };
+        let look = OutputStyle { color: false, width: Some(40) };
         let rows = [["01j-a-long-identifier".to_owned(), "a message that does not fit into what is left".to_owned()]];
         insta::assert_snapshot!(table(look, ["id", "error"], rows));
     }
@@ -204,14 +204,14 @@ mod tests {
     #[test]
     fn colour_is_used_only_where_it_is_allowed() {
         let rows = || [["failed".to_owned()]];
-        assert!(table(Look { color: true, width: None }, ["state"], rows()).contains('\u{1b}'));
-        assert!(!table(Look::default(), ["state"], rows()).contains('\u{1b}'));
+        assert!(table(OutputStyle { color: true, width: None }, ["state"], rows()).contains('\u{1b}'));
+        assert!(!table(OutputStyle::default(), ["state"], rows()).contains('\u{1b}'));
     }
 
     #[test]
     fn fields_keep_their_order_and_unknown_ones_are_shown() {
         let body = r#"{"id":"a","zeta":[1,2],"run_at":"2001-09-09T01:46:43Z","note":null,"history":[],"data":{"x":1}}"#;
         let parsed: Fields = serde_json::from_str(body).unwrap();
-        insta::assert_snapshot!(fields(Look::default(), &parsed, &["history"], Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(fields(OutputStyle::default(), &parsed, &["history"], Timestamp::from_millis(1_000_000_000_000)));
     }
 }

@@ -19,7 +19,7 @@ use super::{
 
 /// One request, as the server saw it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenRequest {
     pub method: String,
     /// Path and query.
     pub path: String,
@@ -28,30 +28,30 @@ pub struct Seen {
     pub body: Value,
 }
 
-impl Seen {
+impl SeenRequest {
     /// Method and path, to match on.
     pub fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
-type Answering = Arc<dyn Fn(Seen) -> Pin<Box<dyn Future<Output = (u16, Value)> + Send>> + Send + Sync>;
+type Answering = Arc<dyn Fn(SeenRequest) -> Pin<Box<dyn Future<Output = (u16, Value)> + Send>> + Send + Sync>;
 
 /// A server that lives as long as its test.
 pub struct FakeServer {
     url: String,
-    seen: watch::Receiver<Vec<Seen>>,
+    seen: watch::Receiver<Vec<SeenRequest>>,
     output: Arc<Mutex<Vec<u8>>>,
 }
 
 impl FakeServer {
     /// A server that answers each request with a status and a body.
-    pub async fn answering(answer: impl Fn(Seen) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    pub async fn answering(answer: impl Fn(SeenRequest) -> (u16, Value) + Send + Sync + 'static) -> Self {
         Self::answering_slowly(move |seen| std::future::ready(answer(seen))).await
     }
 
     /// A server that may take its time.
-    pub async fn answering_slowly<F>(answer: impl Fn(Seen) -> F + Send + Sync + 'static) -> Self
+    pub async fn answering_slowly<F>(answer: impl Fn(SeenRequest) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = (u16, Value)> + Send + 'static,
     {
@@ -64,7 +64,7 @@ impl FakeServer {
                 let bearer =
                     headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ").map(str::to_owned));
                 let body = serde_json::from_slice(&body).unwrap_or_default();
-                let seen = Seen { method: method.to_string(), path: uri.to_string(), bearer, body };
+                let seen = SeenRequest { method: method.to_string(), path: uri.to_string(), bearer, body };
                 log.send_modify(|log| log.push(seen.clone()));
                 let (status, body) = answer(seen).await;
                 (StatusCode::from_u16(status).unwrap(), [(header::CONTENT_TYPE, "application/json")], body.to_string())
@@ -87,17 +87,17 @@ impl FakeServer {
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.seen.borrow().clone()
     }
 
     /// The first request that `fits`, waited for.
-    pub async fn saw(&self, fits: impl Fn(&Seen) -> bool) -> Seen {
+    pub async fn saw(&self, fits: impl Fn(&SeenRequest) -> bool) -> SeenRequest {
         self.saw_after(0, fits).await
     }
 
     /// The first request that `fits` after the first `skip` ones, waited for.
-    pub async fn saw_after(&self, skip: usize, fits: impl Fn(&Seen) -> bool) -> Seen {
+    pub async fn saw_after(&self, skip: usize, fits: impl Fn(&SeenRequest) -> bool) -> SeenRequest {
         let mut seen = self.seen.clone();
         let waited = tokio::time::timeout(Duration::from_secs(20), seen.wait_for(|log| log.iter().skip(skip).any(&fits))).await;
         let log = self.seen();

@@ -97,7 +97,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: show::Look, tokens: &[Token], now: Timestamp) -> String {
+fn render(look: show::OutputStyle, tokens: &[Token], now: Timestamp) -> String {
     let rows =
         tokens.iter().map(|token| [token.id.clone(), token.name.clone(), token.scopes.join(" "), show::when_known(token.created_at, now)]);
     show::table(look, ["id", "name", "scopes", "created"], rows)

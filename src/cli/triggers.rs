@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
 use super::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     client::Client,
     pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
     types::{Configure, Name},
     wire::Trigger as Row,
 };
 use tidegate_core::{
     event::{
         Decision, Event, Trigger, TriggerConfig, Triggers, read,
-        trigger::{Reply, Said, Wanted},
+        trigger::{Reply, TriggerOutcome, Wanted},
     },
     job::TriggerName,
 };
@@ -191,8 +191,8 @@ fn job(wanted: &Wanted) -> Value {
 fn answered(reply: &Reply) -> Value {
     let mut shown = json!({"type": reply.job_type, "correlation_key": reply.correlation_key});
     let more = match &reply.said {
-        Said::Succeeded(result) => json!({"status": "succeeded", "result": result.as_ref().map(value_of)}),
-        Said::Failed { message, details, retryable } => {
+        TriggerOutcome::Succeeded(result) => json!({"status": "succeeded", "result": result.as_ref().map(value_of)}),
+        TriggerOutcome::Failed { message, details, retryable } => {
             let error: Option<Value> = details.as_ref().and_then(|text| serde_json::from_str(text).ok());
             json!({"status": "failed", "message": message, "error": error, "retryable": retryable})
         }
@@ -208,7 +208,7 @@ fn value_of(payload: &tidegate_core::job::Payload) -> Value {
     payload.to_json().ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
 }
 
-fn render(look: Look, tried: &[Tried]) -> String {
+fn render(look: OutputStyle, tried: &[Tried]) -> String {
     let rows = tried.iter().map(|one| {
         let dash = |text: &Option<String>| text.clone().unwrap_or_else(show::dash);
         let what = match (&one.job, &one.reason) {
@@ -232,12 +232,12 @@ pub async fn contents(path: &Path) -> anyhow::Result<Bytes> {
     } else {
         tokio::fs::read(path).await
     };
-    Ok(read.map_err(|error| Misused(format!("{} cannot be read: {error}", path.display())))?.into())
+    Ok(read.map_err(|error| UsageError(format!("{} cannot be read: {error}", path.display())))?.into())
 }
 
 /// The events of a file: a list, one, or one on each line; or what a service of AWS calls a function with.
 pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
-    let said = |fault: tidegate_core::validate::Fault| fault.to_string().trim().to_owned();
+    let said = |fault: tidegate_core::validate::ValidationError| fault.to_string().trim().to_owned();
     let start = text.trim_ascii_start();
     if start.first() == Some(&b'[') {
         // A list of any length: its bounds are a request's.

@@ -5,11 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use clap::Subcommand;
 
 use super::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     args::{self, Json},
     client::Client,
     pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
     wire::JobType,
 };
 
@@ -56,7 +56,7 @@ impl Configure {
     /// They cannot be read or are not JSON.
     pub async fn settings(&self) -> anyhow::Result<Json> {
         let settings = args::json_from(self.config.as_deref(), self.file.as_deref()).await?;
-        settings.ok_or_else(|| Misused("give the settings with --config or --file".to_owned()).into())
+        settings.ok_or_else(|| UsageError("give the settings with --config or --file".to_owned()).into())
     }
 }
 
@@ -92,7 +92,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: Look, types: &[JobType]) -> String {
+fn render(look: OutputStyle, types: &[JobType]) -> String {
     let rows = types.iter().map(|job_type| {
         let number = |number: Option<u64>| number.map_or_else(show::dash, |number| number.to_string());
         [
@@ -100,14 +100,14 @@ fn render(look: Look, types: &[JobType]) -> String {
             job_type.queue.clone(),
             job_type.target.as_ref().and_then(|target| target.url.clone()).unwrap_or_else(|| "pull".to_owned()),
             job_type.delivery.clone(),
-            number(job_type.attempts.map(u64::from)),
+            number(job_type.max_attempts.map(u64::from)),
             number(job_type.concurrency),
             job_type
                 .timeout_seconds
                 .map_or_else(show::dash, |seconds| show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())),
         ]
     });
-    show::table(look, ["name", "queue", "target", "delivery", "attempts", "limit", "timeout"], rows)
+    show::table(look, ["name", "queue", "target", "delivery", "max_attempts", "limit", "timeout"], rows)
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn types_are_listed_with_their_target() {
         let types = json!([
-            {"name": "mail", "queue": "default", "target": {"pull": true}, "delivery": "at_least_once", "attempts": 3, "timeout_seconds": 86400},
+            {"name": "mail", "queue": "default", "target": {"pull": true}, "delivery": "at_least_once", "max_attempts": 3, "timeout_seconds": 86400},
             {"name": "hook", "queue": "slow", "target": {"url": "http://127.0.0.1:9000/w"}, "delivery": "at_most_once", "concurrency": 5,
              "timeout_seconds": 90.5},
             {"name": "none", "queue": "default", "target": null, "delivery": "at_least_once"},
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(server.run(&["types", "put", "mail", "--config", "{\"attempts\": 5}"]).await.0, ExitCode::Ok);
         assert_eq!(server.run(&["types", "patch", "mail", "--config", "{\"attempts\": null}"]).await.0, ExitCode::Ok);
         let seen = server.seen();
-        assert_eq!((seen[0].line().as_str(), &seen[0].body), ("PUT /v1/job-types/mail", &json!({"attempts": 5})));
-        assert_eq!((seen[1].line().as_str(), &seen[1].body), ("PATCH /v1/job-types/mail", &json!({"attempts": null})));
+        assert_eq!((seen[0].line().as_str(), &seen[0].body), ("PUT /v1/job-types/mail", &json!({"max_attempts": 5})));
+        assert_eq!((seen[1].line().as_str(), &seen[1].body), ("PATCH /v1/job-types/mail", &json!({"max_attempts": null})));
     }
 }

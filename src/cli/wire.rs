@@ -18,13 +18,13 @@ pub struct Job {
     pub queue: String,
     pub state: String,
     pub attempt: u16,
-    pub attempts: u16,
+    pub max_attempts: u16,
     pub priority: Option<i32>,
     pub run_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
     pub error: Option<Failure>,
-    pub history: Vec<Entry>,
+    pub history: Vec<HistoryEntry>,
 }
 
 /// What went wrong.
@@ -49,7 +49,7 @@ impl Failure {
 /// One finished attempt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Entry {
+pub struct HistoryEntry {
     pub attempt: u16,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
@@ -106,7 +106,7 @@ pub struct JobType {
     pub queue: String,
     pub target: Option<Target>,
     pub delivery: String,
-    pub attempts: Option<u16>,
+    pub max_attempts: Option<u16>,
     pub concurrency: Option<u64>,
     pub timeout_seconds: Option<f64>,
 }
@@ -242,7 +242,7 @@ pub struct Outcomes {
     pub one: EventOutcome,
 }
 
-/// What became of dead events that were replayed.
+/// What became of dead letters that were replayed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ReplayedDead {

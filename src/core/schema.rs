@@ -8,7 +8,7 @@ use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
         KnownFormat, Ref, RefOr, Schema, SchemaFormat,
-        schema::{AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
+        schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
     },
 };
 
@@ -97,9 +97,9 @@ schema!(
 );
 impl PartialSchema for Retry {
     fn schema() -> RefOr<Schema> {
-        let built_in = strategy(text().enum_values(Some([BUILT_IN])), Ref::from_schema_name(Backoff::name()));
-        let plugin = strategy(name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object));
-        let either = AnyOfBuilder::new().item(built_in).item(plugin);
+        let built_in = named("strategy", text().enum_values(Some([BUILT_IN])), Ref::from_schema_name(Backoff::name()));
+        let plugin = named("plugin", name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object));
+        let either = OneOfBuilder::new().item(built_in).item(plugin);
         RefOr::T(either.description(Some("What follows a failed attempt: the built-in strategy, or a plugin.")).into())
     }
 }
@@ -115,9 +115,9 @@ impl ToSchema for Retry {
     }
 }
 
-fn strategy(strategy: ObjectBuilder, config: impl Into<RefOr<Schema>>) -> ObjectBuilder {
-    let fields = ObjectBuilder::new().schema_type(Type::Object).property("strategy", strategy).property("config", config);
-    fields.required("strategy").additional_properties(Some(AdditionalProperties::FreeForm(false)))
+fn named(field: &str, name: ObjectBuilder, config: impl Into<RefOr<Schema>>) -> ObjectBuilder {
+    let fields = ObjectBuilder::new().schema_type(Type::Object).property(field, name).property("config", config);
+    fields.required(field).additional_properties(Some(AdditionalProperties::FreeForm(false)))
 }
 
 schema!(

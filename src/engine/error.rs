@@ -32,7 +32,7 @@ pub enum Error {
     /// It clashes with what is there.
     #[error("{message}")]
     Conflict {
-        /// Such as `correlation_key_taken`, `id_taken`, `not_running`, `handed_on`.
+        /// Such as `correlation_key_taken`, `id_taken`, `not_running`, `already_dispatched`.
         code: &'static str,
         /// What clashes.
         message: String,
@@ -77,7 +77,7 @@ impl Error {
 
     /// A value is not well formed, or nested too deeply.
     pub fn malformed(field: impl Into<String>, malformed: &Malformed) -> Self {
-        let code = if malformed.is_too_deep() { "too_deep" } else { "invalid_field" };
+        let code = if malformed.is_too_deep() { "nesting_too_deep" } else { "invalid_field" };
         Self::Invalid { code, field: field.into(), message: malformed.to_string() }
     }
 

@@ -31,15 +31,15 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 
 pub use crate::config::catalog::Catalog;
-pub use crate::jobs::dispatch::{HandedOn, LastRound, LookedAhead};
+pub use crate::jobs::dispatch::{Dispatched, LastSweep, Lookahead};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::sweep::Swept;
-pub use crate::plugins::circuit_breaker::Troubles;
-pub use crate::schedules::materialize::Occurred;
+pub use crate::plugins::circuit_breaker::CircuitBreaker;
+pub use crate::schedules::materialize::Materialized;
 pub use crate::tick::view::View;
 pub use error::Error;
-pub use tick::{Ask, Asked, Claimed, Hand, Memory, Round, Space, Ticked};
+pub use tick::{ByteBudget, Claimed, Demand, Dispatch, ThrottlerCall, TickCache, TickInput, TickOutcome};
 
 use tidegate_core::{
     job::{Job, JobId, QueueName, retry::Retry, type_config::TypeConfig},
@@ -113,9 +113,9 @@ pub struct EventRules {
     /// How long a reply is kept whose job or attempt is not there yet.
     pub reply_wait: Duration,
     /// How long a dead letter is kept.
-    pub dead_retention: Duration,
+    pub dead_letter_retention: Duration,
     /// Most dead letters; past it the oldest are dropped.
-    pub dead_most: u64,
+    pub max_dead_letters: u64,
 }
 
 impl Default for EventRules {
@@ -124,8 +124,8 @@ impl Default for EventRules {
             max_bytes: 256 << 10,
             max_hops: 8,
             reply_wait: Duration::from_mins(5),
-            dead_retention: Duration::from_hours(14 * 24),
-            dead_most: 10_000,
+            dead_letter_retention: Duration::from_hours(14 * 24),
+            max_dead_letters: 10_000,
         }
     }
 }
@@ -134,7 +134,7 @@ impl Default for EventRules {
 pub const OBJECT_BYTES: usize = 64 << 10;
 
 /// Most running jobs that an engine remembers.
-const REMEMBERED: usize = 16_384;
+const MAX_CACHED_JOBS: usize = 16_384;
 
 /// The verbs over one set of ports.
 pub struct Engine {
@@ -144,19 +144,19 @@ pub struct Engine {
     ids: Mutex<ids::Ids>,
     /// Running jobs as this engine saw them last: saves a read per report.
     running: Mutex<HashMap<JobId, Job>>,
-    plain: jobs::unclaimed::Plain,
+    unclaimed: jobs::unclaimed::UnclaimedJobs,
     /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
-    headless: Mutex<HashMap<QueueName, u64>>,
+    unlimited: Mutex<HashMap<QueueName, u64>>,
     /// Strategies of jobs' own choice that were found good, and under which configuration.
     good_retries: Mutex<(u64, Vec<Retry>)>,
     /// The plugin strategies that failed.
-    troubles: Troubles,
+    breaker: CircuitBreaker,
     /// The schedules and when each occurs next.
     agenda: Mutex<schedules::materialize::Agenda>,
     /// How many dead letters there are at most, as far as this engine knows.
-    letters: AtomicU64,
+    dead_letters: AtomicU64,
     /// How many were dropped since somebody asked, for being too many.
-    letters_over: AtomicU64,
+    dead_letters_dropped: AtomicU64,
     /// How many kept replies came too late for the attempts that started since somebody asked.
     replies_late: AtomicU64,
 }
@@ -170,13 +170,13 @@ impl Engine {
             catalog: ArcSwap::default(),
             ids: Mutex::default(),
             running: Mutex::default(),
-            plain: jobs::unclaimed::Plain::default(),
-            headless: Mutex::default(),
+            unclaimed: jobs::unclaimed::UnclaimedJobs::default(),
+            unlimited: Mutex::default(),
             good_retries: Mutex::default(),
-            troubles: Troubles::default(),
+            breaker: CircuitBreaker::default(),
             agenda: Mutex::default(),
-            letters: AtomicU64::new(u64::MAX / 2),
-            letters_over: AtomicU64::default(),
+            dead_letters: AtomicU64::new(u64::MAX / 2),
+            dead_letters_dropped: AtomicU64::default(),
             replies_late: AtomicU64::default(),
         }
     }
@@ -224,15 +224,15 @@ impl Engine {
     }
 
     /// Remembers a running job, or forgets one that runs no more.
-    fn remember(&self, job: &Job) {
+    fn cache_job(&self, job: &Job) {
         let runs = job.life.running().is_some();
         if !runs {
-            self.plain.forget(&job.id);
+            self.unclaimed.forget(&job.id);
         }
         let mut running = self.running.lock();
         if !runs {
             running.remove(&job.id);
-        } else if running.len() < REMEMBERED || running.contains_key(&job.id) {
+        } else if running.len() < MAX_CACHED_JOBS || running.contains_key(&job.id) {
             running.insert(job.id.clone(), job.clone());
         }
     }
@@ -242,14 +242,14 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn recall(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
+    pub async fn cached_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
         let any: Vec<(JobId, u16)> = ids.iter().map(|id| (id.clone(), 0)).collect();
-        self.recall_attempts(&any).await
+        self.cached_attempts(&any).await
     }
 
     /// The same, each at least as it was in the attempt beside it: what is remembered of an older one is no answer,
     /// since another engine may have ended it and begun the next.
-    pub(crate) async fn recall_attempts(&self, attempts: &[(JobId, u16)]) -> Result<Vec<Option<Job>>, Error> {
+    pub(crate) async fn cached_attempts(&self, attempts: &[(JobId, u16)]) -> Result<Vec<Option<Job>>, Error> {
         let mut found: Vec<Option<Job>> = {
             let running = self.running.lock();
             attempts.iter().map(|(id, attempt)| running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()).collect()

@@ -51,7 +51,7 @@ pub struct NewJob {
     /// From creation to end.
     pub deadline_seconds: Option<Seconds>,
     /// Most attempts.
-    pub attempts: Option<u16>,
+    pub max_attempts: Option<u16>,
     /// What follows a failed attempt.
     pub retry: Option<Retry>,
     /// What a later reply can build.
@@ -92,7 +92,7 @@ impl NewJob {
             windows: None,
             timeout_seconds: None,
             deadline_seconds: None,
-            attempts: None,
+            max_attempts: None,
             retry: None,
             correlation_key: None,
             unique: None,
@@ -156,7 +156,7 @@ pub struct ReplayWith {
 
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum ReportOutcome {
     /// It worked.
     Succeeded {
         /// With this.
@@ -185,13 +185,13 @@ pub struct Report {
     /// The attempt's secret; none if the caller's own credentials allow the report.
     pub token: Option<Token>,
     /// What became of it.
-    pub verdict: Verdict,
+    pub outcome: ReportOutcome,
 }
 
 impl Report {
     /// Whether its result is too large to be kept in its job's record.
     pub fn is_large(&self) -> bool {
-        matches!(&self.verdict, Verdict::Succeeded { result: Some(body) } if body.len() > crate::jobs::report::RESULT_INLINE_BYTES)
+        matches!(&self.outcome, ReportOutcome::Succeeded { result: Some(body) } if body.len() > crate::jobs::report::RESULT_INLINE_BYTES)
     }
 }
 

@@ -26,7 +26,7 @@ use tidegate_backends::{
 use tidegate_core::{
     port::{
         Entropy, Target,
-        target::{Message, TargetError},
+        target::{ServiceMessage, TargetError},
     },
     target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
 };
@@ -45,9 +45,9 @@ fn at(url: &str) -> SdkConfig {
         .build()
 }
 
-fn message(to: AwsService) -> Message {
+fn message(to: AwsService) -> ServiceMessage {
     let body = json!({"id": "j1", "data": {"n": 7}, "callback": {"url": "https://api.example/v1/jobs/t/j1", "token": "00ff"}});
-    Message {
+    ServiceMessage {
         to,
         group: "j1".into(),
         key: "j1.1".into(),
@@ -158,7 +158,7 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
 async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
-    let brief = Message { timeout: Duration::from_millis(200), ..message(queue(&silent)) };
+    let brief = ServiceMessage { timeout: Duration::from_millis(200), ..message(queue(&silent)) };
     assert_eq!(target(&at(&silent)).send(brief).await.unwrap_err(), TargetError::TimedOut);
     drop(listener);
     assert!(matches!(target(&at(&silent)).send(message(queue(&silent))).await.unwrap_err(), TargetError::NotConnected(_)));

@@ -222,7 +222,7 @@ fn costs() -> String {
     text += "| a job | writes | reads | SQS requests | invocations | $ a million | one by one |\n|---|---|---|---|---|---|---|\n";
     for case in CASES {
         let dollars = |batch: f64| total(&month(&Workload { batch, ..Workload::default().of_case(&case) }, &Deployment::default(), &LIST));
-        let units = case.dense;
+        let units = case.batched;
         let (sqs, calls) = (units.standard + units.fifo, units.enqueue + units.tick + units.deliver);
         let (writes, reads, dense, lone) = (units.writes, units.reads, dollars(10.0), dollars(1.0));
         let _ = writeln!(text, "| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {dense:.2} | {lone:.2} |", case.name);

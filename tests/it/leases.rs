@@ -19,7 +19,7 @@ use tidegate_core::{
 use tidegate_engine::{
     OBJECT_BYTES, Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
-    request::{LeaseRequest, NewJob, Report, Verdict},
+    request::{LeaseRequest, NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::Server;
@@ -219,7 +219,7 @@ async fn a_job_leased_to_somebody_who_has_gone_is_tried_again_before_its_lease_i
 async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
     let report = |job: &Job| {
         let token = job.life.running().map(|run| run.token);
-        Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict: Verdict::Succeeded { result: None } }
+        Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: ReportOutcome::Succeeded { result: None } }
     };
     let reports = done.iter().map(report).collect();
     let ask = LeaseRequest { worker: Some(worker.into()), wait: Duration::ZERO, reports, ..ask(&["a"], 100) };

@@ -62,7 +62,7 @@ impl Home {
             policy: Arc::new(NoPolicy),
         };
         let target = Arc::new(HttpTarget::new(Guard::Off).unwrap());
-        let server = Server::builder(ports, target).rules(Rules::default()).away().start().await.unwrap();
+        let server = Server::builder(ports, target).rules(Rules::default()).serverless().start().await.unwrap();
         // The SHA-256 of `secret`, in base64.
         let first = first_token("first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=").unwrap();
         let api = lambda::router(server.clone(), 1 << 20, Some(first), lambda::Metrics::off()).await;

@@ -41,7 +41,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    runtime::{Handled, Said},
+    runtime::{Handled, ShadowDecision},
 };
 
 /// A server whose handler of type `work` fails every first attempt.
@@ -109,7 +109,7 @@ impl Policy for Loopy {
         Ok(Vec::new())
     }
 
-    fn found(&self, _: &Plugin, _: &Call, _: &Fault) {}
+    fn report_fault(&self, _: &Plugin, _: &Call, _: &Fault) {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,13 +121,13 @@ async fn nothing_waits_for_a_strategy_that_loops() {
     let by = |plugin: &str| Retry::Plugin(name(plugin), Arc::new(serde_json::json!({})));
     server.put_queue(&name("b"), QueueConfig::default(), None).await.unwrap();
     server.put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None).await.unwrap();
-    let pulled = TypeConfig { queue: name("b"), attempts: Some(1), lease_seconds: Seconds::new(1), ..TypeConfig::default() };
+    let pulled = TypeConfig { queue: name("b"), max_attempts: Some(1), lease_seconds: Seconds::new(1), ..TypeConfig::default() };
     server.put_type(&name("pulled"), pulled, None).await.unwrap();
     let jobs = server.enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect()).await;
     // Every one has failed and waits.
     for job in jobs {
         let id = job.unwrap().job.id;
-        until(async || server.job(&id, None).await.unwrap().life.awaits_verdict().then_some(())).await;
+        until(async || server.job(&id, None).await.unwrap().life.awaits_retry_decision().then_some(())).await;
     }
     let sane = NewJob { retry: Some(by("sane")), ..NewJob::new(name("work"), Payload::null()) };
     let pulled = || NewJob::new(name("pulled"), Payload::null());
@@ -245,7 +245,7 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     assert_eq!((pushed.item.live, pushed.item.shadow), (1, Some(2)));
     let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
     server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
-    server.put_type(&name("work"), TypeConfig { attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { max_attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
     let mut jobs = Vec::new();
     for _ in 0..20 {
         let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
@@ -256,8 +256,8 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     assert_eq!((seen.version, seen.different, seen.failed, seen.missed), (2, 4, 0, 0));
     let differing: Vec<_> = seen.differences.iter().map(|difference| difference.job.clone()).collect();
     assert_eq!(differing, [4, 9, 14, 19].map(|index| jobs[index].clone()));
-    assert_eq!(seen.differences[0].live, Said { action: "run", until: None, reason: None });
-    assert_eq!(seen.differences[0].shadow, Said { action: "hold", until: None, reason: Some("every fifth".into()) });
+    assert_eq!(seen.differences[0].live, ShadowDecision { action: "run", until: None, reason: None });
+    assert_eq!(seen.differences[0].shadow, ShadowDecision { action: "hold", until: None, reason: Some("every fifth".into()) });
     server.shadow_plugin(&guard, None).await.unwrap();
     server.stop().await;
 }
@@ -319,7 +319,7 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
     server.push_plugin(&guard, version("v2", 2), Stage::Shadow).await.unwrap();
     let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
     server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
-    server.put_type(&name("work"), TypeConfig { attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig { max_attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
     let next = async || {
         let count = heard.lock().len();
         server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();

@@ -10,7 +10,7 @@ use tidegate_backends::sqlite::{OpenError, SqliteStore, backup, database};
 use tidegate_core::{
     job::{Encoding, Job, Revision},
     port::job_store::{Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write},
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
 };
 use tidegate_engine::testkit::{
     builders::{job, name},
@@ -46,7 +46,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
             Write::AddJob(kept.clone()),
             Write::SetKey { key: key.clone(), job: kept.id.clone(), was: Expect::Absent },
             Write::AddBatch(name("mail"), GrantBatch { id: BatchId(1), for_head: 1, grants: vec![], state: None }),
-            Write::SetHead { queue: name("mail"), head: Head { version: 1, ..Head::default() }, was: Expect::Absent },
+            Write::SetLedger { queue: name("mail"), head: Ledger { version: 1, ..Ledger::default() }, was: Expect::Absent },
             Write::SetItem { kind: ItemKind::Queue, name: "mail".into(), was: 0, version: 1, bytes: Some(b"{}".to_vec()) },
         ];
         store.commit(vec![txn]).await.unwrap();
@@ -57,7 +57,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
         assert_eq!((&found.spec, &found.life), (&kept.spec, &kept.life));
         assert_eq!(store.bodies(std::slice::from_ref(&kept.id)).await.unwrap(), [kept.data.inline().cloned()]);
         assert_eq!(store.keys(&[key]).await.unwrap(), [Some(kept.id.clone())]);
-        assert_eq!(store.head(&name("mail")).await.unwrap().unwrap().0.version, 1);
+        assert_eq!(store.ledger(&name("mail")).await.unwrap().unwrap().0.version, 1);
         assert_eq!(store.batches(&name("mail")).await.unwrap(), [(BatchId(1), 1)]);
         assert_eq!(store.items(ItemKind::Queue).await.unwrap().len(), 1);
         let depth = store.depth().await.unwrap();

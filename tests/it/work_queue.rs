@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
-    port::{Clock, Hint, Wake, Work, WorkQueue},
+    port::{Clock, Hint, Timer, Work, WorkQueue},
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -39,7 +39,7 @@ impl Arrivals for Memory {
     async fn hints(&self) -> Vec<Hint> {
         self.queue.take_hints()
     }
-    async fn wakes(&self) -> Vec<Wake> {
+    async fn wakes(&self) -> Vec<Timer> {
         self.queue.take_wakes(self.clock.now())
     }
 }
@@ -53,8 +53,8 @@ fn what_is_next_is_known() {
     let at = clock.now() + Duration::from_secs(2);
     let waker = std::task::Waker::noop();
     let mut context = std::task::Context::from_waker(waker);
-    let wake = [Wake { at, queue: "mail".parse().unwrap() }];
-    assert!(std::pin::pin!(queue.wake(&wake)).as_mut().poll(&mut context).is_ready());
+    let wake = [Timer { at, queue: "mail".parse().unwrap() }];
+    assert!(std::pin::pin!(queue.set_timers(&wake)).as_mut().poll(&mut context).is_ready());
     assert_eq!(queue.next_at(), Some(at));
 }
 
@@ -129,7 +129,7 @@ mod sqs {
             let came = self.receive(&self.queues.hints).await;
             came.into_iter().flat_map(|message| if let Message::Hints(hints) = message { hints } else { panic!("{message:?}") }).collect()
         }
-        async fn wakes(&self) -> Vec<Wake> {
+        async fn wakes(&self) -> Vec<Timer> {
             let came = self.receive(&self.queues.wakes).await;
             came.into_iter().map(|message| if let Message::Wake(wake) = message { wake } else { panic!("{message:?}") }).collect()
         }

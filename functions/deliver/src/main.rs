@@ -1,21 +1,21 @@
 //! `deliver`: work is claimed and sent to its targets.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate_server::lambda::{self, Again, CloudSettings, Event};
+use tidegate_server::lambda::{self, CloudSettings, Event, Redelivery};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?.with_public_url()?;
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open_to_deliver(&settings).await?.start().await?;
-    let again = &Again::new(&settings);
+    let again = &Redelivery::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
         let call = async {
-            let failures = lambda::deliver(server, &event.payload, lambda::until(event.context.deadline)).await;
-            again.soon(&event.payload, &failures).await;
+            let failures = lambda::deliver(server, &event.payload, lambda::deadline(event.context.deadline)).await;
+            again.schedule(&event.payload, &failures).await;
             failures
         };
-        Ok::<_, Error>(metrics.around(call).await)
+        Ok::<_, Error>(metrics.instrument(call).await)
     };
     lambda_runtime::run(service_fn(call)).await
 }

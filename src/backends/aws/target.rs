@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::SdkConfig;
 use tidegate_core::{
-    port::target::{Message, Request, Response, Target, TargetError},
+    port::target::{Request, Response, ServiceMessage, Target, TargetError},
     target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
 };
 
@@ -56,7 +56,7 @@ impl AwsTarget {
         }
     }
 
-    async fn to_sqs(&self, to: &SqsTarget, message: &Message) -> Result<Response, TargetError> {
+    async fn to_sqs(&self, to: &SqsTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
         use aws_sdk_sqs::types::MessageAttributeValue as Value;
         let mut call = self.sqs.send_message().queue_url(&to.queue_url).message_body(text(&message.body)?);
         for (name, value) in &message.attributes {
@@ -69,7 +69,7 @@ impl AwsTarget {
         call.send().await.map(|_| taken()).or_else(|error| answer!(error))
     }
 
-    async fn to_sns(&self, to: &SnsTarget, message: &Message) -> Result<Response, TargetError> {
+    async fn to_sns(&self, to: &SnsTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
         use aws_sdk_sns::types::MessageAttributeValue as Value;
         let mut call = self.sns.publish().topic_arn(&to.topic_arn).message(text(&message.body)?);
         for (name, value) in &message.attributes {
@@ -82,7 +82,7 @@ impl AwsTarget {
         call.send().await.map(|_| taken()).or_else(|error| answer!(error))
     }
 
-    async fn to_bus(&self, to: &EventBridgeTarget, message: &Message) -> Result<Response, TargetError> {
+    async fn to_bus(&self, to: &EventBridgeTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&to.bus)
             .source(&to.source)
@@ -98,7 +98,7 @@ impl AwsTarget {
         }
     }
 
-    async fn to_function(&self, to: &LambdaTarget, message: &Message) -> Result<Response, TargetError> {
+    async fn to_function(&self, to: &LambdaTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
         let kind = match to.invocation {
             Invocation::Wait => InvocationType::RequestResponse,
             Invocation::Event => InvocationType::Event,
@@ -121,7 +121,7 @@ impl Target for AwsTarget {
         self.urls.call(request).await
     }
 
-    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+    async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
         let exchange = async {
             match &message.to {
                 AwsService::Sqs(to) => self.to_sqs(to, &message).await,

@@ -81,9 +81,9 @@ pub struct Case {
     pub name: &'static str,
     /// Enqueued one by one; functions are called with ten messages. Limited ones come ten a second, since a round reads the jobs of the last ten
     /// seconds.
-    pub dense: Units,
+    pub batched: Units,
     /// Enqueued one by one; functions are called with one message, rounds admit one job.
-    pub lone: Units,
+    pub single: Units,
     /// As `dense`, enqueued a hundred to a call.
     pub bulk: Units,
 }
@@ -98,9 +98,9 @@ impl Case {
     pub fn units(&self, batch: f64, per_call: f64) -> Units {
         let lone = (1.0 / batch - 1.0 / DENSE) / (1.0 - 1.0 / DENSE);
         let bulk = (1.0 - 1.0 / per_call) / (1.0 - 1.0 / BULK);
-        let by_batch = self.lone.and(self.dense.times(-1.0)).times(lone);
-        let by_call = self.bulk.and(self.dense.times(-1.0)).times(bulk);
-        let units = self.dense.and(by_batch).and(by_call);
+        let by_batch = self.single.and(self.batched.times(-1.0)).times(lone);
+        let by_call = self.bulk.and(self.batched.times(-1.0)).times(bulk);
+        let units = self.batched.and(by_batch).and(by_call);
         units.both(units, |units, _| units.max(0.0))
     }
 }
@@ -112,80 +112,80 @@ const fn units(writes: f64, rows: f64, reads: f64, standard: f64, fifo: f64, cal
 /// At once, plain.
 pub const PLAIN: Case = Case {
     name: "at once, plain",
-    dense: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    lone: units(2.0, 2.0, 6.325, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    batched: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
+    single: units(2.0, 2.0, 6.325, 3.0, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// At once, claimed.
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
-    dense: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    lone: units(4.75, 3.0, 7.825, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    batched: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
+    single: units(4.75, 3.0, 7.825, 3.0, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// At once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    dense: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
-    lone: units(9.525, 5.0, 13.85, 6.0, 0.0, [1.0, 0.0, 2.0]),
+    batched: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
+    single: units(9.525, 5.0, 13.85, 6.0, 0.0, [1.0, 0.0, 2.0]),
     bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
 };
 
 /// At once, claimed, lone callback.
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, lone callback",
-    dense: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
-    lone: units(6.75, 4.0, 12.925, 3.0, 0.0, [2.0, 0.0, 1.0]),
+    batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
+    single: units(6.75, 4.0, 12.925, 3.0, 0.0, [2.0, 0.0, 1.0]),
     bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
 };
 
 /// Delayed, plain.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    dense: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    lone: units(2.075, 2.0, 7.575, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    batched: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
+    single: units(2.075, 2.0, 7.575, 2.175, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(2.007, 2.0, 2.001, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    dense: units(3.115, 3.0, 4.846, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    lone: units(4.775, 3.0, 8.75, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    batched: units(3.115, 3.0, 4.846, 0.03, 0.0, [1.0, 0.0, 0.013]),
+    single: units(4.775, 3.0, 8.75, 2.175, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(3.103, 3.0, 1.986, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Limited.
 pub const LIMITED: Case = Case {
     name: "limited",
-    dense: units(6.535, 3.0, 27.635, 2.083, 3.735, [1.0, 0.893, 0.58]),
-    lone: units(8.025, 3.0, 38.025, 4.5, 6.0, [1.0, 2.5, 1.0]),
+    batched: units(6.535, 3.0, 27.635, 2.083, 3.735, [1.0, 0.893, 0.58]),
+    single: units(8.025, 3.0, 38.025, 4.5, 6.0, [1.0, 2.5, 1.0]),
     bulk: units(3.21, 3.0, 3.105, 0.095, 0.497, [0.01, 0.06, 0.02]),
 };
 
 /// Limited, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    dense: units(8.815, 5.0, 96.157, 3.047, 3.485, [1.0, 1.353, 0.09]),
-    lone: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
+    batched: units(8.815, 5.0, 96.157, 3.047, 3.485, [1.0, 1.353, 0.09]),
+    single: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
     bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
 };
 
 /// Limited, one retry, lone callbacks.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, lone callbacks",
-    dense: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
-    lone: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
+    batched: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
+    single: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
     bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
 };
 
 /// Limited, pulled.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    dense: units(5.192, 3.0, 24.755, 0.0, 2.147, [1.72, 0.715, 0.0]),
-    lone: units(7.0, 3.0, 122.1, 0.0, 2.95, [2.975, 0.975, 0.0]),
+    batched: units(5.192, 3.0, 24.755, 0.0, 2.147, [1.72, 0.715, 0.0]),
+    single: units(7.0, 3.0, 122.1, 0.0, 2.95, [2.975, 0.975, 0.0]),
     bulk: units(3.317, 3.0, 6.697, 0.0, 0.295, [0.128, 0.098, 0.0]),
 };
 

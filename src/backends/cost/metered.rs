@@ -31,8 +31,8 @@ impl Metered {
         let Ok(Value::Object(line)) = serde_json::from_str(line) else { return };
         let of = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or(0);
         self.jobs += of("tidegate_enqueued_total");
-        self.calls += of("tidegate_calls_total");
-        let (units, requests) = (of("tidegate_table_units_total"), of("tidegate_queue_requests_total"));
+        self.calls += of("tidegate_lambda_invocations_total");
+        let (units, requests) = (of("tidegate_dynamodb_units_total"), of("tidegate_sqs_requests_total"));
         match line.get("kind").and_then(Value::as_str) {
             Some("write") => self.writes += units,
             Some("read") => self.reads += units,
@@ -63,14 +63,14 @@ mod tests {
     fn lines_for_cloudwatch_are_summed_and_others_are_not() {
         let mut metered = Metered::default();
         for line in [
-            r#"{"_aws":{},"kind":"write","tidegate_table_requests_total":1,"tidegate_table_units_total":3}"#,
-            r#"{"_aws":{},"kind":"read","tidegate_table_units_total":2}"#,
-            r#"{"_aws":{},"kind":"write","tidegate_table_units_total":4}"#,
-            r#"{"_aws":{},"kind":"fifo","tidegate_queue_requests_total":5}"#,
-            r#"{"_aws":{},"kind":"standard","tidegate_queue_requests_total":6}"#,
+            r#"{"_aws":{},"kind":"write","tidegate_dynamodb_requests_total":1,"tidegate_dynamodb_units_total":3}"#,
+            r#"{"_aws":{},"kind":"read","tidegate_dynamodb_units_total":2}"#,
+            r#"{"_aws":{},"kind":"write","tidegate_dynamodb_units_total":4}"#,
+            r#"{"_aws":{},"kind":"fifo","tidegate_sqs_requests_total":5}"#,
+            r#"{"_aws":{},"kind":"standard","tidegate_sqs_requests_total":6}"#,
             r#"{"_aws":{},"queue":"q","tidegate_enqueued_total":7,"type":"t"}"#,
-            r#"{"_aws":{},"tidegate_calls_total":8}"#,
-            r#"{"level":"INFO","tidegate_calls_total":100}"#,
+            r#"{"_aws":{},"tidegate_lambda_invocations_total":8}"#,
+            r#"{"level":"INFO","tidegate_lambda_invocations_total":100}"#,
             r#"{"_aws": no JSON"#,
             "",
         ] {

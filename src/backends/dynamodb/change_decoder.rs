@@ -1,7 +1,7 @@
 //! What a change of the table means, as a write of the port: for those who watch a table from outside.
 
 use super::{
-    key::{self, Spot},
+    key::{self, SortKey},
     row,
     table::Item,
 };
@@ -20,7 +20,7 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
     let Some((kind, name)) = item.key.p.split_once('#') else { return Ok(None) };
     let version = |item: Option<&Item>| item.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
     Ok(match kind {
-        "B" if matches!(Spot::parse(&item.key.s), Some(Spot::Row(_))) => Some(match (before, after) {
+        "B" if matches!(SortKey::parse(&item.key.s), Some(SortKey::Row(_))) => Some(match (before, after) {
             (None, _) => Write::AddJob(row::job(item)?),
             (Some(before), Some(after)) => Write::SetJob { job: row::job(after)?, was: row::job(before)?.life.revision, all: true },
             (Some(before), None) => {
@@ -31,7 +31,7 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
         "H" => match name.parse() {
             Ok(queue) => {
                 let was = before.map_or(Expect::Absent, |item| Expect::Is(version(Some(item))));
-                Some(Write::SetHead { queue, head: row::head(item)?, was })
+                Some(Write::SetLedger { queue, head: row::head(item)?, was })
             }
             Err(_) => None,
         },

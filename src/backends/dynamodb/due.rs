@@ -9,9 +9,9 @@ use futures_util::future;
 
 use super::{
     DynamoStore,
-    key::{Hour, Lane},
+    key::{Hour, Partition},
 };
-use crate::dynamodb::partition::{Bucket, Reader, Seen};
+use crate::dynamodb::partition::{Bucket, Reader, SeenPage};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
     port::{
@@ -47,7 +47,7 @@ struct Found<'q> {
 }
 
 impl Found<'_> {
-    fn add(&mut self, seen: Vec<Seen>) {
+    fn add(&mut self, seen: Vec<SeenPage>) {
         for job in seen.into_iter().filter_map(|seen| seen.job) {
             let Some(run_at) = asked(self.query, &job) else { continue };
             if run_at <= self.query.until {
@@ -157,7 +157,7 @@ impl DynamoStore {
             }
             Order::Priority { .. } => None,
         });
-        let mut lanes: BTreeMap<&Lane, LaneScan<'_>> = BTreeMap::new();
+        let mut lanes: BTreeMap<&Partition, LaneScan<'_>> = BTreeMap::new();
         for bucket in open.iter().filter(|bucket| holds(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))) {
             let start = Some(bucket.hour.start());
             let lane = lanes.entry(&bucket.lane).or_insert_with(|| LaneScan { buckets: VecDeque::new(), reader: None, read_until: start });
@@ -182,7 +182,7 @@ impl DynamoStore {
     }
 
     /// Everything that `reader` comes by.
-    async fn read_whole(&self, mut reader: Reader<'_>) -> Result<Vec<Seen>, StoreError> {
+    async fn read_whole(&self, mut reader: Reader<'_>) -> Result<Vec<SeenPage>, StoreError> {
         let mut all = Vec::new();
         while let Some(seen) = reader.page(PAGE).await? {
             all.extend(seen);
@@ -197,7 +197,7 @@ impl DynamoStore {
         from: Option<Timestamp>,
         until: Timestamp,
         page: u32,
-    ) -> Result<Vec<Seen>, StoreError> {
+    ) -> Result<Vec<SeenPage>, StoreError> {
         if lane.reader.is_none() {
             let Some(bucket) = lane.buckets.pop_front() else {
                 lane.read_until = None;

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::{
-    DynamoStore, REMEMBERED,
-    key::{self, Hour, Key, Lane, Place},
+    DynamoStore, MAX_KNOWN_RECORDS,
+    key::{self, Hour, JobLocation, Key, Partition},
     row,
     table::{Change, Item, Val},
 };
@@ -47,14 +47,14 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug)]
 pub(super) enum To {
     /// By those who look for due jobs.
-    Run { lane: Lane, queue: QueueName, of: Val, critical: bool, partition: String },
+    Run { lane: Partition, queue: QueueName, of: Val, critical: bool, partition: String },
     /// By those who look for overdue ones.
     Wake,
 }
 
 impl Wanted {
     /// The entry of a job that is scheduled for `at`.
-    pub(super) fn run(lane: Lane, id: &JobId, spec: &Spec, revision: u64, at: Timestamp) -> Self {
+    pub(super) fn run(lane: Partition, id: &JobId, spec: &Spec, revision: u64, at: Timestamp) -> Self {
         let to = To::Run {
             lane,
             queue: spec.queue.clone(),
@@ -78,7 +78,7 @@ pub(super) type Timers = Vec<(JobId, u64, Timestamp)>;
 /// not later. `whole` says whether what it is may have changed too.
 pub(super) fn timer_of(job: &Job, whole: bool) -> Option<Timestamp> {
     let needed = match &job.life.state {
-        State::Scheduled { .. } => whole || job.life.awaits_verdict(),
+        State::Scheduled { .. } => whole || job.life.awaits_retry_decision(),
         State::Running(run) => whole || !run.granted,
         State::Ended { .. } => false,
     };
@@ -139,7 +139,7 @@ impl DynamoStore {
         let changes: Vec<Change> = fresh.into_iter().map(Change::Insert).collect();
         self.table.write(&changes).await?;
         let known = &mut self.known.lock().registered;
-        if known.len() >= REMEMBERED {
+        if known.len() >= MAX_KNOWN_RECORDS {
             known.clear();
         }
         known.extend(changes.iter().map(|change| change.key().clone()));
@@ -147,7 +147,7 @@ impl DynamoStore {
     }
 
     /// What registers the bucket of a new job's row at `home`; `found` says whether the row itself is how it is found.
-    pub(super) fn home_buckets(job: &Job, home: &Place, found: Option<&Wanted>) -> Vec<Item> {
+    pub(super) fn home_buckets(job: &Job, home: &JobLocation, found: Option<&Wanted>) -> Vec<Item> {
         let queue = &job.spec.queue;
         let registered = key::registered(Hour::of(home.at), &home.lane);
         let mut items = vec![Item::new(Key::new(key::QUEUES, queue.as_str()), []), Item::new(Key::new(key::all(queue), registered), [])];

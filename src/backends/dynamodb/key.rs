@@ -62,7 +62,7 @@ pub struct Key {
 impl Key {
     /// Whether a job's own item lies here.
     pub fn is_row(&self) -> bool {
-        self.p.starts_with("B#") && matches!(Spot::parse(&self.s), Some(Spot::Row(_)))
+        self.p.starts_with("B#") && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
     }
 
     pub(super) fn new(p: impl Into<String>, s: impl Into<String>) -> Self {
@@ -130,9 +130,9 @@ impl Hour {
 
 /// A lane's name: a digest of what it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Lane(String);
+pub(super) struct Partition(String);
 
-impl Lane {
+impl Partition {
     /// The lane in which a job with this spec waits; `tie` spreads them over the shards.
     pub(super) fn of(spec: &Spec, tie: &str, shards: u8) -> Self {
         let shard = if shards < 2 { 0 } else { Sha256::digest(tie)[0] % shards };
@@ -154,12 +154,12 @@ impl Lane {
 
 /// Where a job's row lies: which lane, and under which instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub lane: Lane,
+pub(super) struct JobLocation {
+    pub lane: Partition,
     pub at: Timestamp,
 }
 
-impl Place {
+impl JobLocation {
     pub(super) fn text(&self) -> String {
         format!("{}{}", self.lane.0, instant(self.at))
     }
@@ -167,7 +167,7 @@ impl Place {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (lane, at) = text.split_at_checked(LANE)?;
         number(lane)?;
-        Some(Self { lane: Lane(lane.to_owned()), at: instant_of(at)? })
+        Some(Self { lane: Partition(lane.to_owned()), at: instant_of(at)? })
     }
 
     /// The key of the row here whose id ends in `tie`.
@@ -177,10 +177,10 @@ impl Place {
 }
 
 /// The part of an id that tells rows of one instant apart, and the place if the id carries it.
-pub(super) fn parts(id: &JobId) -> (&str, Option<Place>) {
+pub(super) fn parts(id: &JobId) -> (&str, Option<JobLocation>) {
     let text = id.as_str();
     let split = text.split_at_checked(ULID).filter(|(ulid, _)| number(ulid.get(13..).unwrap_or("")).is_some());
-    let place = split.and_then(|(_, rest)| Place::parse(rest.strip_prefix('.')?));
+    let place = split.and_then(|(_, rest)| JobLocation::parse(rest.strip_prefix('.')?));
     match place {
         Some(place) => (&text[..ULID], Some(place)),
         None => (text, None),
@@ -188,7 +188,7 @@ pub(super) fn parts(id: &JobId) -> (&str, Option<Place>) {
 }
 
 /// `id` with its place.
-pub(super) fn with_place(id: &JobId, place: &Place) -> JobId {
+pub(super) fn with_place(id: &JobId, place: &JobLocation) -> JobId {
     format!("{id}.{}", place.text()).parse().expect("a ULID and its place are a good id")
 }
 
@@ -200,7 +200,7 @@ pub(super) fn placed_id(key: &Key) -> Option<JobId> {
 }
 
 /// The partition of a lane's bucket.
-pub(super) fn bucket(lane: &Lane, hour: Hour, late: bool) -> String {
+pub(super) fn bucket(lane: &Partition, hour: Hour, late: bool) -> String {
     format!("B#{}#{}{}", lane.0, hour.text(), if late { "!" } else { "" })
 }
 
@@ -216,14 +216,14 @@ pub(super) fn timer_at(s: &str) -> Option<Timestamp> {
 
 /// What a key in a bucket says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum SortKey {
     /// A job's row.
     Row(Timestamp),
     /// An entry for a job, announced for a revision.
     Entry(Timestamp, JobId, u64),
 }
 
-impl Spot {
+impl SortKey {
     pub(super) fn parse(s: &str) -> Option<Self> {
         let (at, rest) = s.split_at_checked(INSTANT)?;
         let at = instant_of(at)?;
@@ -236,7 +236,7 @@ impl Spot {
 }
 
 /// The key of an entry for `id` at `at`, written for its revision `revision`.
-pub(super) fn entry(lane: &Lane, at: Timestamp, late: bool, id: &JobId, revision: u64) -> Key {
+pub(super) fn entry(lane: &Partition, at: Timestamp, late: bool, id: &JobId, revision: u64) -> Key {
     Key::new(bucket(lane, Hour::of(at), late), format!("{}!{id}!{revision}", instant(at)))
 }
 
@@ -256,14 +256,14 @@ pub(super) fn all(queue: &QueueName) -> String {
 }
 
 /// A bucket in a registry.
-pub(super) fn registered(hour: Hour, lane: &Lane) -> String {
+pub(super) fn registered(hour: Hour, lane: &Partition) -> String {
     format!("{}#{}", hour.text(), lane.0)
 }
 
 /// The bucket that [`registered`] names.
-pub(super) fn registered_of(s: &str) -> Option<(Hour, Lane)> {
+pub(super) fn registered_of(s: &str) -> Option<(Hour, Partition)> {
     let (hour, lane) = s.split_once('#')?;
-    Some((Hour::parse(hour)?, Lane(lane.to_owned())))
+    Some((Hour::parse(hour)?, Partition(lane.to_owned())))
 }
 
 /// Where the place of a client's own id is kept.

@@ -16,7 +16,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     DynamoStore,
-    key::{self, Hour, Lane},
+    key::{self, Hour, Partition},
     row,
     table::{Change, EXPIRES, Item, Val},
 };
@@ -50,8 +50,8 @@ impl DynamoStore {
     }
 
     /// The buckets that have had jobs of these queues, by hour.
-    async fn buckets(&self, queues: &[QueueName]) -> Result<BTreeMap<Hour, Vec<Lane>>, StoreError> {
-        let mut buckets: BTreeMap<Hour, Vec<Lane>> = BTreeMap::new();
+    async fn buckets(&self, queues: &[QueueName]) -> Result<BTreeMap<Hour, Vec<Partition>>, StoreError> {
+        let mut buckets: BTreeMap<Hour, Vec<Partition>> = BTreeMap::new();
         for queue in queues {
             let (items, now) = (self.whole(key::all(queue)).await?, self.now());
             for (hour, lane) in items.iter().filter(|item| !row::is_over(item, now)).filter_map(|item| key::registered_of(&item.key.s)) {
@@ -66,7 +66,7 @@ impl DynamoStore {
     }
 
     /// The jobs of a bucket.
-    async fn jobs_in(&self, hour: Hour, lane: &Lane) -> Result<Vec<Job>, StoreError> {
+    async fn jobs_in(&self, hour: Hour, lane: &Partition) -> Result<Vec<Job>, StoreError> {
         let now = self.now();
         let items = self.whole(key::bucket(lane, hour, false)).await?;
         let rows = items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Ask, Change, Item, Page, Table},
+    table::{Change, Item, Page, PageQuery, Table},
 };
 use tidegate_core::port::StoreError;
 
@@ -61,7 +61,7 @@ impl Table for MemoryTable {
         Ok(keys.iter().map(|key| items.get(key).cloned()).collect())
     }
 
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         let items = self.0.lock();
         if ask.from > ask.to {
             return Ok(Page::default());

@@ -35,10 +35,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 pub use key::Key;
-use key::{Lane, Place};
-pub use partition::Floors;
+use key::{JobLocation, Partition};
+pub use partition::LowWatermarks;
 use row::BodyAt;
-use table::{Ask, Item, Table};
+use table::{Item, PageQuery, Table};
 
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
@@ -49,27 +49,27 @@ use tidegate_core::{
             Txn,
         },
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
 /// How long a write may be under way after its conditions were seen to hold. A commit that takes longer is given up
 /// half way, and a request is abandoned long before.
-const FLIGHT: Duration = Duration::from_secs(10);
+const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(10);
 /// How often a head whose batches have changed under the reader is read anew.
-const TRIES: usize = 8;
+const MAX_READ_RETRIES: usize = 8;
 /// What a process remembers of places and registered buckets, at most.
-const REMEMBERED: usize = 50_000;
+const MAX_KNOWN_RECORDS: usize = 50_000;
 
 /// What never changes, or may be written again without harm: it saves reads and writes, nothing depends on it.
 #[derive(Default)]
-struct Known {
+struct KnownRecords {
     /// Buckets that are registered.
     registered: HashSet<Key>,
     /// Where the rows of clients' ids lie.
-    places: HashMap<JobId, Place>,
+    places: HashMap<JobId, JobLocation>,
     /// Entries that lead to no candidate any more.
-    spent: HashMap<Key, partition::Spent>,
+    spent: HashMap<Key, partition::Exhausted>,
 }
 
 /// Jobs, heads and configuration in one table.
@@ -78,14 +78,14 @@ pub struct DynamoStore {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     shards: u8,
-    floors: Floors,
-    known: Mutex<Known>,
+    floors: LowWatermarks,
+    known: Mutex<KnownRecords>,
 }
 
 impl DynamoStore {
     /// A store on `table`.
     pub fn new(table: Arc<dyn Table>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        Self { table, clock, entropy, shards: 1, floors: Floors::default(), known: Mutex::default() }
+        Self { table, clock, entropy, shards: 1, floors: LowWatermarks::default(), known: Mutex::default() }
     }
 
     /// The same, with new jobs of each kind spread over this many partitions an hour. One carries 1000 writes a second. May be
@@ -98,7 +98,7 @@ impl DynamoStore {
 
     /// The same, with floors moved more or less often.
     #[must_use]
-    pub fn with_floors(mut self, floors: Floors) -> Self {
+    pub fn with_floors(mut self, floors: LowWatermarks) -> Self {
         self.floors = floors;
         self
     }
@@ -108,13 +108,13 @@ impl DynamoStore {
     }
 
     /// The lane in which a job waits.
-    fn lane(&self, id: &JobId, spec: &Spec) -> Lane {
-        Lane::of(spec, key::parts(id).0, self.shards)
+    fn lane(&self, id: &JobId, spec: &Spec) -> Partition {
+        Partition::of(spec, key::parts(id).0, self.shards)
     }
 
     /// Where the rows of these ids lie; none if a client's id was never used.
-    async fn places(&self, ids: &[&JobId]) -> Result<Vec<Option<Place>>, StoreError> {
-        let mut places: Vec<Option<Place>> = {
+    async fn places(&self, ids: &[&JobId]) -> Result<Vec<Option<JobLocation>>, StoreError> {
+        let mut places: Vec<Option<JobLocation>> = {
             let known = self.known.lock();
             ids.iter().map(|id| key::parts(id).1.or_else(|| known.places.get(*id).cloned())).collect()
         };
@@ -122,7 +122,7 @@ impl DynamoStore {
         if !missing.is_empty() {
             let keys: Vec<Key> = missing.iter().map(|index| key::id(ids[*index])).collect();
             for (index, item) in missing.into_iter().zip(self.table.get(&keys).await?) {
-                places[index] = item.and_then(|item| Place::parse(item.text(row::PLACE)?));
+                places[index] = item.and_then(|item| JobLocation::parse(item.text(row::PLACE)?));
                 if let Some(place) = &places[index] {
                     self.remember_place(ids[index], place);
                 }
@@ -131,9 +131,9 @@ impl DynamoStore {
         Ok(places)
     }
 
-    fn remember_place(&self, id: &JobId, place: &Place) {
+    fn remember_place(&self, id: &JobId, place: &JobLocation) {
         let places = &mut self.known.lock().places;
-        if places.len() >= REMEMBERED {
+        if places.len() >= MAX_KNOWN_RECORDS {
             places.clear();
         }
         places.insert(id.clone(), place.clone());
@@ -166,7 +166,7 @@ impl DynamoStore {
 
     /// Everything in a stretch of a partition.
     async fn all(&self, p: String, from: String, to: String) -> Result<Vec<Item>, StoreError> {
-        let mut ask = Ask { p, from, to, limit: None, backward: false };
+        let mut ask = PageQuery { p, from, to, limit: None, backward: false };
         let mut items = Vec::new();
         loop {
             let page = self.table.query(&ask).await?;
@@ -190,16 +190,16 @@ impl JobStore for DynamoStore {
         self.write(txns).await
     }
 
-    fn flight(&self) -> Duration {
-        FLIGHT
+    fn max_in_flight_write(&self) -> Duration {
+        MAX_IN_FLIGHT_WRITE
     }
 
-    fn forgets(&self) -> bool {
+    fn expires_natively(&self) -> bool {
         true
     }
 
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        let place = Place { lane: Lane::of(spec, id.as_str(), self.shards), at: run_at };
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        let place = JobLocation { lane: Partition::of(spec, id.as_str(), self.shards), at: run_at };
         key::with_place(&id, &place)
     }
 
@@ -251,12 +251,12 @@ impl JobStore for DynamoStore {
         self.running_jobs(queue, after, limit as usize).await
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let mut seen = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_READ_RETRIES {
             let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else { return Ok(None) };
             let head = row::head(&item)?;
-            let named: Vec<Key> = head.named().map(|id| key::batch(queue, id)).collect();
+            let named: Vec<Key> = head.referenced_batches().map(|id| key::batch(queue, id)).collect();
             let found: Option<Vec<Item>> = self.table.get(&named).await?.into_iter().collect();
             if let Some(found) = found {
                 let batches = found.iter().map(row::batch).collect::<Result<_, _>>()?;

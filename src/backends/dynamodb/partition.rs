@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use super::{
-    DynamoStore, REMEMBERED,
+    DynamoStore, MAX_KNOWN_RECORDS,
     entry::{CRITICAL, LAG, PARTITION, TYPE, Wanted},
-    key::{self, Hour, Key, Lane, Spot},
+    key::{self, Hour, Key, Partition, SortKey},
     row,
-    table::{Ask, Change, Item, Val},
+    table::{Change, Item, PageQuery, Val},
 };
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, State, TypeName},
@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// Why an entry leads to no candidate, whatever becomes of its job: a job that is scheduled anew has a new entry, written first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spent {
+pub(super) enum Exhausted {
     /// It is settled.
     Settled,
     /// Its job was claimed, and ran at this instant: the floor stays before it until that is over.
@@ -38,7 +38,7 @@ pub(super) enum Spent {
 
 /// When it is worth a write to move a floor. Whatever they are, nothing gets lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Floors {
+pub struct LowWatermarks {
     /// How many settled entries a floor must leave behind.
     pub worth: usize,
     /// How many settled entries must lie behind a few that are not, for those to be filed anew.
@@ -47,7 +47,7 @@ pub struct Floors {
     pub old: Duration,
 }
 
-impl Default for Floors {
+impl Default for LowWatermarks {
     fn default() -> Self {
         Self { worth: 24, stuck: 400, old: Duration::from_hours(6) }
     }
@@ -59,7 +59,7 @@ pub(super) struct Bucket {
     /// Its place in the registry.
     registered: Key,
     pub hour: Hour,
-    pub lane: Lane,
+    pub lane: Partition,
     pub late: bool,
     pub job_type: String,
     pub critical: bool,
@@ -95,7 +95,7 @@ impl Bucket {
 
 /// An entry of a bucket, with the job that it leads to.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenPage {
     pub at: Timestamp,
     key: Key,
     /// For which revision it was written; none for the job's own row.
@@ -103,7 +103,7 @@ pub(super) struct Seen {
     id: Option<JobId>,
     /// None if there is none, and if the entry is spent: then nobody needs it.
     pub job: Option<Job>,
-    spent: Option<Spent>,
+    spent: Option<Exhausted>,
 }
 
 /// A way through the entries of one bucket, in order.
@@ -155,11 +155,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The next entries, at most `limit`; none at the end. Entries of which there are more than one for a job come as often.
-    pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<Seen>>, StoreError> {
+    pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<SeenPage>>, StoreError> {
         let Some(from) = self.next.take() else { return Ok(None) };
         let p = key::bucket(&self.bucket.lane, self.bucket.hour, self.bucket.late);
         self.began = self.store.now();
-        let page = self.store.table.query(&Ask { p, from, to: self.to.clone(), limit: Some(limit), backward: false }).await?;
+        let page = self.store.table.query(&PageQuery { p, from, to: self.to.clone(), limit: Some(limit), backward: false }).await?;
         self.next = page.items.last().filter(|_| page.more).map(|last| format!("{}{}", last.key.s, key::FIRST));
         let seen = self.store.seen(page.items, self.running).await?;
         for one in &seen {
@@ -179,14 +179,14 @@ impl<'a> Reader<'a> {
 
     /// Where the reader stands: everything before this instant was read.
     pub(super) fn read_until(&self) -> Timestamp {
-        self.next.as_deref().and_then(|next| Spot::parse(next.trim_end_matches(key::FIRST))).map_or(self.bucket.hour.end(), |spot| {
+        self.next.as_deref().and_then(|next| SortKey::parse(next.trim_end_matches(key::FIRST))).map_or(self.bucket.hour.end(), |spot| {
             match spot {
-                Spot::Row(at) | Spot::Entry(at, ..) => at,
+                SortKey::Row(at) | SortKey::Entry(at, ..) => at,
             }
         })
     }
 
-    fn count(&mut self, seen: &Seen) {
+    fn count(&mut self, seen: &SeenPage) {
         self.passing &= seen.at + LAG <= self.began;
         if !self.passing {
             return;
@@ -202,24 +202,24 @@ impl<'a> Reader<'a> {
     }
 
     /// Remembers which entries need no look any more: each costs as much as a job.
-    fn remember(&self, seen: &[Seen]) {
+    fn remember(&self, seen: &[SeenPage]) {
         let fresh = seen.iter().filter(|one| one.spent.is_none()).filter_map(|one| {
             let (job, announced) = (one.job.as_ref()?, one.announced?);
             let runs = job.life.running().is_some() && job.life.revision.0 > announced;
-            let spent = if self.is_settled(one) { Some(Spent::Settled) } else { runs.then_some(Spent::Running(self.began)) };
+            let spent = if self.is_settled(one) { Some(Exhausted::Settled) } else { runs.then_some(Exhausted::Running(self.began)) };
             Some((one.key.clone(), spent?))
         });
-        let fresh: Vec<(Key, Spent)> = fresh.collect();
+        let fresh: Vec<(Key, Exhausted)> = fresh.collect();
         let spent = &mut self.store.known.lock().spent;
-        if spent.len() + fresh.len() >= REMEMBERED {
+        if spent.len() + fresh.len() >= MAX_KNOWN_RECORDS {
             spent.clear();
         }
         spent.extend(fresh);
     }
 
-    fn is_settled(&self, seen: &Seen) -> bool {
+    fn is_settled(&self, seen: &SeenPage) -> bool {
         if let Some(spent) = seen.spent {
-            return spent == Spent::Settled;
+            return spent == Exhausted::Settled;
         }
         let Some(job) = &seen.job else { return seen.announced.is_none() || seen.at + ORPHAN < self.began };
         if seen.announced.is_some_and(|revision| job.life.revision.0 < revision) {
@@ -286,28 +286,28 @@ impl DynamoStore {
     }
 
     /// The jobs that entries lead to, but for entries that are known to be spent; with `running` none is.
-    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<Seen>, StoreError> {
+    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<SeenPage>, StoreError> {
         let now = self.now();
         let mut seen = Vec::with_capacity(items.len());
         for item in items {
-            let Some(spot) = Spot::parse(&item.key.s) else { continue };
+            let Some(spot) = SortKey::parse(&item.key.s) else { continue };
             let one = match spot {
-                Spot::Row(at) => {
+                SortKey::Row(at) => {
                     let job = if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
-                    Seen { at, key: item.key, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
+                    SeenPage { at, key: item.key, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
                 }
-                Spot::Entry(at, id, revision) => {
+                SortKey::Entry(at, id, revision) => {
                     let spent = self.known.lock().spent.get(&item.key).copied();
                     let spent = spent.filter(|spent| match spent {
-                        Spent::Settled => true,
-                        Spent::Running(seen_at) => !running && now < *seen_at + AGAIN,
+                        Exhausted::Settled => true,
+                        Exhausted::Running(seen_at) => !running && now < *seen_at + AGAIN,
                     });
-                    Seen { at, key: item.key, announced: Some(revision), id: Some(id), job: None, spent }
+                    SeenPage { at, key: item.key, announced: Some(revision), id: Some(id), job: None, spent }
                 }
             };
             seen.push(one);
         }
-        let unknown = |one: &Seen| one.announced.is_some() && one.spent.is_none();
+        let unknown = |one: &SeenPage| one.announced.is_some() && one.spent.is_none();
         let pointed: Vec<JobId> = seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {
             let mut jobs = self.jobs(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();

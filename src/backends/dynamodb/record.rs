@@ -7,7 +7,7 @@ use super::{
     DynamoStore,
     key::{self, FIRST, Key, LAST},
     row::{self, PART_BYTES},
-    table::{Ask, Change, EXPIRES, Item, Val},
+    table::{Change, EXPIRES, Item, PageQuery, Val},
 };
 use tidegate_core::{
     port::{
@@ -65,7 +65,7 @@ impl DynamoStore {
             _ => query.prefix.clone(),
         };
         let wanted = query.limit as usize;
-        let mut ask = Ask {
+        let mut ask = PageQuery {
             p: key::records(query.kind),
             from: start,
             to: format!("{}{LAST}", query.prefix),

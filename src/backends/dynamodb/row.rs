@@ -28,9 +28,9 @@ use super::{
 };
 use crate::blob::{decode, encode, encode_spec};
 use tidegate_core::{
-    job::{Attributes, Body, Encoding, Job, JobId, Life, Payload, Spec, State, TypeName, Version},
+    job::{Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State, TypeName, Version},
     port::{StoreError, job_store::INLINE_BYTES},
-    queue::{Grant, GrantBatch, Head, head::BatchId},
+    queue::{Grant, GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
@@ -215,7 +215,7 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let id: JobId = id.ok_or_else(|| corrupt("has no id of a job"))?;
     let blob = |name| item.bytes(name).ok_or_else(|| corrupt("is not whole"));
     let spec: Spec = decode(blob(SPEC)?, || format!("what job {id} is"))?;
-    let life: Life = decode(blob(LIFE)?, || format!("the life of job {id}"))?;
+    let life: Lifecycle = decode(blob(LIFE)?, || format!("the life of job {id}"))?;
     let length = item.number(LENGTH).unwrap_or_default() as u32;
     let data = match item.number(KIND) {
         Some(kind @ (0 | 1)) => Body::Inline(Payload { encoding: encoding_of(kind), bytes: blob(DATA)?.clone() }),
@@ -230,12 +230,12 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
 }
 
 /// The item of a head.
-pub(super) fn head_item(key: Key, head: &Head) -> Result<Item, StoreError> {
+pub(super) fn head_item(key: Key, head: &Ledger) -> Result<Item, StoreError> {
     Ok(Item::new(key, [(VERSION, Val::N(head.version)), (RECORD, Val::B(encode(head)?.into()))]))
 }
 
 /// The head that `item` is.
-pub(super) fn head(item: &Item) -> Result<Head, StoreError> {
+pub(super) fn head(item: &Item) -> Result<Ledger, StoreError> {
     let record = item.bytes(RECORD).ok_or_else(|| StoreError::Corrupt(format!("{} is no head", item.key.p)))?;
     decode(record, || format!("the head {}", item.key.p))
 }

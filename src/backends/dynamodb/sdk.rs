@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Ask, Change, EXPIRES, Item, Name, Page, Table, Val},
+    table::{Change, EXPIRES, Item, Name, Page, PageQuery, Table, Val},
 };
 use tidegate_core::port::StoreError;
 
@@ -108,8 +108,8 @@ impl SdkTable {
     /// Counts a request of a `kind`, `write` or `read`, by what the table says that it consumed, which it says for nothing.
     fn count<'a>(&self, kind: &'static str, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
         let units: f64 = capacity.into_iter().filter_map(|capacity| capacity.capacity_units).sum();
-        metrics::counter!("tidegate_table_requests_total", "kind" => kind).increment(1);
-        metrics::counter!("tidegate_table_units_total", "kind" => kind).increment(units.ceil() as u64);
+        metrics::counter!("tidegate_dynamodb_requests_total", "kind" => kind).increment(1);
+        metrics::counter!("tidegate_dynamodb_units_total", "kind" => kind).increment(units.ceil() as u64);
         if let Some(consumed) = &self.consumed {
             let mut consumed = consumed.lock();
             consumed.units += units;
@@ -242,7 +242,7 @@ impl Table for SdkTable {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         if ask.from > ask.to {
             return Ok(Page::default());
         }
@@ -476,7 +476,7 @@ fn throttled(message: &str) -> StoreError {
 
 /// Counts what the table refused: a request, or one statement of it.
 fn refused(why: &'static str) {
-    metrics::counter!("tidegate_refused_total", "service" => "dynamodb", "why" => why).increment(1);
+    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why).increment(1);
 }
 
 /// What the caller should do about a failed request.

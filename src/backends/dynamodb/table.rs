@@ -149,7 +149,7 @@ impl Change {
 
 /// A stretch of one partition, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct PageQuery {
     /// The partition.
     pub p: String,
     /// From this place on.
@@ -178,7 +178,7 @@ pub trait Table: Send + Sync {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError>;
 
     /// A stretch of a partition. A page that has `more` has at least one item.
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError>;
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError>;
 
     /// Takes each change on its own, in any order; whether its condition held. No two are of one key.
     ///

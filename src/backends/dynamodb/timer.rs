@@ -10,7 +10,7 @@ use super::{
     entry::{LAG, Timers, Wanted},
     key::{self, Hour},
     row,
-    table::{Ask, Change, Item},
+    table::{Change, Item, PageQuery},
 };
 use crate::blob::decode;
 use tidegate_core::{
@@ -33,7 +33,8 @@ impl DynamoStore {
         'hours: for hour in &hours {
             let Some(number) = Hour::parse(&hour.key.s) else { continue };
             let began = self.now();
-            let mut ask = Ask { p: key::timers(number), from: key::FIRST.into(), to: key::LAST.into(), limit: Some(PAGE), backward: false };
+            let mut ask =
+                PageQuery { p: key::timers(number), from: key::FIRST.into(), to: key::LAST.into(), limit: Some(PAGE), backward: false };
             let mut all_spent = true;
             loop {
                 let first = key::timer_at(&ask.from).unwrap_or(number.start());

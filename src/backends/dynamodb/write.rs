@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 
 use super::{
-    DynamoStore, FLIGHT,
+    DynamoStore, MAX_IN_FLIGHT_WRITE,
     entry::{self, SLACK, Wanted},
-    key::{self, Key, Place},
+    key::{self, JobLocation, Key},
     record,
     row::{self, BodyAt, DataAt},
     table::{Change, EXPIRES, Item, Name, Val},
@@ -19,7 +19,7 @@ use tidegate_core::{
     job::{Body, Job, JobId, State},
     port::{
         StoreError,
-        job_store::{self, Committed, Expect, Record, Standing, Txn, Write},
+        job_store::{self, Committed, CurrentRecord, Expect, Record, Txn, Write},
     },
     time::Timestamp,
 };
@@ -40,7 +40,7 @@ struct Step<'a> {
     /// The idempotency keys that its transaction points at the job that it adds.
     keys: Vec<String>,
     /// Where the rows of its jobs lie.
-    places: Vec<Place>,
+    places: Vec<JobLocation>,
     main: Main,
     /// What is done once it has happened: what a job leaves behind goes, or is forgotten in its time.
     leaves: Vec<Change>,
@@ -49,14 +49,14 @@ struct Step<'a> {
 /// What decides whether a write happens.
 enum Main {
     /// It is known already.
-    Known(Result<(), Standing>),
+    Known(Result<(), CurrentRecord>),
     /// These changes, together if there are several.
     Changes(Vec<Change>),
 }
 
 impl DynamoStore {
     pub(super) async fn write(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        let give_up = self.now() + FLIGHT / 2;
+        let give_up = self.now() + MAX_IN_FLIGHT_WRITE / 2;
         let mut tracks: Vec<Track> = txns.into_iter().map(|txn| Track { txn, step: 0, answer: None }).collect();
         let mut wrote = false;
         loop {
@@ -75,7 +75,7 @@ impl DynamoStore {
                 let track = &mut tracks[index];
                 match outcome {
                     Ok(()) => track.step += 1,
-                    Err(standing) => track.answer = Some(Committed::Refused { step: track.step, standing }),
+                    Err(standing) => track.answer = Some(Committed::Conflict { step: track.step, standing }),
                 }
             }
         }
@@ -83,7 +83,7 @@ impl DynamoStore {
     }
 
     /// Takes one write of each of several transactions. They are about different records.
-    async fn wave(&self, writes: &[(&Write, &Txn)], give_up: Timestamp) -> Result<Vec<Result<(), Standing>>, StoreError> {
+    async fn wave(&self, writes: &[(&Write, &Txn)], give_up: Timestamp) -> Result<Vec<Result<(), CurrentRecord>>, StoreError> {
         let mut steps = self.prepare(writes).await?;
         self.before(&steps).await?;
         if self.now() > give_up {
@@ -109,7 +109,7 @@ impl DynamoStore {
                         done
                     };
                     // Who stands there is read below.
-                    if done { Ok(()) } else { Err(Standing::Nothing) }
+                    if done { Ok(()) } else { Err(CurrentRecord::Nothing) }
                 }
             };
             outcomes.push(done);
@@ -128,11 +128,11 @@ impl DynamoStore {
         let mut read: Vec<Key> = writes.iter().filter_map(|(write, _)| reads(write)).collect();
         let mut steps = Vec::with_capacity(writes.len());
         for (write, txn) in writes {
-            let found: Vec<Option<Place>> =
+            let found: Vec<Option<JobLocation>> =
                 parts(write).iter().filter(|write| subject(write).is_some()).map(|_| places.next().flatten()).collect();
             let missing = found.iter().any(Option::is_none);
-            let places: Vec<Place> = found.into_iter().flatten().collect();
-            let main = if missing { Main::Known(Err(Standing::Nothing)) } else { Main::Changes(Vec::new()) };
+            let places: Vec<JobLocation> = found.into_iter().flatten().collect();
+            let main = if missing { Main::Known(Err(CurrentRecord::Nothing)) } else { Main::Changes(Vec::new()) };
             let keys = if parts(write).into_iter().any(|write| added(write).is_some()) { idempotency(txn) } else { Vec::new() };
             steps.push(Step { write, keys, places, main, leaves: Vec::new() });
         }
@@ -176,7 +176,7 @@ impl DynamoStore {
     /// The changes that `step` is. `there` is what it reads.
     fn main(&self, step: &Step<'_>, there: Option<&Item>) -> Result<Main, StoreError> {
         let version = there.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
-        let refused = || Main::Known(Err(if version == 0 { Standing::Nothing } else { Standing::Version(version) }));
+        let refused = || Main::Known(Err(if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) }));
         Ok(match step.write {
             Write::RequireItem { version: wanted, .. } if version == *wanted => Main::Known(Ok(())),
             Write::RequireItem { .. } => refused(),
@@ -224,7 +224,7 @@ impl DynamoStore {
         if fresh.is_empty() {
             return Ok(());
         }
-        let home = |job: &Job| Place { lane: self.lane(&job.id, &job.spec), at: job.life.run_at().unwrap_or(job.spec.created_at) };
+        let home = |job: &Job| JobLocation { lane: self.lane(&job.id, &job.spec), at: job.life.run_at().unwrap_or(job.spec.created_at) };
         let changes: Vec<Change> =
             fresh.iter().map(|job| Change::Insert(Item::new(key::id(&job.id), [(row::PLACE, Val::S(home(job).text()))]))).collect();
         for (job, new) in fresh.iter().zip(self.table.write(&changes).await?) {
@@ -251,7 +251,7 @@ impl DynamoStore {
                 let revision = job.life.revision.0;
                 if let State::Scheduled { run_at, .. } = job.life.state {
                     let run = Wanted::run(self.lane(&job.id, &job.spec), &job.id, &job.spec, revision, run_at);
-                    let own = new && *home == Place { lane: self.lane(&job.id, &job.spec), at: run_at };
+                    let own = new && *home == JobLocation { lane: self.lane(&job.id, &job.spec), at: run_at };
                     if new {
                         buckets.extend(Self::home_buckets(job, home, own.then_some(&run)));
                     }
@@ -277,7 +277,7 @@ impl DynamoStore {
     }
 
     /// Reads what stands where writes were refused. Those that find themselves there have succeeded.
-    async fn standing(&self, steps: &[Step<'_>], outcomes: &mut [Result<(), Standing>]) -> Result<Vec<Option<Job>>, StoreError> {
+    async fn standing(&self, steps: &[Step<'_>], outcomes: &mut [Result<(), CurrentRecord>]) -> Result<Vec<Option<Job>>, StoreError> {
         let mut jobs: Vec<Option<Job>> = steps.iter().map(|_| None).collect();
         let refused: Vec<(usize, Vec<Change>)> = (0..steps.len())
             .filter(|index| outcomes[*index].is_err())
@@ -324,20 +324,20 @@ impl DynamoStore {
                 changes.iter().zip(&there).find(|(change, there)| !change.holds(there.as_ref()) && !is_ours(change, there.as_ref()));
             let (change, item) = blocks.map_or((&changes[0], there[0].as_ref()), |(change, item)| (change, item.as_ref()));
             let standing = match item {
-                None => Standing::Nothing,
+                None => CurrentRecord::Nothing,
                 Some(item) => match steps[index].write {
                     Write::SetKey { .. } => {
                         let since = Timestamp::from_millis(item.number(row::SINCE).unwrap_or(0) as i64);
                         let job = item.text(row::TARGET).and_then(|id| id.parse().ok());
-                        job.map_or(Standing::Nothing, |job| Standing::Key { job, since: Some(since) })
+                        job.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key { job, since: Some(since) })
                     }
-                    Write::SetHead { .. } | Write::SetItem { .. } => Standing::Version(item.number(row::VERSION).unwrap_or(0)),
+                    Write::SetLedger { .. } | Write::SetItem { .. } => CurrentRecord::Version(item.number(row::VERSION).unwrap_or(0)),
                     _ => {
                         let job = row::shown(item, now)?;
                         if matches!(change, Change::Insert(_)) {
                             jobs[index] = Some(job.clone());
                         }
-                        Standing::Job(Box::new(job))
+                        CurrentRecord::Job(Box::new(job))
                     }
                 },
             };
@@ -355,7 +355,7 @@ impl DynamoStore {
 
     /// Does what follows a write before it is answered: a new job whose time has passed meanwhile gets an entry that counts, and
     /// so does one that is answered as being there already. What a removed job leaves behind goes.
-    async fn after(&self, steps: &[Step<'_>], outcomes: &[Result<(), Standing>], found: &[Option<Job>]) -> Result<(), StoreError> {
+    async fn after(&self, steps: &[Step<'_>], outcomes: &[Result<(), CurrentRecord>], found: &[Option<Job>]) -> Result<(), StoreError> {
         let now = self.now();
         let mut wanted = Vec::new();
         for ((step, outcome), found) in steps.iter().zip(outcomes).zip(found) {
@@ -380,7 +380,12 @@ impl DynamoStore {
 }
 
 /// The change that one write is.
-fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: &[String], now: Timestamp) -> Result<Change, StoreError> {
+fn change<'p>(
+    write: &Write,
+    mut places: impl Iterator<Item = &'p JobLocation>,
+    keys: &[String],
+    now: Timestamp,
+) -> Result<Change, StoreError> {
     let mut row_of = |id: &JobId| places.next().expect("every subject has a place").row(key::parts(id).0);
     let no_condition = |key| Change::Delete { key, when: None };
     Ok(match write {
@@ -407,7 +412,7 @@ fn change<'p>(write: &Write, mut places: impl Iterator<Item = &'p Place>, keys: 
         }
         Write::AddBatch(queue, batch) => Change::Put(row::batch_item(key::batch(queue, batch.id), batch)?),
         Write::RemoveBatch(queue, id) => no_condition(key::batch(queue, *id)),
-        Write::SetHead { queue, head, was } => {
+        Write::SetLedger { queue, head, was } => {
             let item = row::head_item(key::head(queue), head)?;
             match was {
                 Expect::Absent => Change::Insert(item),
@@ -504,7 +509,7 @@ fn records(write: &Write) -> Vec<Subject> {
         Write::SetKey { key, .. } => vec![key::name(key)],
         Write::AddBatch(queue, batch) => vec![key::batch(queue, batch.id)],
         Write::RemoveBatch(queue, id) => vec![key::batch(queue, *id)],
-        Write::SetHead { queue, .. } => vec![key::head(queue)],
+        Write::SetLedger { queue, .. } => vec![key::head(queue)],
         Write::SetItem { kind, name, .. } => vec![key::item(*kind, name)],
         Write::PutRecord(Record { kind, name, .. }) | Write::RemoveRecord { kind, name, .. } => vec![key::record(*kind, name)],
         Write::RequireItem { .. } => Vec::new(),

@@ -23,7 +23,7 @@ use super::{
 use tidegate_core::{
     job::{JobId, QueueName, TypeName},
     port::job_store::{DuePage, DueQuery},
-    queue::order::{Key, Order, Position},
+    queue::order::{Order, OrderKey, Position},
     time::Timestamp,
 };
 
@@ -34,7 +34,7 @@ struct Stream {
     priority: i32,
     /// The last place that was read.
     after: (i64, String),
-    read: VecDeque<(Key, i64)>,
+    read: VecDeque<(OrderKey, i64)>,
     /// How many are read at once: more each time, since a stream that was used up is a busy one.
     chunk: usize,
     exhausted: bool,
@@ -166,7 +166,7 @@ impl Scan<'_> {
     }
 
     /// The next job of `stream`: its key and its row.
-    fn next(&self, stream: &mut Stream) -> Result<Option<(Key, i64)>, Failure> {
+    fn next(&self, stream: &mut Stream) -> Result<Option<(OrderKey, i64)>, Failure> {
         if stream.read.is_empty() && !stream.exhausted {
             self.read(stream)?;
         }

@@ -13,7 +13,7 @@ use super::{
     row,
 };
 use tidegate_core::{
-    job::Life,
+    job::Lifecycle,
     port::job_store::{Item, ItemKind},
     queue::plugin::PluginItem,
     time::Timestamp,
@@ -123,7 +123,7 @@ impl Inspection {
             let mut lives = self.db.prepare("SELECT life FROM jobs WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0")?;
             let mut rows = lives.query([])?;
             while let Some(row) = rows.next()? {
-                let life: Life = match row::decode(row.get_ref(0)?.as_blob()?, || "a job's life".to_owned()) {
+                let life: Lifecycle = match row::decode(row.get_ref(0)?.as_blob()?, || "a job's life".to_owned()) {
                     Ok(life) => life,
                     Err(error) => return Ok(Err(error.to_string())),
                 };

@@ -44,9 +44,9 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        StoreError, Txn, Write, apart,
+        StoreError, Txn, Write, flatten,
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
@@ -219,20 +219,20 @@ fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, Failure> {
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(apart).unzip();
+        let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(flatten).unzip();
         let answers = self.writer.commit(txns).await?;
-        Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.rejoined(&steps)).collect())
+        Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.regrouped(&steps)).collect())
     }
 
-    fn flight(&self) -> Duration {
+    fn max_in_flight_write(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn forgets(&self) -> bool {
+    fn expires_natively(&self) -> bool {
         false
     }
 
-    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+    fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
         id
     }
 
@@ -309,16 +309,16 @@ impl JobStore for SqliteStore {
         })
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let Some(number) = self.names().queue(queue) else { return Ok(None) };
         self.readers.read(|db| {
             let mut find = db.prepare_cached("SELECT head FROM heads WHERE queue = ?1")?;
             let mut rows = find.query([number])?;
             let Some(row) = rows.next()? else { return Ok(None) };
-            let head: Head = row::decode(row::blob(row, 0)?, || format!("the head of queue {queue}"))?;
+            let head: Ledger = row::decode(row::blob(row, 0)?, || format!("the head of queue {queue}"))?;
             let mut find = db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
             let mut batches = Vec::with_capacity(head.batches.len());
-            for id in head.named() {
+            for id in head.referenced_batches() {
                 let mut rows = find.query(params![number, id.0 as i64])?;
                 if let Some(row) = rows.next()? {
                     batches.push(row::decode(row::blob(row, 0)?, || format!("batch {} of queue {queue}", id.0))?);

@@ -8,7 +8,7 @@ use rusqlite::{Row, types::Type};
 use super::error::Failure;
 pub(super) use crate::blob::{decode, encode, encode_spec};
 use tidegate_core::{
-    job::{Body, Encoding, Job, Life, Outcome, Payload, Spec, State},
+    job::{Body, Encoding, Job, Lifecycle, Outcome, Payload, Spec, State},
     port::{
         StoreError,
         job_store::{INLINE_BYTES, StateFilter},
@@ -64,7 +64,7 @@ pub(super) struct LifeColumns {
 }
 
 impl LifeColumns {
-    pub(super) fn of(life: &Life, spec: &Spec) -> Result<Self, Failure> {
+    pub(super) fn of(life: &Lifecycle, spec: &Spec) -> Result<Self, Failure> {
         Ok(Self {
             state: state_number(StateFilter::from(&life.state)),
             revision: life.revision.0 as i64,
@@ -132,7 +132,7 @@ pub(super) fn encoding_of(number: i64) -> Encoding {
 pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let id = text(row, 0)?;
     let spec: Spec = decode(blob(row, 1)?, || format!("what job {id} is"))?;
-    let life: Life = decode(blob(row, 2)?, || format!("the life of job {id}"))?;
+    let life: Lifecycle = decode(blob(row, 2)?, || format!("the life of job {id}"))?;
     let bytes: u32 = row.get(4)?;
     let here = |encoding| -> Result<Body, Failure> {
         let bytes = Bytes::copy_from_slice(blob(row, 5)?);

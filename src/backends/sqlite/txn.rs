@@ -17,7 +17,7 @@ use tidegate_core::{
     job::{Job, JobId, Revision, Spec},
     port::{
         Txn, Write,
-        job_store::{Committed, Expect, ItemKind, Key, Standing},
+        job_store::{Committed, CurrentRecord, Expect, ItemKind, Key},
     },
 };
 
@@ -77,7 +77,7 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
 
 /// Where a job that is about to change stands.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RowLocation {
     pub n: i64,
     pub queue: i64,
     pub job_type: i64,
@@ -86,11 +86,11 @@ pub(super) struct Place {
 }
 
 /// What was found where a step is to be taken.
-enum Seen {
+enum Checked {
     /// Its condition holds; the job that it is about stands here.
-    Fits(Option<Place>),
+    Fits(Option<RowLocation>),
     /// It does not: this stands there.
-    Refused(Standing),
+    Refused(CurrentRecord),
 }
 
 /// What one of SQLite's transactions changes beside its rows; it takes effect with the commit.
@@ -132,14 +132,14 @@ impl<'a> Group<'a> {
         let mut places = Vec::with_capacity(looked_at.len());
         for (index, step) in looked_at.iter().enumerate() {
             match self.look(step)? {
-                Seen::Fits(place) => places.push(place),
-                Seen::Refused(standing) => return Ok(Committed::Refused { step: index, standing }),
+                Checked::Fits(place) => places.push(place),
+                Checked::Refused(standing) => return Ok(Committed::Conflict { step: index, standing }),
             }
         }
         if let Some(whole) = insert
             && !self.add(whole)?
         {
-            return Ok(Committed::Refused { step: looked_at.len(), standing: self.standing(&whole.id)? });
+            return Ok(Committed::Conflict { step: looked_at.len(), standing: self.standing(&whole.id)? });
         }
         for (step, place) in looked_at.iter().zip(places) {
             self.write(step, place)?;
@@ -147,41 +147,41 @@ impl<'a> Group<'a> {
         Ok(Committed::All)
     }
 
-    fn look(&mut self, step: &Step) -> Result<Seen, Failure> {
+    fn look(&mut self, step: &Step) -> Result<Checked, Failure> {
         match step {
             Step::Add(whole) => Ok(match self.place(&whole.id)? {
-                Some(_) => Seen::Refused(self.standing(&whole.id)?),
-                None => Seen::Fits(None),
+                Some(_) => Checked::Refused(self.standing(&whole.id)?),
+                None => Checked::Fits(None),
             }),
             Step::SetLife { id, was, .. } | Step::Remove { id, was } => self.look_at_revision(id, *was),
             Step::SetAll { whole, was } => self.look_at_revision(&whole.id, *was),
-            Step::Other(write) => Ok(self.look_at_other(write)?.map_or(Seen::Fits(None), Seen::Refused)),
+            Step::Other(write) => Ok(self.look_at_other(write)?.map_or(Checked::Fits(None), Checked::Refused)),
         }
     }
 
-    fn look_at_revision(&self, id: &JobId, was: Revision) -> Result<Seen, Failure> {
+    fn look_at_revision(&self, id: &JobId, was: Revision) -> Result<Checked, Failure> {
         Ok(match self.place(id)? {
-            Some((place, revision)) if revision == was.0 as i64 => Seen::Fits(Some(place)),
-            Some(_) => Seen::Refused(self.standing(id)?),
-            None => Seen::Refused(Standing::Nothing),
+            Some((place, revision)) if revision == was.0 as i64 => Checked::Fits(Some(place)),
+            Some(_) => Checked::Refused(self.standing(id)?),
+            None => Checked::Refused(CurrentRecord::Nothing),
         })
     }
 
     /// What stands in the way of a write that is not about a job.
-    fn look_at_other(&mut self, write: &Write) -> Result<Option<Standing>, Failure> {
+    fn look_at_other(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
         Ok(match write {
-            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, |job| Standing::Key { job, since: None }),
-            Write::SetHead { queue, was, .. } => {
+            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, |job| CurrentRecord::Key { job, since: None }),
+            Write::SetLedger { queue, was, .. } => {
                 let version = match self.names.queue(queue) {
                     Some(queue) => self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?,
                     None => None,
                 };
-                unless(was, version, Standing::Version)
+                unless(was, version, CurrentRecord::Version)
             }
             Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
                 let now = self.item_version(*kind, name)?;
                 let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
-                unless(&was, now, Standing::Version)
+                unless(&was, now, CurrentRecord::Version)
             }
             Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
             Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
@@ -191,20 +191,20 @@ impl<'a> Group<'a> {
     }
 
     /// Where a job stands, and its revision.
-    fn place(&self, id: &JobId) -> Result<Option<(Place, i64)>, Failure> {
+    fn place(&self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
         let mut find = self.db.prepare_cached("SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1")?;
         let mut rows = find.query([id.as_str()])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let place = Place { n: row.get(0)?, queue: row.get(1)?, job_type: row.get(2)?, state: row.get(3)?, data_kind: row.get(4)? };
+        let place = RowLocation { n: row.get(0)?, queue: row.get(1)?, job_type: row.get(2)?, state: row.get(3)?, data_kind: row.get(4)? };
         Ok(Some((place, row.get(5)?)))
     }
 
-    fn standing(&self, id: &JobId) -> Result<Standing, Failure> {
+    fn standing(&self, id: &JobId) -> Result<CurrentRecord, Failure> {
         let mut find = self.db.prepare_cached(select_jobs!("WHERE id = ?1"))?;
         let mut rows = find.query([id.as_str()])?;
         Ok(match rows.next()? {
-            Some(row) => Standing::Job(Box::new(row::job(row)?)),
-            None => Standing::Nothing,
+            Some(row) => CurrentRecord::Job(Box::new(row::job(row)?)),
+            None => CurrentRecord::Nothing,
         })
     }
 
@@ -228,11 +228,11 @@ impl<'a> Group<'a> {
 }
 
 /// What stands instead of what was expected; none if that is what stands.
-fn unless<T: PartialEq>(was: &Expect<T>, now: Option<T>, standing: impl FnOnce(T) -> Standing) -> Option<Standing> {
+fn unless<T: PartialEq>(was: &Expect<T>, now: Option<T>, standing: impl FnOnce(T) -> CurrentRecord) -> Option<CurrentRecord> {
     match (was, now) {
         (Expect::Absent, None) => None,
         (Expect::Is(was), Some(now)) if now == *was => None,
-        (_, now) => Some(now.map_or(Standing::Nothing, standing)),
+        (_, now) => Some(now.map_or(CurrentRecord::Nothing, standing)),
     }
 }
 

@@ -5,7 +5,7 @@ use rusqlite::params;
 use super::error::Failure;
 use super::{
     row::{self, BodyChange},
-    txn::{Effects, Group, Place, Step, Whole, key_columns},
+    txn::{Effects, Group, RowLocation, Step, Whole, key_columns},
 };
 use tidegate_core::{
     job::{QueueName, Spec},
@@ -54,7 +54,7 @@ impl Group<'_> {
     }
 
     /// Takes `step`, whose job stands at `place`.
-    pub(super) fn write(&mut self, step: &Step, place: Option<Place>) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, step: &Step, place: Option<RowLocation>) -> Result<(), Failure> {
         match (step, place) {
             (Step::Add(whole), _) => {
                 self.add(whole)?;
@@ -96,7 +96,7 @@ impl Group<'_> {
         Ok(self.effects)
     }
 
-    fn set_all(&mut self, whole: &Whole, place: Place) -> Result<(), Failure> {
+    fn set_all(&mut self, whole: &Whole, place: RowLocation) -> Result<(), Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
         self.db
@@ -171,7 +171,7 @@ impl Group<'_> {
                 let queue = self.queue(queue)?;
                 self.db.prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?.execute(params![queue, id.0 as i64])?;
             }
-            Write::SetHead { queue, head, .. } => {
+            Write::SetLedger { queue, head, .. } => {
                 let queue = self.queue(queue)?;
                 self.db.prepare_cached("INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)")?.execute(params![
                     queue,

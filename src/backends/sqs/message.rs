@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use tidegate_core::{
     job::{JobId, QueueName, Version},
-    port::{Hint, News, Wake, Work},
+    port::{Hint, HintKind, Timer, Work},
     time::Timestamp,
 };
 
@@ -16,7 +16,7 @@ pub enum Message {
     /// A queue's tick is to know.
     Hints(Vec<Hint>),
     /// A queue is to be looked at.
-    Wake(Wake),
+    Wake(Timer),
 }
 
 /// It is no message of ours.
@@ -76,13 +76,13 @@ impl Message {
                     .collect(),
             ),
             Wire::Hint(Told { queue, look, left, verdicts, operations }) => {
-                let left = left.into_iter().map(|(job, version)| News::Left(job, version));
-                let verdicts = verdicts.into_iter().map(News::Verdict);
-                let operations = operations.into_iter().map(News::Operation);
-                let news = left.chain(verdicts).chain(operations).chain(look.then_some(News::Look));
-                Self::Hints(news.map(|news| Hint { queue: queue.clone(), news }).collect())
+                let left = left.into_iter().map(|(job, version)| HintKind::Released(job, version));
+                let verdicts = verdicts.into_iter().map(HintKind::RetryDecision);
+                let operations = operations.into_iter().map(HintKind::Operation);
+                let news = left.chain(verdicts).chain(operations).chain(look.then_some(HintKind::Due));
+                Self::Hints(news.map(|news| Hint { queue: queue.clone(), kind: news }).collect())
             }
-            Wire::Wake { queue, at } => Self::Wake(Wake { queue, at: Timestamp::from_millis(at) }),
+            Wire::Wake { queue, at } => Self::Wake(Timer { queue, at: Timestamp::from_millis(at) }),
         })
     }
 }
@@ -99,21 +99,21 @@ pub(super) fn work(queue: &QueueName, work: &[&Work]) -> String {
 }
 
 /// News of one queue as a body.
-pub(super) fn hint(queue: &QueueName, news: &[&News]) -> String {
+pub(super) fn hint(queue: &QueueName, news: &[&HintKind]) -> String {
     let mut told = Told { queue: queue.clone(), look: false, left: Vec::new(), verdicts: Vec::new(), operations: Vec::new() };
     for news in news {
         match news {
-            News::Look => told.look = true,
-            News::Left(job, version) => told.left.push((job.clone(), *version)),
-            News::Verdict(job) => told.verdicts.push(job.clone()),
-            News::Operation(id) => told.operations.push(id.clone()),
+            HintKind::Due => told.look = true,
+            HintKind::Released(job, version) => told.left.push((job.clone(), *version)),
+            HintKind::RetryDecision(job) => told.verdicts.push(job.clone()),
+            HintKind::Operation(id) => told.operations.push(id.clone()),
         }
     }
     write(&Wire::Hint(told))
 }
 
 /// A wake-up as a body.
-pub(super) fn wake(wake: &Wake) -> String {
+pub(super) fn wake(wake: &Timer) -> String {
     write(&Wire::Wake { queue: wake.queue.clone(), at: wake.at.millis() })
 }
 
@@ -132,11 +132,16 @@ mod tests {
         let free = Work { job: name("b"), granted_at: None, ..granted.clone() };
         let body = work(&name("mail"), &[&granted, &free]);
         assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free]));
-        let news = [News::Left(name("a"), Version(3)), News::Verdict(name("b")), News::Operation("op".into()), News::Look];
+        let news = [
+            HintKind::Released(name("a"), Version(3)),
+            HintKind::RetryDecision(name("b")),
+            HintKind::Operation("op".into()),
+            HintKind::Due,
+        ];
         let body = hint(&name("mail"), &news.iter().collect::<Vec<_>>());
-        let hints = news.map(|news| Hint { queue: name("mail"), news }).to_vec();
+        let hints = news.map(|news| Hint { queue: name("mail"), kind: news }).to_vec();
         assert_eq!(Message::parse(&body).unwrap(), Message::Hints(hints));
-        let woken = Wake { queue: name("mail"), at: at(9) };
+        let woken = Timer { queue: name("mail"), at: at(9) };
         assert_eq!(Message::parse(&wake(&woken)).unwrap(), Message::Wake(woken));
     }
 

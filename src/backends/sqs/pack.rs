@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::message;
 use tidegate_core::{
     job::QueueName,
-    port::{Hint, News, Wake, Work, work_queue::REACH_SECONDS},
+    port::{Hint, HintKind, Timer, Work, work_queue::REACH_SECONDS},
     time::Timestamp,
 };
 
@@ -50,9 +50,9 @@ pub fn work(work: &[Work], now: Timestamp) -> Vec<Outgoing> {
 
 /// News as messages of one queue each. Two hints of the same words are two hints: `key` draws a new one for each.
 pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
-    let mut groups: BTreeMap<&QueueName, Vec<&News>> = BTreeMap::new();
+    let mut groups: BTreeMap<&QueueName, Vec<&HintKind>> = BTreeMap::new();
     for hint in hints {
-        groups.entry(&hint.queue).or_default().push(&hint.news);
+        groups.entry(&hint.queue).or_default().push(&hint.kind);
     }
     let mut messages = Vec::new();
     for (queue, news) in &groups {
@@ -67,9 +67,9 @@ pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
 }
 
 /// Wake-ups, a message each.
-pub fn wakes(wakes: &[Wake], now: Timestamp) -> Vec<Outgoing> {
+pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
     let message =
-        |wake: &Wake| Outgoing { body: message::wake(wake), group: wake.queue.to_string(), delay: Some(delay(wake.at, now)), key: None };
+        |wake: &Timer| Outgoing { body: message::wake(wake), group: wake.queue.to_string(), delay: Some(delay(wake.at, now)), key: None };
     wakes.iter().map(message).collect()
 }
 

@@ -11,7 +11,7 @@ use aws_sdk_sqs::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::pack::{self, BATCH, Outgoing};
-use tidegate_core::port::{Clock, Entropy, Hint, StoreError, Wake, Work, WorkQueue};
+use tidegate_core::port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue};
 
 /// Calls side by side.
 const AT_ONCE: usize = 16;
@@ -93,7 +93,7 @@ impl SqsWorkQueue {
 /// Counts a request of `bytes` to the queue at `url`, by 64 KB as it is paid for.
 fn count(url: &str, bytes: usize) {
     let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
-    metrics::counter!("tidegate_queue_requests_total", "kind" => kind).increment(bytes.div_ceil(PAID).max(1) as u64);
+    metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(bytes.div_ceil(PAID).max(1) as u64);
 }
 
 fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {
@@ -126,7 +126,7 @@ fn is_throttle(code: &str) -> bool {
 /// Counts a request, or one message of it, that was refused.
 fn count_refusal(throttled: bool) {
     let why = if throttled { "throttled" } else { "other" };
-    metrics::counter!("tidegate_refused_total", "service" => "sqs", "why" => why).increment(1);
+    metrics::counter!("tidegate_aws_errors_total", "service" => "sqs", "why" => why).increment(1);
 }
 
 fn refused<E, R>(url: impl Display, error: &SdkError<E, R>) -> StoreError
@@ -151,7 +151,7 @@ impl WorkQueue for SqsWorkQueue {
         self.send_all(&self.queues.hints, messages).await
     }
 
-    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
         self.send_all(&self.queues.wakes, pack::wakes(wakes, self.clock.now())).await
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn throttle(call: &ThrottleCall, answer: Answer) -> Result<ThrottleAn
         Decision { action, reason: said.reason }
     };
     let decisions = answer.decisions.into_iter().map(decide).collect();
-    ThrottleAnswer { decisions, more: answer.more, state: None }.sound(call)
+    ThrottleAnswer { decisions, more: answer.more, state: None }.validated(call)
 }
 
 /// What a retry strategy said of the failure of `call`.

@@ -30,7 +30,7 @@ const FAULTS: usize = 8;
 /// How much a line of a plugin's log matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum LogLevel {
     /// For whoever looks for a fault.
     Debug,
     /// For whoever wants to know.
@@ -41,7 +41,7 @@ pub enum Level {
     Error,
 }
 
-impl Level {
+impl LogLevel {
     /// The level's name.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Level {
     }
 }
 
-impl From<log::Level> for Level {
+impl From<log::Level> for LogLevel {
     fn from(level: log::Level) -> Self {
         match level {
             log::Level::Debug => Self::Debug,
@@ -76,7 +76,7 @@ pub struct LogLine {
     /// The role in which it was called.
     pub role: Role,
     /// How much it matters.
-    pub level: Level,
+    pub level: LogLevel,
     /// What it says.
     pub text: String,
 }
@@ -108,7 +108,7 @@ fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error>
 
 /// What is known of a plugin's calls in this process.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Seen {
+pub struct PluginDiagnostics {
     /// The calls whose answers were done.
     pub live: Calls,
     /// The calls of the latest version that was asked beside the live one.
@@ -163,10 +163,10 @@ pub(super) struct Called<'a> {
 
 /// What was seen of each plugin that was called.
 #[derive(Debug, Default)]
-pub(super) struct Journal(Mutex<HashMap<PluginName, Seen>>);
+pub(super) struct Diagnostics(Mutex<HashMap<PluginName, PluginDiagnostics>>);
 
-impl Journal {
-    pub(super) fn seen(&self, plugin: &PluginName) -> Seen {
+impl Diagnostics {
+    pub(super) fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
         self.0.lock().get(plugin).cloned().unwrap_or_default()
     }
 
@@ -227,7 +227,7 @@ impl Journal {
             line(level.into(), text);
         }
         if log_dropped > 0 {
-            line(Level::Warn, format!("{log_dropped} more lines of this call were not kept"));
+            line(LogLevel::Warn, format!("{log_dropped} more lines of this call were not kept"));
         }
         let mut bytes: usize = seen.log.iter().map(|line| line.text.len()).sum();
         while seen.log.len() > LINES || bytes > LINE_BYTES {

@@ -11,7 +11,7 @@ use tidegate_core::port::policy::{Fault, FaultKind};
 
 /// The plugin said itself that it has no answer.
 pub(super) fn declined(message: String) -> Fault {
-    Fault { kind: FaultKind::Declined, message: cut(message, bounds::MESSAGE_BYTES) }
+    Fault { kind: FaultKind::Rejected, message: cut(message, bounds::MESSAGE_BYTES) }
 }
 
 /// What `error` means, which ended the call in `store`.
@@ -20,12 +20,12 @@ pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
         return fault.clone();
     }
     let (kind, message) = match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => (FaultKind::TooLong, format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000)),
-        Some(Trap::Interrupt) => (FaultKind::TooLong, format!("took longer than {} ms", bounds::TIME.as_millis())),
+        Some(Trap::OutOfFuel) => (FaultKind::Timeout, format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000)),
+        Some(Trap::Interrupt) => (FaultKind::Timeout, format!("took longer than {} ms", bounds::TIME.as_millis())),
         Some(Trap::StackOverflow) => {
-            (FaultKind::TooMuch, format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10))
+            (FaultKind::ResourceExhausted, format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10))
         }
-        Some(trap) => (FaultKind::Crashed, crash(*trap, error, store)),
+        Some(trap) => (FaultKind::Trapped, crash(*trap, error, store)),
         None => untyped(error),
     };
     Fault { kind, message: cut(message, bounds::MESSAGE_BYTES) }
@@ -46,10 +46,10 @@ fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
 fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
     let (whole, cause) = (format!("{error:#}"), error.root_cause().to_string());
     if whole.contains("fuel allocated for hostcalls has been exhausted") {
-        return (FaultKind::TooMuch, format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20));
+        return (FaultKind::ResourceExhausted, format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20));
     }
     if whole.contains("resource limit exceeded") {
-        return (FaultKind::TooMuch, format!("has more parts than it may: {cause}"));
+        return (FaultKind::ResourceExhausted, format!("has more parts than it may: {cause}"));
     }
     if whole.contains("type mismatch") || whole.contains("failed to convert function") {
         return (FaultKind::Unavailable, format!("does not fit the contract: {cause}"));

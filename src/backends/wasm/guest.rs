@@ -111,7 +111,7 @@ impl Guest {
     fn count_call(&mut self) -> wasmtime::Result<()> {
         self.host_calls += 1;
         if self.host_calls > bounds::HOST_CALLS {
-            return Err(denied(FaultKind::TooMuch, format!("called what it imports more than {} times", bounds::HOST_CALLS)));
+            return Err(denied(FaultKind::ResourceExhausted, format!("called what it imports more than {} times", bounds::HOST_CALLS)));
         }
         Ok(())
     }
@@ -152,7 +152,10 @@ impl Guest {
                 ));
             }
             if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
-                return Err(denied(FaultKind::TooMuch, format!("asked the running set by more than {} attributes", bounds::GROUPS)));
+                return Err(denied(
+                    FaultKind::ResourceExhausted,
+                    format!("asked the running set by more than {} attributes", bounds::GROUPS),
+                ));
             }
         }
         let Some(running) = self.subject.running() else { return Ok(self.by_type.get_or_insert_default()) };
@@ -275,7 +278,7 @@ impl running::Host for Guest {
         let page: Vec<_> = running.skip(offset as usize).take(limit.min(bounds::PAGE) as usize).map(running_job).collect();
         self.paged += page.len() as u32;
         if self.paged > bounds::PAGED {
-            return Err(denied(FaultKind::TooMuch, format!("paged through more than {} running jobs", bounds::PAGED)));
+            return Err(denied(FaultKind::ResourceExhausted, format!("paged through more than {} running jobs", bounds::PAGED)));
         }
         Ok(page)
     }
@@ -320,7 +323,7 @@ impl ResourceLimiter for Limiter {
         // A component may have several memories, and each asks by itself.
         let sum = self.memory - current + desired;
         if sum > bounds::MEMORY {
-            return Err(denied(FaultKind::TooMuch, format!("wanted more than {} MiB of memory", bounds::MEMORY >> 20)));
+            return Err(denied(FaultKind::ResourceExhausted, format!("wanted more than {} MiB of memory", bounds::MEMORY >> 20)));
         }
         self.memory = sum;
         Ok(true)
@@ -328,7 +331,7 @@ impl ResourceLimiter for Limiter {
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         if desired > bounds::TABLE {
-            return Err(denied(FaultKind::TooMuch, format!("wanted a table of more than {} elements", bounds::TABLE)));
+            return Err(denied(FaultKind::ResourceExhausted, format!("wanted a table of more than {} elements", bounds::TABLE)));
         }
         Ok(true)
     }
@@ -358,7 +361,7 @@ mod tests {
             guest.count().unwrap();
         }
         let error = guest.count().unwrap_err();
-        assert_eq!(error.downcast_ref::<Denied>().unwrap().0.kind, FaultKind::TooMuch);
+        assert_eq!(error.downcast_ref::<Denied>().unwrap().0.kind, FaultKind::ResourceExhausted);
     }
 
     #[test]

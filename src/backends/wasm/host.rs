@@ -16,9 +16,9 @@ use super::{
     lower,
 };
 use crate::wasm::{
-    diagnostics::{Called, Journal, Seen},
+    diagnostics::{Called, Diagnostics, PluginDiagnostics},
     module_cache::Shelf,
-    runtime::{Loaded, Machine},
+    runtime::{Loaded, Runtime},
 };
 use tidegate_core::{
     job::PluginName,
@@ -46,8 +46,8 @@ pub struct PluginHost {
 }
 
 pub(super) struct Inner {
-    pub machine: Arc<Machine>,
-    journal: Journal,
+    pub machine: Arc<Runtime>,
+    journal: Diagnostics,
     clock: Arc<dyn Clock>,
 }
 
@@ -59,12 +59,12 @@ impl PluginHost {
     /// [`FaultKind::Unavailable`] if this machine cannot run plugins.
     pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>, run: Run) -> Result<Self, Fault> {
         let unavailable = |error| Fault { kind: FaultKind::Unavailable, message: format!("this machine runs no plugins: {error:#}") };
-        let machine = Arc::new(Machine::new().map_err(unavailable)?);
-        Ok(Self { inner: Arc::new(Inner { machine, journal: Journal::default(), clock }), run, shelf: Shelf::new(objects) })
+        let machine = Arc::new(Runtime::new().map_err(unavailable)?);
+        Ok(Self { inner: Arc::new(Inner { machine, journal: Diagnostics::default(), clock }), run, shelf: Shelf::new(objects) })
     }
 
     /// What is known of the calls that this host made of a plugin.
-    pub fn seen(&self, plugin: &PluginName) -> Seen {
+    pub fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
         self.inner.journal.seen(plugin)
     }
 
@@ -95,15 +95,15 @@ impl PluginHost {
     async fn ask<T: Send + 'static>(
         &self,
         plugin: &Plugin,
-        ask: Ask,
-        answer: impl FnOnce(&Inner, &Loaded) -> Outcome<T> + Send + 'static,
+        ask: CallRequest,
+        answer: impl FnOnce(&Inner, &Loaded) -> CallOutcome<T> + Send + 'static,
     ) -> Result<T, Fault> {
         let (inner, loaded) = (Arc::clone(&self.inner), self.loaded(plugin).await);
         let plugin = plugin.clone();
         let whole = move || {
             let outcome = match loaded {
                 Ok(loaded) => answer(&inner, &loaded),
-                Err(fault) => Outcome::of(Err(fault)),
+                Err(fault) => CallOutcome::of(Err(fault)),
             };
             inner.note(&plugin, ask, outcome)
         };
@@ -122,28 +122,28 @@ pub(super) async fn run<T: Send + 'static>(place: Run, work: impl FnOnce() -> Re
 }
 
 /// In which role a plugin is asked, what for, and what.
-struct Ask {
+struct CallRequest {
     role: Role,
     purpose: Purpose,
     call: Option<Call>,
 }
 
 /// What came of a call, and what it used.
-pub(super) struct Outcome<T> {
+pub(super) struct CallOutcome<T> {
     pub answer: Result<T, Fault>,
     usage: Usage,
     guest: Option<Guest>,
 }
 
-impl<T> Outcome<T> {
+impl<T> CallOutcome<T> {
     fn of(answer: Result<T, Fault>) -> Self {
         Self { answer, usage: Usage::default(), guest: None }
     }
 
     /// With what the guest said held against what it may say.
-    pub(super) fn then<U>(mut self, hold: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>) -> Outcome<U> {
+    pub(super) fn then<U>(mut self, hold: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>) -> CallOutcome<U> {
         let answer = self.answer.and_then(|said| hold(said, self.guest.as_mut()));
-        Outcome { answer, usage: self.usage, guest: self.guest }
+        CallOutcome { answer, usage: self.usage, guest: self.guest }
     }
 }
 
@@ -153,12 +153,12 @@ fn not_a(what: &str) -> Fault {
 
 impl Inner {
     /// One call of a guest in a store of its own.
-    pub(super) fn call<T>(&self, guest: Guest, call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<T>) -> Outcome<T> {
+    pub(super) fn call<T>(&self, guest: Guest, call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<T>) -> CallOutcome<T> {
         let took = stopwatch();
         let (said, store) = self.machine.call(guest, call);
         let answer = said.map_err(|error| fault::of(&error, &store));
         // The register that counts fuel is not written back when the time runs out.
-        let timed_out = matches!(&answer, Err(fault) if fault.kind == FaultKind::TooLong);
+        let timed_out = matches!(&answer, Err(fault) if fault.kind == FaultKind::Timeout);
         let left = store.get_fuel().unwrap_or_default();
         let data = store.data();
         let usage = Usage {
@@ -168,22 +168,22 @@ impl Inner {
             took: Duration::ZERO,
         };
         let guest = store.into_data();
-        Outcome { answer, usage: Usage { took: took(), ..usage }, guest: Some(guest) }
+        CallOutcome { answer, usage: Usage { took: took(), ..usage }, guest: Some(guest) }
     }
 
     /// Keeps what came of a call.
-    fn note<T>(&self, plugin: &Plugin, ask: Ask, outcome: Outcome<T>) -> Result<T, Fault> {
-        let Outcome { answer, usage, guest } = outcome;
+    fn note<T>(&self, plugin: &Plugin, ask: CallRequest, outcome: CallOutcome<T>) -> Result<T, Fault> {
+        let CallOutcome { answer, usage, guest } = outcome;
         let (log, log_dropped) = guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
         let fault = answer.as_ref().err();
-        let Ask { role, purpose, call } = ask;
+        let CallRequest { role, purpose, call } = ask;
         self.journal.add(Called { plugin, role, purpose, at: self.clock.now(), usage, log, log_dropped, fault, call });
         answer
     }
 
-    fn throttle(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<ThrottleCall>) -> Outcome<ThrottleAnswer> {
+    fn throttle(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<ThrottleCall>) -> CallOutcome<ThrottleAnswer> {
         let (Some(throttler), Some(description)) = (&loaded.throttler, &plugin.version.throttler) else {
-            return Outcome::of(Err(not_a("throttler")));
+            return CallOutcome::of(Err(not_a("throttler")));
         };
         let guest = Guest::new(Some(Arc::clone(&plugin.version)), Subject::Throttle(Arc::clone(call)));
         let said = self.call(guest, |store| {
@@ -199,9 +199,9 @@ impl Inner {
         })
     }
 
-    fn retry(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<RetryCall>) -> Outcome<RetryAnswer> {
+    fn retry(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<RetryCall>) -> CallOutcome<RetryAnswer> {
         let (Some(retry), Some(_)) = (&loaded.retry, &plugin.version.retry) else {
-            return Outcome::of(Err(not_a("retry strategy")));
+            return CallOutcome::of(Err(not_a("retry strategy")));
         };
         let guest = Guest::new(Some(Arc::clone(&plugin.version)), Subject::Retry(Arc::clone(call)));
         let said = self.call(guest, |store| {
@@ -215,7 +215,7 @@ impl Inner {
         })
     }
 
-    pub(super) fn check(&self, loaded: &Loaded, role: Role, config: &str) -> Outcome<Vec<Problem>> {
+    pub(super) fn check(&self, loaded: &Loaded, role: Role, config: &str) -> CallOutcome<Vec<Problem>> {
         let guest = Guest::new(None, Subject::Itself(role));
         let said = match (role, &loaded.throttler, &loaded.retry) {
             (Role::Throttler, Some(throttler), _) => {
@@ -224,8 +224,8 @@ impl Inner {
             (Role::Retry, _, Some(retry)) => {
                 self.call(guest, |store| retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_check_config(store, config))
             }
-            (Role::Throttler, None, _) => return Outcome::of(Err(not_a("throttler"))),
-            (Role::Retry, _, None) => return Outcome::of(Err(not_a("retry strategy"))),
+            (Role::Throttler, None, _) => return CallOutcome::of(Err(not_a("throttler"))),
+            (Role::Retry, _, None) => return CallOutcome::of(Err(not_a("retry strategy"))),
         };
         said.then(|said, _| Ok(answer::problems(said)))
     }
@@ -241,24 +241,24 @@ fn stopwatch() -> impl FnOnce() -> Duration {
 #[async_trait]
 impl Policy for PluginHost {
     async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault> {
-        let ask = Ask { role: Role::Throttler, purpose, call: Some(Call::Throttle(Arc::clone(&call))) };
+        let ask = CallRequest { role: Role::Throttler, purpose, call: Some(Call::Throttle(Arc::clone(&call))) };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.throttle(&asked, loaded, &call)).await
     }
 
     async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault> {
-        let ask = Ask { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
+        let ask = CallRequest { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.retry(&asked, loaded, &call)).await
     }
 
     async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
         let config = config.to_owned();
-        let ask = Ask { role, purpose: Purpose::Check, call: None };
+        let ask = CallRequest { role, purpose: Purpose::Check, call: None };
         self.ask(plugin, ask, move |inner, loaded| inner.check(loaded, role, &config)).await
     }
 
-    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
+    fn report_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
         self.inner.journal.found(plugin, call, fault, self.inner.clock.now());
     }
 }

@@ -18,7 +18,7 @@ use super::{
 use tidegate_core::{
     job::{
         Attributes, Job, State,
-        life::{Entry, Reason},
+        life::{AttemptRecord, Reason},
     },
     port::policy::{self, RetryCall, ThrottleCall},
     time::Timestamp,
@@ -59,7 +59,7 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
 }
 
 /// The earlier failures that a retry strategy is shown: the latest of them.
-pub(super) fn earlier(entries: &[Entry]) -> &[Entry] {
+pub(super) fn earlier(entries: &[AttemptRecord]) -> &[AttemptRecord] {
     &entries[entries.len().saturating_sub(bounds::EARLIER)..]
 }
 
@@ -72,7 +72,7 @@ fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lower
         weight: spec.weight,
         attributes,
         attempt: attempt.into(),
-        attempts: spec.attempts.into(),
+        attempts: spec.max_attempts.into(),
         created_at: millis(spec.created_at),
         run_at: millis(run_at(job)),
         expires_at: spec.expires_at.map(millis),
@@ -108,14 +108,15 @@ pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Failed => "failed",
         Reason::Timeout => "timeout",
-        Reason::Lost => "lost",
+        Reason::LeaseExpired => "lease_expired",
+        Reason::ConnectionLost => "connection_lost",
         Reason::NotDelivered => "not_delivered",
-        Reason::Unknown => "unknown",
+        Reason::OutcomeUnknown => "outcome_unknown",
         Reason::Deadline => "deadline",
     }
 }
 
-fn failure(entry: &Entry) -> Failure<'_> {
+fn failure(entry: &AttemptRecord) -> Failure<'_> {
     let error = entry.error.as_ref();
     Failure {
         attempt: entry.attempt.into(),

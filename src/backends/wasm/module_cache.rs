@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use parking_lot::Mutex;
 
-use crate::wasm::runtime::{ENGINE, Loaded, Machine, TARGET};
+use crate::wasm::runtime::{ENGINE, Loaded, Runtime, TARGET};
 use tidegate_core::port::policy::{Fault, FaultKind, Plugin};
 
 /// Most plugins that are held at once.
@@ -35,7 +35,7 @@ impl Shelf {
     }
 
     /// The plugin, ready to be called. `run` runs what takes a while.
-    pub(super) async fn get<F, R>(&self, machine: &Arc<Machine>, plugin: &Plugin, run: F) -> Result<Arc<Loaded>, Fault>
+    pub(super) async fn get<F, R>(&self, machine: &Arc<Runtime>, plugin: &Plugin, run: F) -> Result<Arc<Loaded>, Fault>
     where
         F: FnOnce(Box<dyn FnOnce() -> Result<Loaded, Fault> + Send>) -> R,
         R: Future<Output = Result<Loaded, Fault>>,

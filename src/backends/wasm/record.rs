@@ -22,8 +22,8 @@ use serde_json::value::RawValue;
 use super::lower;
 use tidegate_core::{
     job::{
-        Attributes, Body, Job, JobId, Life, Outcome, Payload, QueueName, Spec, Token, TypeName, Version,
-        life::{Entry, Failure, Reason, Waiting},
+        Attributes, Body, Job, JobId, Lifecycle, Outcome, Payload, QueueName, Spec, Token, TypeName, Version,
+        life::{AttemptRecord, Failure, Reason, Waiting},
         retry::Retry,
         spec::KeepResult,
     },
@@ -269,7 +269,7 @@ impl JobWritten {
             weight: job.spec.weight,
             attributes: job.spec.attributes.clone(),
             attempt,
-            attempts: job.spec.attempts,
+            attempts: job.spec.max_attempts,
             created_at: job.spec.created_at,
             run_at: lower::run_at(job),
             expires_at: job.spec.expires_at,
@@ -290,7 +290,7 @@ impl JobWritten {
             deadline_at: self.deadline_at,
             windows: Vec::new(),
             timeout: Seconds::new(86_400),
-            attempts: self.attempts,
+            max_attempts: self.attempts,
             retry: Retry::default(),
             correlation_key: None,
             unique: None,
@@ -303,7 +303,7 @@ impl JobWritten {
             partition: String::new(),
             request_digest: [0; 16],
         };
-        let life = Life { attempt: begun, ..Life::new(self.run_at, Waiting::Due) };
+        let life = Lifecycle { attempt: begun, ..Lifecycle::new(self.run_at, Waiting::Due) };
         Job { id: self.id, spec: Arc::new(spec), data: Body::Inline(Payload::null()), life }
     }
 }
@@ -399,7 +399,7 @@ fn failed() -> Reason {
 }
 
 impl FailureWritten {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &AttemptRecord) -> Self {
         let error = entry.error.as_ref();
         Self {
             attempt: entry.attempt,
@@ -412,9 +412,9 @@ impl FailureWritten {
         }
     }
 
-    fn entry(self) -> Entry {
+    fn entry(self) -> AttemptRecord {
         let details = self.details.map(|details| details.get().to_owned());
-        Entry {
+        AttemptRecord {
             attempt: self.attempt,
             started_at: self.started_at,
             ended_at: self.ended_at,

@@ -64,13 +64,13 @@ pub(super) struct Loaded {
 }
 
 /// Runs guests, each in a store of its own that is dropped with its call.
-pub(super) struct Machine {
+pub(super) struct Runtime {
     engine: Engine,
     linker: Linker<Guest>,
     watch: Arc<Watch>,
 }
 
-impl Machine {
+impl Runtime {
     pub(super) fn new() -> wasmtime::Result<Self> {
         #[cfg_attr(not(feature = "compiler"), expect(unused_mut, reason = "there is no compiler to leave out"))]
         let mut config = config();
@@ -124,7 +124,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Runtime {
     fn drop(&mut self) {
         self.watch.state.lock().over = true;
         self.watch.wake.notify_all();
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_what_was_compiled_are_not_loaded() {
-        let fault = Machine::new().unwrap().load(b"anything", &"0".repeat(64)).err().unwrap();
+        let fault = Runtime::new().unwrap().load(b"anything", &"0".repeat(64)).err().unwrap();
         assert_eq!(fault.kind, FaultKind::Unavailable);
         assert!(fault.message.contains("not what was compiled"), "{fault}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     super::context::pause,
-    DATA, Plan, TempDir, drain,
+    BenchPlan, DATA, TempDir, drain,
     embedded::{accepting, far, fill, job},
     figure::Figure,
     limit,
@@ -32,7 +32,7 @@ struct Rates {
 }
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let without = rates(&dir, plan).await?;
     let dir = TempDir::new(&plan.dir)?;
@@ -61,7 +61,7 @@ async fn wait(dir: &TempDir, jobs: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rates(dir: &TempDir, plan: &Plan) -> anyhow::Result<Rates> {
+async fn rates(dir: &TempDir, plan: &BenchPlan) -> anyhow::Result<Rates> {
     let (drain, spent) = drain::run(&dir.0, plan.drain).await?;
     let server = loop {
         // The embedded server lets go of the directory when the last of its tasks ends.

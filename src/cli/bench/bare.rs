@@ -24,7 +24,7 @@ use super::raw;
 const GROUP: usize = 256;
 
 #[derive(Deserialize)]
-struct Ask {
+struct BareLease {
     r#type: String,
     data: Box<RawValue>,
 }
@@ -59,7 +59,7 @@ pub(super) async fn serve(listen: SocketAddr, dir: &Path) -> anyhow::Result<()> 
 type Answer = (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>);
 
 async fn accept(State(writer): State<mpsc::Sender<Insert>>, body: Bytes) -> Result<Answer, StatusCode> {
-    let ask: Ask = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let ask: BareLease = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let (done, id) = oneshot::channel();
     writer.send(Insert { data: ask.data, done }).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let id = id.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;

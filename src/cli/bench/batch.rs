@@ -1,6 +1,6 @@
 //! `batch`: a thousand jobs per request, over HTTP.
 
-use super::{DATA, JOB_TYPE, Plan, TempDir, figure::Figure, http, process::Process, raw};
+use super::{BenchPlan, DATA, JOB_TYPE, TempDir, figure::Figure, http, process::Process, raw};
 
 /// Jobs of one request.
 const JOBS: usize = 1000;
@@ -10,7 +10,7 @@ const CONNECTIONS: usize = 4;
 const ROWS: u64 = 200_000;
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let raw_dir = TempDir::new(&plan.dir)?;
     let path = raw_dir.0.clone();
     let raw = tokio::task::spawn_blocking(move || raw::inserts(&path, ROWS, JOBS)).await??;

@@ -3,10 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use super::{
-    Plan, TempDir, clock,
+    BenchPlan, TempDir, clock,
     embedded::{accepting, fill, handling, job, succeeded},
     figure::Figure,
-    process::{Meter, Spent},
+    process::{Meter, ProcessorTime},
     raw,
 };
 
@@ -18,7 +18,7 @@ const ROWS: usize = 100;
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let raw_dir = TempDir::new(&plan.dir)?;
     let (path, jobs) = (raw_dir.0.clone(), plan.drain);
     let raw = tokio::task::spawn_blocking(move || raw::cycles(&path, jobs, ROWS)).await??;
@@ -35,7 +35,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Drains `jobs` jobs from the server on `dir`: jobs per second from the start of the first to the record of the last.
-pub(super) async fn run(dir: &Path, jobs: u64) -> anyhow::Result<(f64, Spent)> {
+pub(super) async fn run(dir: &Path, jobs: u64) -> anyhow::Result<(f64, ProcessorTime)> {
     let server = accepting(dir).await?;
     fill(&server, jobs, |_| job()).await?;
     server.stop().await;

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::{
-    DATA, JOB_TYPE, Plan, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
     embedded::{accepting, job},
     figure::Figure,
     process::Meter,
@@ -18,7 +18,7 @@ const BATCH: u64 = 1000;
 const GOAL: f64 = 10_000.0;
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = accepting(&dir.0).await?;
     let rule = serde_json::json!({"filter": {"type": {"prefix": "order."}, "data": {"/currency": "EUR"}}, "enqueue": {
@@ -39,7 +39,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Jobs enqueued per second.
-async fn enqueue(server: &Server, plan: &Plan) -> anyhow::Result<f64> {
+async fn enqueue(server: &Server, plan: &BenchPlan) -> anyhow::Result<f64> {
     let start = clock::instant();
     let mut done = 0;
     while start.elapsed() < plan.window {
@@ -52,7 +52,7 @@ async fn enqueue(server: &Server, plan: &Plan) -> anyhow::Result<f64> {
 }
 
 /// Events taken, and how many per second, each read from its text and made into a job.
-async fn ingest(server: &Server, plan: &Plan) -> anyhow::Result<(u64, f64)> {
+async fn ingest(server: &Server, plan: &BenchPlan) -> anyhow::Result<(u64, f64)> {
     let start = clock::instant();
     let mut done = 0;
     while start.elapsed() < plan.window {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::show::{self, Look};
+use super::super::show::{self, OutputStyle};
 
 /// Which way a figure is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -105,7 +105,7 @@ impl Figure {
 }
 
 /// The figures for people.
-pub(super) fn table(look: Look, figures: &[Figure]) -> String {
+pub(super) fn table(look: OutputStyle, figures: &[Figure]) -> String {
     let rows = figures.iter().map(|figure| {
         let asked =
             [figure.reach.map(number), figure.beside.and_then(|beside| beside.reach).map(|reach| format!("{:.0} %", reach * 100.0))];

@@ -16,7 +16,7 @@ use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 
 use super::{
     super::context::pause,
-    DATA, Plan, TempDir, clock,
+    BenchPlan, DATA, TempDir, clock,
     embedded::within,
     figure::Figure,
     http::{self, Connection},
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST: f64 = 1.2;
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let meter = server.meter();

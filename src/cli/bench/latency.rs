@@ -6,11 +6,11 @@ use tokio::sync::mpsc;
 
 use super::{
     super::context::pause,
-    DATA, JOB_TYPE, Plan, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
     embedded::{handling, job, within},
     figure::Figure,
     http::{self, Connection},
-    process::{Meter, Process, Spent},
+    process::{Meter, Process, ProcessorTime},
     worker::Worker,
 };
 
@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(15);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let meter = server.meter();
@@ -36,7 +36,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn figures(way: &str, spans: &mut [Duration], spent: Spent) -> Vec<Figure> {
+fn figures(way: &str, spans: &mut [Duration], spent: ProcessorTime) -> Vec<Figure> {
     let mut figure = |name, share, reach| {
         Figure::cost(format!("idle latency, {way}: {name}"), "ms", clock::percentile(spans, share)).reach(reach).among(spent.others_cores)
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{JOB_TYPE, Plan, TempDir, clock, embedded::within, figure::Figure, process::Process, worker::Worker};
+use super::{BenchPlan, JOB_TYPE, TempDir, clock, embedded::within, figure::Figure, process::Process, worker::Worker};
 use tidegate_core::time::Timestamp;
 
 /// Jobs.
@@ -16,7 +16,7 @@ const APART: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let from = Timestamp::from_millis(clock::since_epoch().as_millis() as i64) + FIRST;

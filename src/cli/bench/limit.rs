@@ -10,10 +10,10 @@ use std::{
 };
 
 use super::{
-    DATA, Plan, TempDir, clock,
+    BenchPlan, DATA, TempDir, clock,
     embedded::within,
     figure::Figure,
-    process::{Process, Spent},
+    process::{Process, ProcessorTime},
     worker::Worker,
 };
 
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub(super) const QUEUE: &str = "limited";
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let jobs = jobs(plan) / u64::from(TURNS);
@@ -56,7 +56,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// How many jobs fill the window.
-pub(super) fn jobs(plan: &Plan) -> u64 {
+pub(super) fn jobs(plan: &BenchPlan) -> u64 {
     (plan.window.as_secs_f64() * 900.0) as u64 + 1
 }
 
@@ -68,7 +68,7 @@ async fn work() {
 }
 
 /// Runs `jobs` jobs: jobs per second, and how many ran at once at most.
-pub(super) async fn run(server: &Process, workers: usize, jobs: u64) -> anyhow::Result<(f64, i64, Spent)> {
+pub(super) async fn run(server: &Process, workers: usize, jobs: u64) -> anyhow::Result<(f64, i64, ProcessorTime)> {
     server.ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#)).await?;
     server.ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#)).await?;
     let mut left = jobs;

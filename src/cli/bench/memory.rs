@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    super::context::pause, DATA, JOB_TYPE, Plan, TempDir, embedded::within, figure::Figure, http, process::Process, worker::Worker,
+    super::context::pause, BenchPlan, DATA, JOB_TYPE, TempDir, embedded::within, figure::Figure, http, process::Process, worker::Worker,
 };
 
 /// Workers, each with a connection that waits for a job.
@@ -22,7 +22,7 @@ const CLIENTS: usize = 8;
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let empty = server.memory();

@@ -100,7 +100,7 @@ pub enum Measure {
 
 /// What every measure is told.
 #[derive(Clone, Debug)]
-struct Plan {
+struct BenchPlan {
     window: Duration,
     dir: PathBuf,
     drain: u64,
@@ -119,7 +119,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         bare::serve(listen, &dir).await?;
         return Ok(ExitCode::Ok);
     }
-    let plan = Plan {
+    let plan = BenchPlan {
         window: Duration::try_from_secs_f64(args.seconds).context("--seconds must be a number of seconds")?,
         dir,
         drain: args.drain.unwrap_or(30_000).max(1),
@@ -152,7 +152,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-async fn take(measure: Measure, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     match measure {
         Measure::Enqueue => single::measure(plan).await,
         Measure::Batch => batch::measure(plan).await,

@@ -137,7 +137,7 @@ pub(super) struct Meter {
 
 /// What was used while a meter ran.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
+pub(super) struct ProcessorTime {
     /// Real time.
     pub wall: Duration,
     /// Processor time of the server: of this process where it is the server itself.
@@ -157,16 +157,16 @@ impl Meter {
     }
 
     /// What was used so far.
-    pub(super) fn read(&self) -> Spent {
+    pub(super) fn read(&self) -> ProcessorTime {
         let wall = self.from.elapsed();
         let (server, own) = (processor(self.pid).saturating_sub(self.server), processor(None).saturating_sub(self.own));
         let ours = if self.pid.is_some() { server + own } else { own };
         let others = busy().saturating_sub(self.machine).saturating_sub(ours);
-        Spent { wall, server, others_cores: others.as_secs_f64() / wall.as_secs_f64().max(0.001) }
+        ProcessorTime { wall, server, others_cores: others.as_secs_f64() / wall.as_secs_f64().max(0.001) }
     }
 }
 
-impl Spent {
+impl ProcessorTime {
     /// Processor time of the server per piece, in microseconds.
     pub(super) fn micros_per(&self, pieces: u64) -> f64 {
         self.server.as_secs_f64() * 1e6 / pieces.max(1) as f64

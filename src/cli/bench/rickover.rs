@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    DATA, JOB_TYPE, Plan, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
     embedded::within,
     figure::Figure,
     http::{self, Connection},
@@ -22,7 +22,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = TempDir::new(&plan.dir)?;
     let server = Process::serve(&dir.0).await?;
     let enqueuing = server.meter();
@@ -41,7 +41,7 @@ pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-async fn enqueue(server: &Process, plan: &Plan) -> anyhow::Result<()> {
+async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     let left = Arc::new(AtomicU64::new(plan.drain));
     let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let mut clients = Vec::new();
@@ -61,7 +61,7 @@ async fn enqueue(server: &Process, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn drain(server: &Process, plan: &Plan) -> anyhow::Result<()> {
+async fn drain(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     let done = Arc::new(AtomicU64::new(0));
     let jobs = plan.drain;
     let start = clock::instant();

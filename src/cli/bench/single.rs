@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    DATA, JOB_TYPE, Plan, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
     figure::Figure,
     http,
-    process::{Process, Spent},
+    process::{Process, ProcessorTime},
 };
 
 /// How many connections enqueue at once.
@@ -18,7 +18,7 @@ const BARE: &str = "bare handler";
 const TURNS: u32 = 5;
 
 /// The measure.
-pub(super) async fn measure(plan: &Plan) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let (bare_dir, dir) = (TempDir::new(&plan.dir)?, TempDir::new(&plan.dir)?);
     let (bare, server) = (Process::bare(&bare_dir.0).await?, Process::serve(&dir.0).await?);
     let (mut raw, mut ours) = (Run::default(), Run::default());
@@ -53,7 +53,7 @@ pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Ru
 pub(super) struct Run {
     latencies: Vec<Duration>,
     wall: Duration,
-    spent: Vec<Spent>,
+    spent: Vec<ProcessorTime>,
 }
 
 impl Run {

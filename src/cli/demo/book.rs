@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::plan::{Errand, Kind, RANKED, SHOP};
+use super::plan::{JobKind, PlannedJob, RANKED, SHOP};
 use tidegate_backends::system::SystemClock;
 use tidegate_core::{port::Clock as _, time::Timestamp};
 
@@ -61,7 +61,7 @@ pub struct Start {
     /// The job.
     pub id: String,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// The attempt.
     pub attempt: u16,
     /// When its worker began.
@@ -72,7 +72,7 @@ pub struct Start {
 
 impl Book {
     /// Writes down that a worker begins an attempt; it ends when what is returned is dropped.
-    pub fn begin(self: &Arc<Self>, kind: Kind, id: &str, attempt: u16, errand: &Errand) -> AtWork {
+    pub fn begin(self: &Arc<Self>, kind: JobKind, id: &str, attempt: u16, errand: &PlannedJob) -> AtWork {
         let mut scopes = Vec::new();
         if kind.queue() == SHOP {
             scopes.extend([Scope::Queue(SHOP), Scope::Tenant(errand.tenant.clone())]);
@@ -160,11 +160,11 @@ mod tests {
     #[test]
     fn the_most_at_once_is_kept_after_the_work_has_ended() {
         let book = Arc::new(Book::default());
-        let errand = |tenant: &str, weight| Errand { tenant: tenant.to_owned(), weight, ..Errand::default() };
-        let first = book.begin(Kind::Call, "a", 1, &errand("acme", 3));
-        let second = book.begin(Kind::Crunch, "b", 1, &errand("blue", 4));
+        let errand = |tenant: &str, weight| PlannedJob { tenant: tenant.to_owned(), weight, ..PlannedJob::default() };
+        let first = book.begin(JobKind::Call, "a", 1, &errand("acme", 3));
+        let second = book.begin(JobKind::Crunch, "b", 1, &errand("blue", 4));
         drop(first);
-        let third = book.begin(Kind::Call, "c", 1, &errand("acme", 2));
+        let third = book.begin(JobKind::Call, "c", 1, &errand("acme", 2));
         drop((second, third));
         let pages = book.read(Pages::clone);
         assert_eq!(pages.most[&Scope::Queue(SHOP)], 7);

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use url::Url;
 
 use crate::cli::{
-    Misused,
+    UsageError,
     client::{Client, Error},
     context::pause,
     serve::{self, Serving},
@@ -174,7 +174,7 @@ fn log(data: &Path) -> PathBuf {
 fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
     let take = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
     match port {
-        Some(port) => take(port).map_err(|error| Misused(format!("--port: {port} cannot be listened on: {error}")).into()),
+        Some(port) => take(port).map_err(|error| UsageError(format!("--port: {port} cannot be listened on: {error}")).into()),
         None => take(PORT).or_else(|_| take(0)).context("no port can be listened on"),
     }
 }

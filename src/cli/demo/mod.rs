@@ -34,16 +34,16 @@ use super::{
     client::{Answer, Client, Error, Request},
     context::pause,
     pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
     wire::{Explanation, Queue},
 };
 use book::{Book, Pages};
 use home::Home;
 use live::Live;
-use plan::{Fate, Planned};
+use plan::{Planned, PlannedOutcome};
 use producer::{Accepted, Producer};
 use tidegate_core::time::{Seconds, Timestamp};
-use verdict::{Evidence, Job, Row};
+use verdict::{Evidence, ObservedJob, Row};
 
 /// What signs the pushes.
 const SECRET: &str = "whsec_dGlkZWdhdGUtZGVtby1zZWNyZXQtMjAyNi1sb2NhbA==";
@@ -147,7 +147,7 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         home.described(),
         plan::PULLERS,
         plan.len(),
-        plan::Kind::ALL.len(),
+        plan::JobKind::ALL.len(),
         plan::queues().len(),
         plan::SHOP,
         plan::LIMIT,
@@ -167,12 +167,12 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
 
     let began = Instant::now();
     let within = args.within.map_or_else(|| Duration::from_mins(1) + Duration::from_millis(100) * args.jobs.into(), Seconds::duration);
-    let (waits, mut kills) = (plan.iter().filter(|job| job.fate == Fate::Waits).count(), 0);
+    let (waits, mut kills) = (plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count(), 0);
     let live = Live::new(ctx, plan.len() - waits);
     let mut jobs = HashMap::new();
     while began.elapsed() < within {
         jobs = look(&client, &run, started).await?;
-        let ended = jobs.values().filter(|job: &&Job| !matches!(job.state.as_str(), "scheduled" | "running")).count();
+        let ended = jobs.values().filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running")).count();
         let shop: Queue = until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
         live.show(ended, &book.read(Pages::clone), shop.status.map_or(0, |status| status.running_weight));
         if producing.is_finished() {
@@ -215,12 +215,12 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
 }
 
 /// What the server says of the jobs whose ids start with `run`.
-async fn look(client: &Client, run: &str, from: Timestamp) -> anyhow::Result<HashMap<String, Job>> {
+async fn look(client: &Client, run: &str, from: Timestamp) -> anyhow::Result<HashMap<String, ObservedJob>> {
     let from = from.to_string();
     loop {
         match pages::collect(|client| client.get(&["jobs"]).query("from", &from), client, usize::MAX).await {
             Ok(page) => {
-                let jobs = page.read::<Job>(client)?.into_iter().filter(|job| job.id.starts_with(run));
+                let jobs = page.read::<ObservedJob>(client)?.into_iter().filter(|job| job.id.starts_with(run));
                 return Ok(jobs.map(|job| (job.id.clone(), job)).collect());
             }
             Err(error) if error.passes() => pause(AWAY).await,
@@ -263,7 +263,7 @@ fn tell(played: &Played, home: &Home, goes_on: bool, ctx: &Context) -> anyhow::R
     Ok(code)
 }
 
-fn rows(look: Look, rows: &[Row]) -> String {
+fn rows(look: OutputStyle, rows: &[Row]) -> String {
     let cells = rows.iter().map(|row| {
         let ok = if row.ok { "yes" } else { "NO" };
         [row.what.to_owned(), row.expected.clone(), row.seen.clone(), ok.to_owned()]

@@ -47,7 +47,7 @@ pub fn queues() -> [(&'static str, Value); 4] {
 
 /// What a job is for: its job type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum JobKind {
     /// Pushed; answered at once.
     Call,
     /// Pushed; fails as often as its errand says, then succeeds.
@@ -72,7 +72,7 @@ pub enum Kind {
     Ranked,
 }
 
-impl Kind {
+impl JobKind {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Call,
@@ -142,7 +142,7 @@ impl Kind {
 /// What a job carries: all that its worker needs to know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Errand {
+pub struct PlannedJob {
     /// Whose it is.
     pub tenant: String,
     /// What it takes of a limit; 0 for a critical one, which takes nothing.
@@ -185,7 +185,7 @@ pub enum Wave {
 
 /// What is to become of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PlannedOutcome {
     /// It succeeds after its failures.
     Succeeds,
     /// It fails, as its worker says.
@@ -200,7 +200,7 @@ pub enum Fate {
     Waits,
 }
 
-impl Fate {
+impl PlannedOutcome {
     /// The state that it ends in.
     pub fn state(self) -> &'static str {
         match self {
@@ -219,9 +219,9 @@ pub struct Planned {
     /// Its id, given by us, so that handing it in again is harmless.
     pub id: String,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// What it carries.
-    pub errand: Errand,
+    pub errand: PlannedJob,
     /// Lower goes first.
     pub priority: i32,
     /// Whether limits do not hold it.
@@ -231,17 +231,17 @@ pub struct Planned {
     /// When it is handed in.
     pub wave: Wave,
     /// What is to become of it.
-    pub fate: Fate,
+    pub fate: PlannedOutcome,
 }
 
 impl Planned {
     /// How many attempts its workers are to see.
     pub fn runs(&self) -> u64 {
         match self.fate {
-            Fate::Succeeds => 1 + u64::from(self.errand.failures),
-            Fate::Fails => u64::from(self.errand.failures),
-            Fate::Doubt | Fate::Cancelled => 1,
-            Fate::Expires | Fate::Waits => 0,
+            PlannedOutcome::Succeeds => 1 + u64::from(self.errand.failures),
+            PlannedOutcome::Fails => u64::from(self.errand.failures),
+            PlannedOutcome::Doubt | PlannedOutcome::Cancelled => 1,
+            PlannedOutcome::Expires | PlannedOutcome::Waits => 0,
         }
     }
 
@@ -285,48 +285,49 @@ fn window(from: Timestamp, to: Timestamp) -> Value {
 pub fn mix(run: &str, size: usize) -> Vec<Planned> {
     let mut mix = Mix { run, jobs: Vec::with_capacity(size + size / 4) };
     let part = |percent: usize| (size * percent / 100).max(2);
-    mix.add(Kind::Call, part(30), |job, i| job.errand.weight = 1 + i % 3);
-    mix.add(Kind::Crunch, part(9), |job, _| job.errand.weight = 3);
-    mix.add(Kind::Flaky, part(8), |job, i| {
-        (job.errand.failures, job.fate) = if i % 4 == 3 { (3, Fate::Fails) } else { (1 + (i % 2) as u16, Fate::Succeeds) };
+    mix.add(JobKind::Call, part(30), |job, i| job.errand.weight = 1 + i % 3);
+    mix.add(JobKind::Crunch, part(9), |job, _| job.errand.weight = 3);
+    mix.add(JobKind::Flaky, part(8), |job, i| {
+        (job.errand.failures, job.fate) =
+            if i % 4 == 3 { (3, PlannedOutcome::Fails) } else { (1 + (i % 2) as u16, PlannedOutcome::Succeeds) };
     });
-    mix.add(Kind::Hopeless, part(2), |job, _| (job.errand.failures, job.fate) = (1, Fate::Fails));
-    mix.add(Kind::Later, part(8), |job, i| job.errand.work_ms = 200 + i * 97 % 500);
-    mix.add(Kind::Busy, part(3), |_, _| {});
-    mix.add(Kind::Payment, part(4), |job, i| {
+    mix.add(JobKind::Hopeless, part(2), |job, _| (job.errand.failures, job.fate) = (1, PlannedOutcome::Fails));
+    mix.add(JobKind::Later, part(8), |job, i| job.errand.work_ms = 200 + i * 97 % 500);
+    mix.add(JobKind::Busy, part(3), |_, _| {});
+    mix.add(JobKind::Payment, part(4), |job, i| {
         if i % 2 == 1 {
-            (job.errand.breaks_off, job.fate) = (true, Fate::Doubt);
+            (job.errand.breaks_off, job.fate) = (true, PlannedOutcome::Doubt);
         }
     });
-    mix.add(Kind::Render, 3, |job, i| {
+    mix.add(JobKind::Render, 3, |job, i| {
         job.errand.work_ms = LEASE.as_millis() as u64 + 1000;
         TENANTS[i as usize].clone_into(&mut job.errand.tenant);
     });
-    mix.add(Kind::Render, 1, |job, _| {
+    mix.add(JobKind::Render, 1, |job, _| {
         job.errand.work_ms = 30_000;
-        job.fate = Fate::Cancelled;
+        job.fate = PlannedOutcome::Cancelled;
     });
-    mix.add(Kind::Timer, part(20), |job, i| {
+    mix.add(JobKind::Timer, part(20), |job, i| {
         job.timing = Timing::After(1000 + i * 7000 / part(20) as u64);
         job.errand.work_ms = 5;
     });
-    mix.add(Kind::Paced, 30, |job, _| job.errand.work_ms = 5);
-    mix.add(Kind::Ranked, 16, |job, i| {
+    mix.add(JobKind::Paced, 30, |job, _| job.errand.work_ms = 5);
+    mix.add(JobKind::Ranked, 16, |job, i| {
         job.priority = (i * 7 % 16) as i32;
         job.errand.work_ms = 20;
     });
-    mix.add(Kind::Call, 3, |job, _| job.timing = Timing::OpenWindow);
-    mix.add(Kind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::ClosedWindow, Fate::Waits));
-    mix.add(Kind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::Expiring, Fate::Expires));
-    mix.add(Kind::Call, 3, |job, _| {
+    mix.add(JobKind::Call, 3, |job, _| job.timing = Timing::OpenWindow);
+    mix.add(JobKind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::ClosedWindow, PlannedOutcome::Waits));
+    mix.add(JobKind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::Expiring, PlannedOutcome::Expires));
+    mix.add(JobKind::Call, 3, |job, _| {
         (job.critical, job.wave) = (true, Wave::Behind);
         job.errand.weight = 0;
     });
-    mix.add(Kind::Call, 1, |job, _| {
+    mix.add(JobKind::Call, 1, |job, _| {
         job.wave = Wave::Behind;
         LONE.clone_into(&mut job.errand.tenant);
     });
-    mix.add(Kind::Call, part(15), |job, i| {
+    mix.add(JobKind::Call, part(15), |job, i| {
         job.wave = Wave::Trickle;
         job.errand.weight = 1 + i % 2;
     });
@@ -345,11 +346,11 @@ struct Mix<'a> {
 
 impl Mix<'_> {
     /// Adds `count` jobs of `kind`, each with what is special about it.
-    fn add(&mut self, kind: Kind, count: usize, special: impl Fn(&mut Planned, u64)) {
+    fn add(&mut self, kind: JobKind, count: usize, special: impl Fn(&mut Planned, u64)) {
         for i in 0..count as u64 {
             let number = self.jobs.len() as u64;
             let tenant = TENANTS[[0, 1, 0, 2, 0, 1, 0, 2, 1, 0][(number % 10) as usize]];
-            let errand = Errand { tenant: tenant.to_owned(), weight: 1, work_ms: 40 + number * 37 % 100, ..Errand::default() };
+            let errand = PlannedJob { tenant: tenant.to_owned(), weight: 1, work_ms: 40 + number * 37 % 100, ..PlannedJob::default() };
             let mut job = Planned {
                 id: format!("{}-{number}", self.run),
                 kind,
@@ -358,7 +359,7 @@ impl Mix<'_> {
                 critical: false,
                 timing: Timing::Now,
                 wave: Wave::Backlog,
-                fate: Fate::Succeeds,
+                fate: PlannedOutcome::Succeeds,
             };
             special(&mut job, i);
             self.jobs.push(job);
@@ -375,8 +376,15 @@ mod tests {
     #[test]
     fn every_kind_and_fate_is_in_the_smallest_mix_and_no_id_twice() {
         let jobs = mix("r", 40);
-        assert!(Kind::ALL.iter().all(|kind| jobs.iter().any(|job| job.kind == *kind)));
-        for fate in [Fate::Succeeds, Fate::Fails, Fate::Doubt, Fate::Expires, Fate::Cancelled, Fate::Waits] {
+        assert!(JobKind::ALL.iter().all(|kind| jobs.iter().any(|job| job.kind == *kind)));
+        for fate in [
+            PlannedOutcome::Succeeds,
+            PlannedOutcome::Fails,
+            PlannedOutcome::Doubt,
+            PlannedOutcome::Expires,
+            PlannedOutcome::Cancelled,
+            PlannedOutcome::Waits,
+        ] {
             assert!(jobs.iter().any(|job| job.fate == fate), "{fate:?}");
         }
         let ids: HashSet<_> = jobs.iter().map(|job| &job.id).collect();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     book::Book,
-    plan::{Fate, Kind, Planned, RANKED, REPEATS, SHOP, Wave, queues},
+    plan::{JobKind, Planned, PlannedOutcome, RANKED, REPEATS, SHOP, Wave, queues},
     until_answered,
 };
 use crate::cli::{
@@ -62,7 +62,7 @@ impl Producer {
         for (queue, config) in queues() {
             self.client.put(&["queues", queue]).json(&config).send().await?;
         }
-        for kind in Kind::ALL {
+        for kind in JobKind::ALL {
             self.client.put(&["job-types", kind.name()]).json(&kind.config(worker, secret)).send().await?;
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Producer {
             self.one(job).await?;
             pause(TRICKLE).await;
         }
-        for job in jobs.iter().filter(|job| job.fate == Fate::Cancelled) {
+        for job in jobs.iter().filter(|job| job.fate == PlannedOutcome::Cancelled) {
             while !book.read(|pages| pages.starts.iter().any(|start| start.id == job.id)) {
                 pause(Duration::from_millis(20)).await;
             }

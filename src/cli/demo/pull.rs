@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     book::Book,
-    plan::{Errand, Kind, LEASE},
+    plan::{JobKind, LEASE, PlannedJob},
     until_answered, web,
 };
 use crate::cli::{
@@ -43,7 +43,7 @@ struct Lease {
 struct Job {
     id: String,
     r#type: String,
-    data: Errand,
+    data: PlannedJob,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ struct Beat {
 /// Works until it is aborted.
 pub async fn work(name: String, client: Client, book: Arc<Book>) {
     let mut reports: Vec<Value> = Vec::new();
-    let types: Vec<&str> = Kind::PULLED.iter().map(|kind| kind.name()).collect();
+    let types: Vec<&str> = JobKind::PULLED.iter().map(|kind| kind.name()).collect();
     loop {
         let ask = json!({"types": types, "max": 1, "wait_seconds": WAIT.as_secs(), "worker": name, "reports": reports});
         let answer = until_answered(|| client.post(&["leases"]).json(&ask).wait(WAIT)).await;
@@ -79,7 +79,7 @@ pub async fn work(name: String, client: Client, book: Arc<Book>) {
 
 /// Runs one attempt: its report, unless it was given up.
 async fn attempt(client: &Client, book: &Arc<Book>, Lease { job, attempt, token }: &Lease) -> Option<Value> {
-    let kind = Kind::named(&job.r#type)?;
+    let kind = JobKind::named(&job.r#type)?;
     let at_work = book.begin(kind, &job.id, *attempt, &job.data);
     let ended = tokio::select! {
         () = pause(Duration::from_millis(job.data.work_ms)) => Ended::Done,
@@ -116,7 +116,7 @@ enum Ended {
 }
 
 /// Keeps the lease by heartbeats, until it must end.
-async fn keep(client: &Client, book: &Book, kind: Kind, id: &str, attempt: u16, token: &str) -> Ended {
+async fn keep(client: &Client, book: &Book, kind: JobKind, id: &str, attempt: u16, token: &str) -> Ended {
     let beat = json!({"attempt": attempt});
     let mut until = Instant::now() + LEASE - MARGIN;
     loop {

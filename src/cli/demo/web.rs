@@ -18,7 +18,7 @@ use url::Url;
 
 use super::{
     book::Book,
-    plan::{Errand, Kind},
+    plan::{JobKind, PlannedJob},
     until_answered,
 };
 use crate::cli::{client::Client, context::pause};
@@ -44,7 +44,7 @@ struct Web {
 struct Delivery {
     id: String,
     attempt: u16,
-    data: Errand,
+    data: PlannedJob,
     callback: Callback,
 }
 
@@ -76,18 +76,18 @@ async fn take(State(web): State<Arc<Web>>, Path(job_type): Path<String>, headers
         return (StatusCode::UNAUTHORIZED, "the signature does not fit").into_response();
     }
     web.book.write(|pages| pages.signatures.0 += 1);
-    let (Some(kind), Ok(delivery)) = (Kind::named(&job_type), serde_json::from_slice::<Delivery>(&body)) else {
+    let (Some(kind), Ok(delivery)) = (JobKind::named(&job_type), serde_json::from_slice::<Delivery>(&body)) else {
         return (StatusCode::BAD_REQUEST, "nobody here can read that").into_response();
     };
     let Delivery { id, attempt, data: errand, callback } = delivery;
-    if kind == Kind::Busy && web.turned_away.lock().insert(id.clone()) {
+    if kind == JobKind::Busy && web.turned_away.lock().insert(id.clone()) {
         web.book.write(|pages| pages.turned_away += 1);
         let after = [(header::RETRY_AFTER, BUSY.as_secs().to_string())];
         return (StatusCode::SERVICE_UNAVAILABLE, after, "too busy").into_response();
     }
     let at_work = web.book.begin(kind, &id, attempt, &errand);
     let work = pause(Duration::from_millis(errand.work_ms));
-    if kind == Kind::Later {
+    if kind == JobKind::Later {
         web.book.write(|pages| pages.callbacks.0 += 1);
         tokio::spawn(async move {
             work.await;
@@ -103,7 +103,7 @@ async fn take(State(web): State<Arc<Web>>, Path(job_type): Path<String>, headers
         let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err("the worker is gone")]);
         return Response::new(Body::from_stream(broken));
     }
-    if kind == Kind::Hopeless {
+    if kind == JobKind::Hopeless {
         let status = StatusCode::from_u16(HOPELESS).unwrap_or(StatusCode::BAD_REQUEST);
         return (status, "no such address, and there never will be").into_response();
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Level, Report, finding};
+use super::{CheckLevel, DoctorReport, finding};
 use crate::cli::{
     plugin::Plugin,
     show,
@@ -16,8 +16,8 @@ const DEFAULT_TIMEOUT: f64 = 86_400.0;
 const LONG: Duration = Duration::from_hours(1);
 
 /// What there is to say of `queues` and `types` at `now`.
-pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> Report {
-    let mut report = Report::default();
+pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let limited: HashMap<&str, bool> = queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency.is_some())).collect();
     for queue in queues {
         of_queue(queue, now, &mut report);
@@ -29,21 +29,21 @@ pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> Report {
 }
 
 /// What there is to say of those `plugins` that somebody uses.
-pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> Report {
-    let mut report = Report::default();
+pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
+    let mut report = DoctorReport::default();
     for plugin in plugins.iter().filter(|plugin| !plugin.used_by.is_empty()) {
         let (name, about) = (&plugin.name, format!("plugin {}", plugin.name));
         let users: Vec<String> = plugin.used_by.iter().map(ToString::to_string).collect();
         report.check((plugin.runnable == Some(false)).then(|| {
             let found = format!("there is no code of version {} for this release; it decides for {}", plugin.live, users.join(", "));
-            finding(Level::Error, &about, found, format!("push its component again: `tidegate plugin push {name} FILE`"))
+            finding(CheckLevel::Error, &about, found, format!("push its component again: `tidegate plugin push {name} FILE`"))
         }));
         let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
         report.check(fault.map(|fault| {
             let when = show::when_known(fault.at, now);
             let found = format!("its latest call failed, {when} ({}): {}; it decides for {}", fault.kind, fault.message, users.join(", "));
             finding(
-                Level::Warning,
+                CheckLevel::Warning,
                 &about,
                 found,
                 format!("`tidegate plugin faults {name}`; `tidegate plugin rollback {name}` if a version before did better"),
@@ -53,16 +53,16 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> Report {
     report
 }
 
-fn of_queue(queue: &Queue, now: Timestamp, report: &mut Report) {
+fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
     let (name, about) = (&queue.name, format!("queue {}", queue.name));
     let waiting = queue.status.as_ref().and_then(|status| status.depth.get("scheduled")).copied().unwrap_or_default();
     report.check(queue.paused.then(|| {
         let found = format!("it is paused, with {waiting} jobs waiting");
-        finding(Level::Warning, &about, found, format!("`tidegate queues resume {name}`, if nobody means it to be"))
+        finding(CheckLevel::Warning, &about, found, format!("`tidegate queues resume {name}`, if nobody means it to be"))
     }));
     report.check((queue.concurrency == Some(0)).then(|| {
         let advice = format!("`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no limit");
-        finding(Level::Warning, &about, "its limit is 0, which admits nothing", advice)
+        finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
     let late = queue.status.as_ref().and_then(|status| Some((status, status.oldest_due_at.filter(|due| now.since(*due) > LONG)?)));
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
@@ -74,16 +74,16 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut Report) {
         } else {
             format!("`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs explain` of one")
         };
-        finding(Level::Warning, &about, found, advice)
+        finding(CheckLevel::Warning, &about, found, advice)
     }));
 }
 
-fn of_push(job_type: &JobType, queue_limited: bool, report: &mut Report) {
+fn of_push(job_type: &JobType, queue_limited: bool, report: &mut DoctorReport) {
     let (name, about) = (&job_type.name, format!("type {}", job_type.name));
     let timeout = job_type.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT);
     report.check(((timeout - DEFAULT_TIMEOUT).abs() < 0.001).then(|| {
         finding(
-            Level::Warning,
+            CheckLevel::Warning,
             &about,
             "its timeout is the default, a day: a worker that answers 202 and never calls back holds its slot that long",
             format!("`tidegate types patch {name} --config '{{\"timeout_seconds\": 300}}'`, by how long its work takes"),
@@ -91,7 +91,7 @@ fn of_push(job_type: &JobType, queue_limited: bool, report: &mut Report) {
     }));
     report.check((!queue_limited && job_type.concurrency.is_none()).then(|| {
         finding(
-            Level::Note,
+            CheckLevel::Note,
             &about,
             format!("neither it nor its queue {} has a limit: a backlog is pushed as fast as the target answers", job_type.queue),
             format!("`tidegate types patch {name} --config '{{\"concurrency\": 10}}'`, if the target cannot take that"),

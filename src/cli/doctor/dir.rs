@@ -13,12 +13,12 @@ use indicatif::HumanBytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Finding, Level, Report, config, finding};
+use super::{CheckLevel, DoctorReport, Finding, config, finding};
 use crate::cli::wire::{JobType, Queue};
 use tidegate_backends::sqlite::{Inspection, OpenError, database, holder};
 use tidegate_core::{
     port::{
-        Checkup, Clock,
+        Clock, HealthCheck,
         job_store::{Item, ItemKind},
     },
     time::Timestamp,
@@ -35,8 +35,8 @@ const SETTLED: Duration = Duration::from_hours(1);
 const AHEAD: Duration = Duration::from_mins(1);
 
 /// Looks at the data in `dir` at `now`.
-pub fn look(dir: &Path, now: Timestamp) -> Report {
-    let mut report = Report::default();
+pub fn look(dir: &Path, now: Timestamp) -> DoctorReport {
+    let mut report = DoctorReport::default();
     report.check(served(dir));
     report.check(room(dir));
     report.check(log(dir));
@@ -67,7 +67,7 @@ impl Served {
 }
 
 #[async_trait]
-impl Checkup for Served {
+impl HealthCheck for Served {
     async fn checks(&self) -> Vec<Finding> {
         let (dir, now) = (self.dir.clone(), self.clock.now());
         let looked = tokio::task::spawn_blocking(move || {
@@ -82,7 +82,7 @@ impl Checkup for Served {
                 parts(&dir, now).unwrap_or_else(|| Finding::ok("backup", "none was broken off")),
             ]
         });
-        looked.await.unwrap_or_else(|error| vec![finding(Level::Error, "data directory", error.to_string(), "see the server's log")])
+        looked.await.unwrap_or_else(|error| vec![finding(CheckLevel::Error, "data directory", error.to_string(), "see the server's log")])
     }
 }
 
@@ -92,22 +92,22 @@ fn unusable(error: &OpenError) -> Finding {
         OpenError::Io { .. } => "see that --data names the server's directory, and who may read it",
         OpenError::Held { .. } | OpenError::Newer { .. } | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
     };
-    finding(Level::Error, "database", error.to_string(), advice)
+    finding(CheckLevel::Error, "database", error.to_string(), advice)
 }
 
 fn served(dir: &Path) -> Option<Finding> {
     match holder(dir) {
         Ok(held) => held.map(|by| {
-            finding(Level::Note, "server", format!("{by} serves the directory"), "`tidegate doctor` without --data asks it, too")
+            finding(CheckLevel::Note, "server", format!("{by} serves the directory"), "`tidegate doctor` without --data asks it, too")
         }),
-        Err(error) => Some(finding(Level::Error, "lock", error.to_string(), "see who may read and write the directory")),
+        Err(error) => Some(finding(CheckLevel::Error, "lock", error.to_string(), "see who may read and write the directory")),
     }
 }
 
 fn room(dir: &Path) -> Option<Finding> {
     let disk = nix::sys::statvfs::statvfs(dir).ok()?;
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());
-    let level = if free < NO_ROOM { Level::Error } else { Level::Warning };
+    let level = if free < NO_ROOM { CheckLevel::Error } else { CheckLevel::Warning };
     let found = format!("{} are left", HumanBytes(free));
     (free < ROOM).then(|| finding(level, "disk", found, "make room, or shorten `retention_seconds`: on a full disk writes answer 503"))
 }
@@ -117,7 +117,7 @@ fn log(dir: &Path) -> Option<Finding> {
     let bytes = fs::metadata(log).map_or(0, |about| about.len());
     let found = format!("tidegate.db-wal has {}", HumanBytes(bytes));
     let advice = "look for a program that keeps a read of the database open (`lsof tidegate.db`), and end it";
-    (bytes > LONG_LOG).then(|| finding(Level::Warning, "database", found, advice))
+    (bytes > LONG_LOG).then(|| finding(CheckLevel::Warning, "database", found, advice))
 }
 
 /// Backups that were broken off, here and beside the directory.
@@ -129,7 +129,7 @@ fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
     };
     let names: Vec<String> = listed.filter(stale).map(|entry| entry.path().display().to_string()).collect();
     let found = format!("broken off: {}", names.join(", "));
-    (!names.is_empty()).then(|| finding(Level::Warning, "backup", found, "remove it, and see that the backup runs to its end"))
+    (!names.is_empty()).then(|| finding(CheckLevel::Warning, "backup", found, "remove it, and see that the backup runs to its end"))
 }
 
 fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
@@ -137,9 +137,9 @@ fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
 }
 
 /// What the database says, and whether the files beside it agree.
-fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut Report) -> Result<(), OpenError> {
+fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut DoctorReport) -> Result<(), OpenError> {
     let advice = "restore a backup; to save what can be read: `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
-    report.check(found.damage()?.map(|damage| finding(Level::Error, "database", format!("it is damaged: {damage}"), advice)));
+    report.check(found.damage()?.map(|damage| finding(CheckLevel::Error, "database", format!("it is damaged: {damage}"), advice)));
     report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
     report.add(config::look(&shapes::<Queue>(&queues), &shapes::<JobType>(&types), now));
@@ -155,7 +155,7 @@ fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenErr
     let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
     Ok(newest.map(|newest| {
         let told = format!("the newest job was accepted at {newest}, which is yet to come: the clock was set back");
-        finding(Level::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
+        finding(CheckLevel::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
     }))
 }
 
@@ -183,7 +183,7 @@ fn unsigned(types: &[Item]) -> Option<Finding> {
     let names: Vec<&str> = types.iter().filter(bare).map(|item| item.name.as_str()).collect();
     let found = format!("pushed without signature or password: {}", names.join(", "));
     let advice = "set `signing_secret` in their targets, so that their workers know the server from a stranger";
-    (!names.is_empty()).then(|| finding(Level::Note, "types", found, advice))
+    (!names.is_empty()).then(|| finding(CheckLevel::Note, "types", found, advice))
 }
 
 /// Bodies that jobs name and that are not there, and bodies that are there and that no job names.
@@ -191,7 +191,7 @@ fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Findin
     let root = dir.join("objects");
     let mut there = HashMap::new();
     if let Err(error) = list(&root, &mut there) {
-        let unreadable = finding(Level::Error, "bodies", format!("{} cannot be read: {error}", root.display()), "see who may read it");
+        let unreadable = finding(CheckLevel::Error, "bodies", format!("{} cannot be read: {error}", root.display()), "see who may read it");
         return [Some(unreadable), None];
     }
     let known = |path: &PathBuf| path.strip_prefix(&root).is_ok_and(|key| key.to_str().is_some_and(|key| named.contains(key)));
@@ -202,11 +202,11 @@ fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Findin
     [
         (missing > 0).then(|| {
             let found = format!("{missing} that jobs name are not in {}", root.display());
-            finding(Level::Error, "bodies", found, "restore them from a backup's objects/; their jobs fail `not_delivered` until then")
+            finding(CheckLevel::Error, "bodies", found, "restore them from a backup's objects/; their jobs fail `not_delivered` until then")
         }),
         (!orphans.is_empty()).then(|| {
             let found = format!("{} files ({bytes}) that no job names", orphans.len());
-            finding(Level::Note, "bodies", found, "they do no harm; requests that were broken off leave them")
+            finding(CheckLevel::Note, "bodies", found, "they do no harm; requests that were broken off leave them")
         }),
     ]
 }

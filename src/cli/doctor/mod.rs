@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{Context, ExitCode, show};
-use tidegate_core::port::health_check::{Check as Finding, Level};
+use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
 
 /// The options of `tidegate doctor`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
 
 /// What was looked at, and what was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct DoctorReport {
     /// How many things were looked at.
     pub checks: usize,
     /// What was found.
@@ -42,11 +42,11 @@ pub struct Report {
     pub good: Vec<Finding>,
 }
 
-impl Report {
+impl DoctorReport {
     /// Takes in what a home says of itself.
     pub fn hear(&mut self, checks: Vec<Finding>) {
         self.checks += checks.len();
-        let (good, bad): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.level == Level::Ok);
+        let (good, bad): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.level == CheckLevel::Ok);
         self.good.extend(good);
         self.findings.extend(bad);
     }
@@ -66,7 +66,7 @@ impl Report {
 }
 
 /// A finding.
-pub fn finding(level: Level, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+pub fn finding(level: CheckLevel, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
     Finding::new(level, about, found, advice)
 }
 
@@ -84,7 +84,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         None => server::look(ctx).await?,
     };
     report.findings.sort_by_key(|finding| finding.level);
-    let errors = report.findings.iter().filter(|finding| finding.level == Level::Error).count();
+    let errors = report.findings.iter().filter(|finding| finding.level == CheckLevel::Error).count();
     if ctx.json() {
         let mut said = json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings});
         if args.all {
@@ -97,7 +97,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(if errors == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-fn tell(report: &Report, all: bool, ctx: &Context) -> std::io::Result<()> {
+fn tell(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> {
     let good = if all { &report.good[..] } else { &[] };
     if report.findings.is_empty() && good.is_empty() {
         return ctx.print(format_args!("{} checks, nothing found", report.checks));
@@ -109,7 +109,7 @@ fn tell(report: &Report, all: bool, ctx: &Context) -> std::io::Result<()> {
         .map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
     ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
-    let (errors, warnings, notes) = (count(Level::Error), count(Level::Warning), count(Level::Note));
+    let (errors, warnings, notes) = (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));
     ctx.print(format_args!("\n{} checks: {errors} errors, {warnings} warnings, {notes} notes", report.checks))
 }
 

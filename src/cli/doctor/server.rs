@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::{Finding, Level, Report, config, finding};
+use super::{CheckLevel, DoctorReport, Finding, config, finding};
 use crate::cli::{
     Context,
     client::{Client, Error},
@@ -23,15 +23,15 @@ const BAD_SKEW: Duration = tidegate_core::target::signature::TOLERANCE;
 /// # Errors
 ///
 /// It is away, or does not let this client look at queues and types.
-pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
+pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     let client = ctx.client()?;
-    let mut report = Report::default();
+    let mut report = DoctorReport::default();
     hear(&client, &mut report).await?;
     let before = ctx.now();
     let first = match client.get(&["queues"]).query("limit", "1").send().await {
         Ok(first) => first,
         // It has said why.
-        Err(Error::Problem(problem)) if problem.status >= 500 && report.findings.iter().any(|found| found.level == Level::Error) => {
+        Err(Error::Problem(problem)) if problem.status >= 500 && report.findings.iter().any(|found| found.level == CheckLevel::Error) => {
             return Ok(report);
         }
         Err(error) => return Err(error.into()),
@@ -54,7 +54,7 @@ pub async fn look(ctx: &Context) -> anyhow::Result<Report> {
 }
 
 /// What the server says of itself and its home.
-async fn hear(client: &Client, report: &mut Report) -> anyhow::Result<()> {
+async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> {
     match client.get(&["doctor"]).send().await {
         Ok(answer) => {
             let told: Told = answer.read()?;
@@ -64,12 +64,12 @@ async fn hear(client: &Client, report: &mut Report) -> anyhow::Result<()> {
         }
         Err(Error::Problem(problem)) if problem.status == 403 => {
             let found = "the token does not let this client ask the server about itself";
-            report.check(Some(finding(Level::Note, "server", found, "use one with the scope admin")));
+            report.check(Some(finding(CheckLevel::Note, "server", found, "use one with the scope admin")));
             Ok(())
         }
         Err(Error::Problem(problem)) if problem.code.as_deref() == Some("route_not_found") => {
             let found = "it is of a release that says nothing about itself";
-            report.check(Some(finding(Level::Warning, "server", found, "bring it to the release of this command")));
+            report.check(Some(finding(CheckLevel::Warning, "server", found, "bring it to the release of this command")));
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -89,7 +89,7 @@ fn version(there: &str) -> Option<Finding> {
     let here = env!("CARGO_PKG_VERSION");
     let found = format!("the server is {there}, and this command {here}");
     (there != here)
-        .then(|| finding(Level::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
+        .then(|| finding(CheckLevel::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
 }
 
 /// What there is to say of the server's clock, which showed `there` between `before` and `after`.
@@ -98,7 +98,7 @@ fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding
     let (behind, ahead) = (before.since(there + Duration::from_secs(1)), there.since(after));
     let (off, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let found = format!("it is {} s {word} the clock here", off.as_secs());
-    let level = if off > BAD_SKEW { Level::Error } else { Level::Warning };
+    let level = if off > BAD_SKEW { CheckLevel::Error } else { CheckLevel::Warning };
     (off > SKEW).then(|| finding(level, "server's clock", found, "set both by NTP: due times, leases and signatures go by them"))
 }
 
@@ -115,11 +115,11 @@ fn access(base: &Url, tokens: Option<usize>, shown: bool) -> Option<Finding> {
     }
     if !shown && tokens.is_some() {
         let found = "it let this client in without a token: whoever reaches it may do everything";
-        return Some(finding(Level::Error, "access", found, "`tidegate token create --name admin --scope admin`, now"));
+        return Some(finding(CheckLevel::Error, "access", found, "`tidegate token create --name admin --scope admin`, now"));
     }
     let clear = base.scheme() == "http" && shown;
     clear.then(|| {
-        finding(Level::Warning, "access", "the token goes over the network unencrypted", "put TLS in front, and use an https:// --url")
+        finding(CheckLevel::Warning, "access", "the token goes over the network unencrypted", "put TLS in front, and use an https:// --url")
     })
 }
 
@@ -133,8 +133,8 @@ mod tests {
         let told = |there: Timestamp| skew(there, now, now + Duration::from_millis(20)).map(|found| (found.level, found.found));
         assert_eq!(told(now), None);
         assert_eq!(told(now - Duration::from_millis(999)), None);
-        assert_eq!(told(now + Duration::from_secs(10)).unwrap(), (Level::Warning, "it is 9 s ahead of the clock here".to_owned()));
-        assert_eq!(told(now - Duration::from_hours(1)).unwrap(), (Level::Error, "it is 3599 s behind the clock here".to_owned()));
+        assert_eq!(told(now + Duration::from_secs(10)).unwrap(), (CheckLevel::Warning, "it is 9 s ahead of the clock here".to_owned()));
+        assert_eq!(told(now - Duration::from_hours(1)).unwrap(), (CheckLevel::Error, "it is 3599 s behind the clock here".to_owned()));
     }
 
     #[test]
@@ -142,8 +142,8 @@ mod tests {
         let told = |url: &str, tokens, shown| access(&url.parse().unwrap(), tokens, shown).map(|found| found.level);
         assert_eq!(told("http://127.0.0.1:8080", Some(0), false), None);
         assert_eq!(told("http://[::1]:8080", Some(0), false), None);
-        assert_eq!(told("http://queue.example", Some(0), false), Some(Level::Error));
-        assert_eq!(told("http://queue.example", Some(2), true), Some(Level::Warning));
+        assert_eq!(told("http://queue.example", Some(0), false), Some(CheckLevel::Error));
+        assert_eq!(told("http://queue.example", Some(2), true), Some(CheckLevel::Warning));
         assert_eq!(told("https://queue.example", None, true), None);
     }
 }

@@ -34,11 +34,11 @@ async fn sick() -> FakeServer {
             200,
             json!({"plugins": [
                 {"name": "share", "live": 2, "runnable": true, "used_by": [{"kind": "queue", "name": "mail"}],
-                    "health": {"calls": 9, "faults": 3, "failing": true, "last_fault": {"version": 2, "kind": "too_long", "message": "took longer than 250 ms"}}},
+                    "health": {"calls": 9, "faults": 3, "failing": true, "last_fault": {"version": 2, "kind": "timeout", "message": "took longer than 250 ms"}}},
                 {"name": "old", "live": 1, "runnable": false, "used_by": [{"kind": "job_type", "name": "invoice"}], "health": {}},
                 {"name": "idle", "live": 1, "runnable": false, "used_by": [], "health": {"failing": true}},
                 {"name": "well", "live": 1, "runnable": true, "used_by": [{"kind": "queue", "name": "slow"}],
-                    "health": {"calls": 9, "faults": 3, "failing": false, "last_fault": {"version": 1, "kind": "crashed", "message": "long ago"}}},
+                    "health": {"calls": 9, "faults": 3, "failing": false, "last_fault": {"version": 1, "kind": "trapped", "message": "long ago"}}},
             ]}),
         ),
         Some("/v1/doctor") => (

@@ -9,7 +9,7 @@ use super::{
     one::type_of,
 };
 use crate::cli::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     args::{self, Fields, Json},
     operation,
     wire::Job,
@@ -46,10 +46,10 @@ struct Bulk {
 }
 
 /// Either an id or a filter, never both, never neither.
-fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, Misused> {
+fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageError> {
     match (id, filter.is_empty()) {
-        (None, true) => Err(Misused("which jobs? Give an id, or a filter such as --type or --state".to_owned())),
-        (Some(_), false) => Err(Misused("an id and a filter do not go together".to_owned())),
+        (None, true) => Err(UsageError("which jobs? Give an id, or a filter such as --type or --state".to_owned())),
+        (Some(_), false) => Err(UsageError("an id and a filter do not go together".to_owned())),
         (id, _) => Ok(id),
     }
 }

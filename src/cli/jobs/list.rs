@@ -40,7 +40,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: show::Look, jobs: &[Job], now: Timestamp) -> String {
+fn render(look: show::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
     let rows = jobs.iter().map(|job| {
         // The instant that matters most in the job's state: its end, its start, its due time.
         let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
@@ -49,7 +49,7 @@ fn render(look: show::Look, jobs: &[Job], now: Timestamp) -> String {
             job.r#type.clone(),
             job.queue.clone(),
             job.state.clone(),
-            format!("{}/{}", job.attempt, job.attempts),
+            format!("{}/{}", job.attempt, job.max_attempts),
             job.priority.map_or_else(show::dash, |priority| priority.to_string()),
             show::when_known(at, now),
             job.error.as_ref().map(Failure::line).unwrap_or_default(),
@@ -68,15 +68,15 @@ mod tests {
     #[test]
     fn a_list_says_where_each_job_stands() {
         let jobs: Vec<Job> = serde_json::from_value(json!([
-            {"id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0, "attempts": 3, "priority": 100,
+            {"id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0, "max_attempts": 3, "priority": 100,
              "run_at": "2001-09-09T01:46:45Z"},
-            {"id": "j2", "type": "mail", "queue": "default", "state": "running", "attempt": 1, "attempts": 3, "priority": 5,
+            {"id": "j2", "type": "mail", "queue": "default", "state": "running", "attempt": 1, "max_attempts": 3, "priority": 5,
              "run_at": "2001-09-09T01:40:00Z", "started_at": "2001-09-09T01:46:30Z"},
-            {"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3, "attempts": 3, "priority": 100,
+            {"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3, "max_attempts": 3, "priority": 100,
              "ended_at": "2001-09-09T01:44:40Z", "error": {"reason": "failed", "message": "trace\nboom\n", "details": null}},
         ]))
         .unwrap();
-        insta::assert_snapshot!(render(show::Look::default(), &jobs, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(show::OutputStyle::default(), &jobs, Timestamp::from_millis(1_000_000_000_000)));
     }
 
     #[tokio::test]

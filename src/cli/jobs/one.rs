@@ -5,11 +5,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use crate::cli::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     args::{self, Fields, Json, When},
     client::{Client, Error, Problem},
-    show::{self, Look},
-    wire::{Entry, Explanation, Failure, Job},
+    show::{self, OutputStyle},
+    wire::{Explanation, Failure, HistoryEntry, Job},
 };
 use tidegate_core::time::{Seconds, Timestamp};
 
@@ -89,7 +89,7 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render_job(look: Look, fields: &show::Fields, history: &[Entry], now: Timestamp) -> String {
+fn render_job(look: OutputStyle, fields: &show::Fields, history: &[HistoryEntry], now: Timestamp) -> String {
     let job = show::fields(look, fields, &["history"], now);
     if history.is_empty() {
         return job;
@@ -182,7 +182,7 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     changes.maybe("data", args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?);
     changes.extend(&args.fields);
     if changes.is_empty() {
-        return Err(Misused("nothing to change: give --run-at, --priority, --data, --expires-at or --field".to_owned()).into());
+        return Err(UsageError("nothing to change: give --run-at, --priority, --data, --expires-at or --field".to_owned()).into());
     }
     let job_type = type_of(&client, &args.id).await?;
     let answer = client.patch(&["jobs", &job_type, &args.id]).json(&changes).send().await?;
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_job_is_shown_with_its_history() {
-        let body = r#"{"id":"j1","type":"mail","state":"scheduled","attempt":1,"attempts":3,"run_at":"2001-09-09T01:46:50Z","ended_at":null,
+        let body = r#"{"id":"j1","type":"mail","state":"scheduled","attempt":1,"max_attempts":3,"run_at":"2001-09-09T01:46:50Z","ended_at":null,
             "data":{"to":"ann"},"history":[{"attempt":1,"started_at":"2001-09-09T01:46:30Z","ended_at":"2001-09-09T01:46:31.250Z",
             "outcome":"failed","error":{"reason":"timeout","message":null}}]}"#;
         let job: Job = serde_json::from_str(body).unwrap();
-        insta::assert_snapshot!(render_job(Look::default(), &serde_json::from_str(body).unwrap(), &job.history, now()));
+        insta::assert_snapshot!(render_job(OutputStyle::default(), &serde_json::from_str(body).unwrap(), &job.history, now()));
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     async fn a_result_that_does_not_come_in_time_has_its_own_exit_code() {
         let server = FakeServer::answering(|seen| match seen.path.as_str() {
             "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
-            _ => (408, json!({"title": "Request Timeout", "code": "wait_over"})),
+            _ => (408, json!({"title": "Request Timeout", "code": "wait_timeout"})),
         })
         .await;
         assert_eq!(server.run(&["jobs", "result", "j1"]).await.0, ExitCode::TimedOut);

@@ -11,7 +11,7 @@ use super::{
     case::Case,
     local::{self, Local},
 };
-use crate::cli::{Context, ExitCode, Misused, args, show};
+use crate::cli::{Context, ExitCode, UsageError, args, show};
 use tidegate_backends::wasm::bounds;
 use tidegate_core::{port::policy::Usage, queue::plugin::Role};
 
@@ -160,7 +160,7 @@ async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Ro
     let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?.remove(0);
     if let Some(problem) = plugin.problems(case.role, &case.config()).await?.into_iter().next() {
         let place = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
-        return Err(Misused(format!("the configuration is not good for it: {place}{}; give one with --config", problem.message)).into());
+        return Err(UsageError(format!("the configuration is not good for it: {place}{}; give one with --config", problem.message)).into());
     }
     let call = case.call().map_err(anyhow::Error::msg)?;
     let (mut used, mut fault): (Vec<Usage>, _) = (Vec::new(), None);

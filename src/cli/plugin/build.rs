@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{local, new::Lang};
-use crate::cli::{Context, ExitCode, Misused};
+use crate::cli::{Context, ExitCode, UsageError};
 
 /// The tool that makes components of JavaScript.
 const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
@@ -45,7 +45,7 @@ pub struct Args {
 /// It is no project, a tool is missing, or the tool found something wrong, which it has said on standard error.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let dir =
-        tokio::fs::canonicalize(&args.dir).await.map_err(|error| Misused(format!("{} cannot be read: {error}", args.dir.display())))?;
+        tokio::fs::canonicalize(&args.dir).await.map_err(|error| UsageError(format!("{} cannot be read: {error}", args.dir.display())))?;
     let lang = language(&dir)?;
     let (name, component) = match lang {
         Lang::Rust => rust(&dir).await?,
@@ -64,12 +64,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// The language of the project in `dir`.
-fn language(dir: &Path) -> Result<Lang, Misused> {
+fn language(dir: &Path) -> Result<Lang, UsageError> {
     let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
     let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
     found.map(|(_, lang)| lang).ok_or_else(|| {
         let dir = dir.display();
-        Misused(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
+        UsageError(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
     })
 }
 
@@ -89,7 +89,7 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
         .flatten()
         .find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
     let Some(name) = package.and_then(|package| package["name"].as_str()) else {
-        bail!(Misused(format!("{} is no package of its own; name the plugin's folder", manifest.display())));
+        bail!(UsageError(format!("{} is no package of its own; name the plugin's folder", manifest.display())));
     };
     cargo
         .run(["build", "--release", "--target", TARGET])
@@ -98,7 +98,7 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
     let module = Path::new(target).join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
     let module = tokio::fs::read(&module).await.map_err(|error| {
-        Misused(format!("{} cannot be read ({error}): Cargo.toml must have [lib] crate-type = [\"cdylib\"]", module.display()))
+        UsageError(format!("{} cannot be read ({error}): Cargo.toml must have [lib] crate-type = [\"cdylib\"]", module.display()))
     })?;
     let encoder = wit_component::ComponentEncoder::default().module(&module).map(|encoder| encoder.validate(true));
     let component = encoder.and_then(|mut encoder| encoder.encode());
@@ -106,14 +106,14 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
 }
 
 /// What a project exports, as a world of `wit/plugin.wit`: told by the names that its source defines.
-fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, Misused> {
+fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, UsageError> {
     let file = dir.join(source);
-    let text = std::fs::read_to_string(&file).map_err(|error| Misused(format!("{} cannot be read: {error}", file.display())))?;
+    let text = std::fs::read_to_string(&file).map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?;
     match (defines(&text, throttle), defines(&text, retry)) {
         (true, true) => Ok("both"),
         (true, false) => Ok("throttler"),
         (false, true) => Ok("retry-strategy"),
-        (false, false) => Err(Misused(format!("{} exports neither `{throttle}` nor `{retry}`", file.display()))),
+        (false, false) => Err(UsageError(format!("{} exports neither `{throttle}` nor `{retry}`", file.display()))),
     }
 }
 

@@ -88,7 +88,7 @@ async fn trial(plugin: &Local, role: Role, config: &str) -> Result<tidegate_core
     let case = json!({"name": "trial", "role": role, "config": config, "candidates": [{"data": {}}], "job": {"data": {}}});
     let case = if role == Role::Throttler { without(case, "job") } else { without(case, "candidates") };
     let read = Case::read(&case.to_string()).and_then(|mut cases| cases.pop().ok_or_else(String::new)).and_then(|case| case.call());
-    let invalid = |message| Fault { kind: tidegate_core::port::policy::FaultKind::Declined, message };
+    let invalid = |message| Fault { kind: tidegate_core::port::policy::FaultKind::Rejected, message };
     plugin.call(&read.map_err(invalid)?).await.map(|_| plugin.usage())
 }
 

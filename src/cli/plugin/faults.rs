@@ -96,18 +96,18 @@ mod tests {
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
         let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
-        let mut shadowed = fault("declined", Value::Null);
+        let mut shadowed = fault("rejected", Value::Null);
         shadowed["shadow"] = true.into();
         let mut other = a_call();
         other["throttle"]["context"]["seed"] = 8.into();
         // Two of one millisecond, and one of them twice.
-        let faults = [fault("crashed", a_call()), fault("crashed", other), fault("crashed", a_call()), shadowed];
+        let faults = [fault("trapped", a_call()), fault("trapped", other), fault("trapped", a_call()), shadowed];
         let server = FakeServer::answering(move |_| (200, json!({"faults": faults}))).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
         let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
         assert_eq!(code, ExitCode::Ok);
-        assert!(out.contains("crashed") && out.contains("declined") && out.contains("3 (shadow)"), "{out}");
+        assert!(out.contains("trapped") && out.contains("rejected") && out.contains("3 (shadow)"), "{out}");
         let files: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         assert_eq!(files.len(), 2, "{files:?}");
         assert!(files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-crashed-")), "{files:?}");

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::cli::{
     Context, ExitCode, pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
 };
 use tidegate_core::time::Timestamp;
 
@@ -59,7 +59,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: Look, plugins: &[Plugin], now: Timestamp) -> String {
+fn render(look: OutputStyle, plugins: &[Plugin], now: Timestamp) -> String {
     let rows = plugins.iter().map(|plugin| {
         let Health { calls, faults, last_fault, .. } = &plugin.health;
         [
@@ -86,9 +86,9 @@ mod tests {
         json!({"name": "share", "roles": ["throttler"], "live": 3, "shadow": 4, "version": 9,
             "throttler": {"about": "Shares a limit by region.", "state_version": 0},
             "used_by": [{"kind": "queue", "name": "mail"}, {"kind": "job_type", "name": "hook"}],
-            "shadow_health": {"calls": 7, "faults": 1, "last_fault": {"kind": "crashed", "message": "it divided by zero"}},
+            "shadow_health": {"calls": 7, "faults": 1, "last_fault": {"kind": "trapped", "message": "it divided by zero"}},
             "health": {"calls": 12000, "faults": 2,
-                "last_fault": {"at": "2001-09-09T01:44:40Z", "version": 3, "kind": "too_long", "message": "it used up its fuel"},
+                "last_fault": {"at": "2001-09-09T01:44:40Z", "version": 3, "kind": "timeout", "message": "it used up its fuel"},
                 "last_usage": {"fuel": 12345, "memory_bytes": 1_114_112, "took_seconds": 0.000_21, "host_calls": 3}}})
     }
 
@@ -97,7 +97,7 @@ mod tests {
         let server = FakeServer::answering(|_| (200, json!({"plugins": [plugin()]}))).await;
         let (code, out) = server.run(&["plugin", "list"]).await;
         assert_eq!(code, ExitCode::Ok);
-        for part in ["share", "throttler", "12000", "too_long", "queue mail, job type hook"] {
+        for part in ["share", "throttler", "12000", "timeout", "queue mail, job type hook"] {
             assert!(out.contains(part), "{part} in {out}");
         }
     }

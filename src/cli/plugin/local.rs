@@ -44,7 +44,7 @@ pub struct Unusable {
 
 /// What a plugin says to a call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum LocalAnswer {
     /// A throttler.
     Throttle(ThrottleAnswer),
     /// A retry strategy.
@@ -93,10 +93,10 @@ impl Local {
     /// # Errors
     ///
     /// The call's fault.
-    pub async fn call(&self, call: &Call) -> Result<Said, Fault> {
+    pub async fn call(&self, call: &Call) -> Result<LocalAnswer, Fault> {
         match call {
-            Call::Throttle(call) => self.host.throttle(&self.plugin, Arc::clone(call), Purpose::Live).await.map(Said::Throttle),
-            Call::Retry(call) => self.host.retry(&self.plugin, Arc::clone(call), Purpose::Live).await.map(Said::Retry),
+            Call::Throttle(call) => self.host.throttle(&self.plugin, Arc::clone(call), Purpose::Live).await.map(LocalAnswer::Throttle),
+            Call::Retry(call) => self.host.retry(&self.plugin, Arc::clone(call), Purpose::Live).await.map(LocalAnswer::Retry),
         }
     }
 

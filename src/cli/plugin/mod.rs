@@ -29,7 +29,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use super::{Context, ExitCode, Misused};
+use super::{Context, ExitCode, UsageError};
 
 /// What can be done with plugins.
 #[derive(Debug, Subcommand)]
@@ -106,5 +106,5 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// The bytes of the component in `file`.
 async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
-    Ok(tokio::fs::read(file).await.map_err(|error| Misused(format!("{} cannot be read: {error}", file.display())))?)
+    Ok(tokio::fs::read(file).await.map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?)
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::templates;
-use crate::cli::{Context, ExitCode, Misused};
+use crate::cli::{Context, ExitCode, UsageError};
 
 /// The options of `tidegate plugin new`.
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let names: Vec<PathBuf> = files.iter().map(|(path, _)| path.into()).collect();
     let dir = PathBuf::from(&args.name);
     tokio::fs::create_dir(&dir).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Misused(format!("{} is there already; nothing was changed", dir.display())).into(),
+        std::io::ErrorKind::AlreadyExists => UsageError(format!("{} is there already; nothing was changed", dir.display())).into(),
         _ => anyhow::Error::from(error).context(format!("{} cannot be made", dir.display())),
     })?;
     for (path, text) in files {

@@ -9,7 +9,7 @@ use super::{
     case::Case,
     local::{self, Local},
 };
-use crate::cli::{Context, ExitCode, Misused};
+use crate::cli::{Context, ExitCode, UsageError};
 use tidegate_core::port::policy::Usage;
 
 /// The options of `tidegate plugin test`.
@@ -33,7 +33,7 @@ pub struct Args {
 
 /// What came of one case.
 #[derive(Serialize)]
-struct Outcome {
+struct CaseOutcome {
     file: String,
     name: String,
     ok: bool,
@@ -55,7 +55,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     for (file, case) in cases {
         let (wrong, usage) = made(&plugin, &case).await;
         let log = plugin.take_log();
-        outcomes.push(Outcome { file, name: case.name, ok: wrong.is_empty(), wrong, usage, log });
+        outcomes.push(CaseOutcome { file, name: case.name, ok: wrong.is_empty(), wrong, usage, log });
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
     if ctx.json() {
@@ -69,7 +69,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-fn tell(outcome: &Outcome, log: bool, ctx: &Context) -> std::io::Result<()> {
+fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> {
     let used = outcome.usage.as_ref().map(|usage| format!("  ({})", local::used(usage))).unwrap_or_default();
     ctx.print(format_args!("{} {}: {}{used}", if outcome.ok { "ok  " } else { "FAIL" }, outcome.file, outcome.name))?;
     for wrong in &outcome.wrong {
@@ -122,16 +122,16 @@ async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     let mut cases = Vec::new();
     for file in files {
         let text = tokio::fs::read_to_string(&file).await.map_err(|error| unreadable(&file, &error))?;
-        let read = Case::read(&text).map_err(|error| Misused(format!("{}: {error}", file.display())))?;
+        let read = Case::read(&text).map_err(|error| UsageError(format!("{}: {error}", file.display())))?;
         cases.extend(read.into_iter().map(|case| (file.display().to_string(), case)));
     }
     if cases.is_empty() {
         let places: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(Misused(format!("there is no case in {}", places.join(", "))).into());
+        return Err(UsageError(format!("there is no case in {}", places.join(", "))).into());
     }
     Ok(cases)
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Misused {
-    Misused(format!("{} cannot be read: {error}", path.display()))
+fn unreadable(path: &Path, error: &std::io::Error) -> UsageError {
+    UsageError(format!("{} cannot be read: {error}", path.display()))
 }

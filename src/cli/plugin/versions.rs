@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cli::{
     Context, ExitCode, pages,
-    show::{self, Look},
+    show::{self, OutputStyle},
 };
 use tidegate_core::time::Timestamp;
 
@@ -70,7 +70,7 @@ pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: Look, versions: &[Version], now: Timestamp) -> String {
+fn render(look: OutputStyle, versions: &[Version], now: Timestamp) -> String {
     let rows = versions.iter().map(|version| {
         let place = match (version.live, version.shadow) {
             (true, _) => "live".to_owned(),

@@ -152,8 +152,8 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
             max_bytes: settings.max_event_bytes as usize,
             max_hops: settings.max_event_hops,
             reply_wait: settings.reply_wait_seconds.duration(),
-            dead_retention: settings.dead_event_retention_seconds.duration(),
-            dead_most: settings.max_dead_events.into(),
+            dead_letter_retention: settings.dead_letter_retention_seconds.duration(),
+            max_dead_letters: settings.max_dead_letters.into(),
         },
         ..Rules::default()
     };
@@ -165,7 +165,7 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
     };
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
-    let mut builder = builder.rules(rules).options(options).checkup(Arc::new(checkup));
+    let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
     let exporter = measure::exporter(settings)?;
     if let Some(exporter) = &exporter {
         builder = builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);

@@ -11,13 +11,13 @@ use tokio::{
 };
 
 use super::{
-    Plan,
+    WorkPlan,
     command::{self, Stop},
-    lease::{Beaten, Heartbeat, Lease, Outcome, Progress},
+    lease::{Beaten, Heartbeat, Lease, Progress, ReportResult},
 };
 use crate::cli::{
     client::{Client, Error},
-    context::complain,
+    context::print_error,
 };
 
 /// What a lease lasts if the server does not say.
@@ -26,14 +26,14 @@ const USUAL_LEASE: Duration = Duration::from_secs(30);
 const LEAST_BEAT: Duration = Duration::from_millis(50);
 
 /// How an attempt ended: `None` when it is no longer this worker's and nobody wants to know.
-pub type Ended = io::Result<Option<Outcome>>;
+pub type Ended = io::Result<Option<ReportResult>>;
 
 /// Runs the command for `lease`; `kill` ends it at once.
 ///
 /// # Errors
 ///
 /// The command cannot be started.
-pub async fn run(client: &Client, plan: &Plan, lease: Arc<Lease>, kill: watch::Receiver<bool>) -> Ended {
+pub async fn run(client: &Client, plan: &WorkPlan, lease: Arc<Lease>, kill: watch::Receiver<bool>) -> Ended {
     let (tell, stop) = watch::channel(None);
     let (say, progress) = watch::channel(None);
     let outcome = tokio::select! {
@@ -56,7 +56,7 @@ async fn pass_on(mut kill: watch::Receiver<bool>, tell: &watch::Sender<Option<St
 /// Keeps the lease by heartbeats, a third of it apart, and tells the command when it must end.
 async fn keep(
     client: &Client,
-    plan: &Plan,
+    plan: &WorkPlan,
     lease: &Lease,
     mut progress: watch::Receiver<Option<Progress>>,
     tell: &watch::Sender<Option<Stop>>,
@@ -86,7 +86,7 @@ async fn keep(
                 }
             }
             Ok(Err(Error::Problem(problem))) if matches!(problem.status, 404 | 409 | 410) => {
-                complain(format_args!("[{}] attempt {} is over for the server: {problem}", job.id, lease.attempt));
+                print_error(format_args!("[{}] attempt {} is over for the server: {problem}", job.id, lease.attempt));
                 stop(Stop::Lost);
             }
             Ok(Err(err)) => {
@@ -94,19 +94,19 @@ async fn keep(
                 if news.is_some() && err.passes() {
                     progress.mark_changed();
                 }
-                complain(format_args!("[{}] a heartbeat failed: {err}", job.id));
+                print_error(format_args!("[{}] a heartbeat failed: {err}", job.id));
             }
             Err(_) => {}
         }
         if Instant::now() >= until {
-            complain(format_args!("[{}] no heartbeat was answered for as long as the lease lasts", job.id));
+            print_error(format_args!("[{}] no heartbeat was answered for as long as the lease lasts", job.id));
             stop(Stop::Lost);
         }
     }
 }
 
 /// How long the lease lasts, by the server's clock alone, so that a clock that is off does no harm.
-fn lasts(plan: &Plan, lease: &Lease) -> Duration {
+fn lasts(plan: &WorkPlan, lease: &Lease) -> Duration {
     let said = lease.expires_at.zip(lease.job.started_at).map(|(until, from)| until.since(from));
     said.filter(|lasts| !lasts.is_zero()).or(plan.lease.map(Into::into)).unwrap_or(USUAL_LEASE)
 }

@@ -24,8 +24,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::lease::{Details, Lease, Outcome, Progress, Status};
-use crate::cli::context::complain;
+use super::lease::{Details, Lease, Progress, ReportResult, Status};
+use crate::cli::context::print_error;
 use tidegate_core::job::trace;
 
 /// The exit code by which a command says that trying again cannot help.
@@ -62,7 +62,7 @@ pub async fn run(
     progress: watch::Sender<Option<Progress>>,
     mut stop: watch::Receiver<Option<Stop>>,
     grace: Duration,
-) -> io::Result<Outcome> {
+) -> io::Result<ReportResult> {
     let job = &lease.job;
     // The names that tracing libraries look for in the environment.
     let traced = [(trace::PARENT, "TRACEPARENT"), (trace::STATE, "TRACESTATE")];
@@ -73,7 +73,7 @@ pub async fn run(
         .env("TIDEGATE_JOB_TYPE", &job.r#type)
         .env("TIDEGATE_JOB_QUEUE", &job.queue)
         .env("TIDEGATE_JOB_ATTEMPT", lease.attempt.to_string())
-        .env("TIDEGATE_JOB_ATTEMPTS", job.attempts.to_string())
+        .env("TIDEGATE_JOB_MAX_ATTEMPTS", job.max_attempts.to_string())
         .env("TIDEGATE_JOB_ATTRIBUTES", job.attributes.as_deref().map_or("{}", RawValue::get))
         // What this process was started under is nothing of the job's.
         .env_remove("TRACEPARENT")
@@ -108,22 +108,22 @@ pub async fn run(
     let (result, tail) = (std::mem::take(&mut *result.lock()), text(&tail.lock()));
     Ok(match stopped {
         None => outcome(status, &result, &tail),
-        Some(why) => Outcome { error: Some(details(status)), ..Outcome::failed(stopped_message(why)) },
+        Some(why) => ReportResult { error: Some(details(status)), ..ReportResult::failed(stopped_message(why)) },
     })
 }
 
 /// How the end of a process is reported.
-fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> Outcome {
+fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> ReportResult {
     if !status.success() {
         let message = if tail.is_empty() { status.to_string() } else { tail.to_owned() };
         let retryable = (status.code() == Some(HOPELESS)).then_some(false);
-        return Outcome { error: Some(details(status)), retryable, ..Outcome::failed(message) };
+        return ReportResult { error: Some(details(status)), retryable, ..ReportResult::failed(message) };
     }
     if output.len() > RESULT_BYTES {
         let message = format!("the command succeeded, but its result is over {RESULT_BYTES} bytes");
-        return Outcome { retryable: Some(false), ..Outcome::failed(message) };
+        return ReportResult { retryable: Some(false), ..ReportResult::failed(message) };
     }
-    Outcome { status: Status::Succeeded, result: Some(result(output)), message: None, error: None, retryable: None }
+    ReportResult { status: Status::Succeeded, result: Some(result(output)), message: None, error: None, retryable: None }
 }
 
 /// What a command wrote, as a result: JSON if it is, else a text without its last line break; nothing is null.
@@ -197,7 +197,7 @@ async fn listen(
             progress.send_replace(Some(said));
             return;
         }
-        complain(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
+        print_error(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
         let mut tail = tail.lock();
         tail.extend_from_slice(line);
         tail.push(b'\n');
@@ -246,7 +246,7 @@ mod tests {
         ExitStatus::from_raw(code << 8)
     }
 
-    fn said(outcome: &Outcome) -> String {
+    fn said(outcome: &ReportResult) -> String {
         serde_json::to_string(outcome).unwrap()
     }
 

@@ -10,7 +10,7 @@ use tidegate_core::time::{Seconds, Timestamp};
 
 /// `POST /v1/leases`.
 #[derive(Serialize)]
-pub struct Ask<'a> {
+pub struct LeaseRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<&'a str>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -49,7 +49,7 @@ pub struct Job {
     #[serde(default)]
     pub queue: String,
     #[serde(default)]
-    pub attempts: u16,
+    pub max_attempts: u16,
     #[serde(default)]
     pub started_at: Option<Timestamp>,
     /// `None` for null.
@@ -63,7 +63,7 @@ pub struct Job {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct ReportResult {
     pub status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub retryable: Option<bool>,
 }
 
-impl Outcome {
+impl ReportResult {
     /// A failure that is tried again while attempts are left.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { status: Status::Failed, result: None, message: Some(message.into()), error: None, retryable: None }
@@ -114,7 +114,7 @@ pub struct Report {
 pub struct Body {
     pub attempt: u16,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ReportResult,
 }
 
 /// The server's answer to a report that a lease request carried.

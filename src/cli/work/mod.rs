@@ -27,7 +27,7 @@ use worker::Worker;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, \
-    TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
+    TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_MAX_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
     if it has a trace.\n\n\
     Exit code 0 means succeeded; what it wrote to standard output is the result: JSON if it is, else a text. \
     Exit code 100 means failed for good. Every other one means failed, to be tried again. The end of standard error is the message. \
@@ -87,7 +87,7 @@ fn wait(text: &str) -> Result<Seconds, String> {
 
 /// What a worker does, settled.
 #[derive(Clone, Debug)]
-struct Plan {
+struct WorkPlan {
     types: Vec<String>,
     queue: Option<String>,
     /// How many commands run at once; with `auto` at most, and at first one.
@@ -110,7 +110,7 @@ struct Plan {
 /// The server is not there at the start, or refuses; later the worker waits for it to come back.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let auto = args.concurrency == Concurrency::Auto;
-    let plan = Plan {
+    let plan = WorkPlan {
         types: args.types,
         queue: args.queue,
         concurrency: usize::from(if let Concurrency::Fixed(count) = args.concurrency { count } else { args.max }),

@@ -11,7 +11,7 @@ use super::*;
 use crate::cli::{
     Cli, client,
     context::pause,
-    testing::{FakeServer, Seen},
+    testing::{FakeServer, SeenRequest},
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -20,12 +20,12 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 fn lease(id: &str, millis: i64) -> Value {
     let from = tidegate_core::time::Timestamp::from_millis(1_000_000_000_000);
     let until = tidegate_core::time::Timestamp::from_millis(from.millis() + millis);
-    json!({"job": {"id": id, "type": "mail", "queue": "default", "attempts": 3, "started_at": from, "data": {"b": 1, "a": "x"},
+    json!({"job": {"id": id, "type": "mail", "queue": "default", "max_attempts": 3, "started_at": from, "data": {"b": 1, "a": "x"},
                    "attributes": {"region": "east"}, "headers": {"traceparent": PARENT, "x-team": "blue"}}, "attempt": 2, "token": format!("token-{id}"), "expires_at": until})
 }
 
 /// A server that hands out `leases`, then none, and lets `other` answer everything else.
-async fn server<F>(leases: Vec<Value>, other: impl Fn(Seen) -> F + Send + Sync + 'static) -> FakeServer
+async fn server<F>(leases: Vec<Value>, other: impl Fn(SeenRequest) -> F + Send + Sync + 'static) -> FakeServer
 where
     F: Future<Output = (u16, Value)> + Send + 'static,
 {
@@ -48,12 +48,12 @@ where
     .await
 }
 
-async fn fine(seen: Seen) -> (u16, Value) {
+async fn fine(seen: SeenRequest) -> (u16, Value) {
     (200, if seen.path.ends_with("/heartbeat") { json!({"cancel": false}) } else { json!({}) })
 }
 
-fn plan(script: &str) -> Plan {
-    Plan {
+fn plan(script: &str) -> WorkPlan {
+    WorkPlan {
         types: vec!["mail".to_owned()],
         queue: None,
         concurrency: 1,
@@ -74,7 +74,7 @@ struct Working {
 }
 
 impl Working {
-    fn begin(server: &FakeServer, plan: Plan) -> Self {
+    fn begin(server: &FakeServer, plan: WorkPlan) -> Self {
         let (stop, stops) = mpsc::channel(2);
         let ctx = context(server);
         Self { stop, done: tokio::spawn(async move { Worker::new(plan, &ctx).unwrap().run(stops).await }) }
@@ -96,15 +96,15 @@ fn context(server: &FakeServer) -> Context {
     server.context(global)
 }
 
-fn reports(seen: &Seen) -> Option<&Value> {
+fn reports(seen: &SeenRequest) -> Option<&Value> {
     seen.body["reports"].as_array().and_then(|reports| reports.first())
 }
 
-fn heartbeat(seen: &Seen) -> bool {
+fn heartbeat(seen: &SeenRequest) -> bool {
     seen.line() == "POST /v1/jobs/mail/j1/heartbeat"
 }
 
-fn direct(seen: &Seen) -> bool {
+fn direct(seen: &SeenRequest) -> bool {
     seen.line() == "POST /v1/jobs/mail/j1"
 }
 
@@ -120,7 +120,7 @@ fn gate() -> (tempfile::TempDir, PathBuf, String) {
 async fn a_command_gets_its_job_and_its_report_rides_with_the_next_lease() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let script = r#"data=$(cat); echo "{\"data\": $data, \"env\": [\"$TIDEGATE_JOB_ID\", \"$TIDEGATE_JOB_TYPE\", \"$TIDEGATE_JOB_QUEUE\",
-        $TIDEGATE_JOB_ATTEMPT, $TIDEGATE_JOB_ATTEMPTS, $TIDEGATE_JOB_ATTRIBUTES, \"$TRACEPARENT\"]}""#;
+        $TIDEGATE_JOB_ATTEMPT, $TIDEGATE_JOB_MAX_ATTEMPTS, $TIDEGATE_JOB_ATTRIBUTES, \"$TRACEPARENT\"]}""#;
     let working = Working::begin(&server, plan(script));
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
@@ -179,7 +179,7 @@ async fn a_cancelled_command_is_asked_to_end_and_then_made_to() {
 #[tokio::test]
 async fn a_cancelled_command_may_end_in_its_own_way() {
     let server = server(vec![lease("j1", 300)], |_| async { (200, json!({"cancel": true})) }).await;
-    let slow = Plan { grace: Duration::from_secs(20), ..plan("trap 'exit 7' TERM; while :; do sleep 0.02; done") };
+    let slow = WorkPlan { grace: Duration::from_secs(20), ..plan("trap 'exit 7' TERM; while :; do sleep 0.02; done") };
     let working = Working::begin(&server, slow);
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     assert_eq!(reports(&asked).unwrap()["error"], json!({"exit_code": 7}));
@@ -191,7 +191,7 @@ async fn a_lost_attempt_is_ended_and_not_reported() {
     let (folder, _, _) = gate();
     let ended = folder.path().join("ended");
     let server = server(vec![lease("j1", 300)], |_| async { (409, json!({"title": "Conflict", "code": "not_running"})) }).await;
-    let slow = Plan {
+    let slow = WorkPlan {
         grace: Duration::from_secs(20),
         ..plan(&format!("trap 'touch {}; exit 0' TERM; while :; do sleep 0.02; done", ended.display()))
     };
@@ -231,7 +231,7 @@ async fn a_second_signal_kills_what_runs_and_says_so() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let (folder, _, wait) = gate();
     let running = folder.path().join("running");
-    let slow = Plan { grace: Duration::from_mins(1), ..plan(&format!("touch {}; {wait}", running.display())) };
+    let slow = WorkPlan { grace: Duration::from_mins(1), ..plan(&format!("touch {}; {wait}", running.display())) };
     let working = Working::begin(&server, slow);
     until(|| running.exists()).await;
     working.stop.send(()).await.unwrap();
@@ -262,7 +262,7 @@ async fn a_report_goes_on_its_own_while_a_lease_request_is_in_flight() {
         }
     })
     .await;
-    let working = Working::begin(&server, Plan { concurrency: 2, ..plan("echo 1") });
+    let working = Working::begin(&server, WorkPlan { concurrency: 2, ..plan("echo 1") });
     assert_eq!(server.saw(direct).await.body["result"], json!(1));
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
@@ -334,7 +334,7 @@ async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
 #[tokio::test]
 async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than_its_most() {
     let server = server(vec![], |_| async { (200, json!({"name": "q", "status": {"desired_workers": 900}})) }).await;
-    let auto = Plan { queue: Some("q".to_owned()), auto: true, concurrency: 7, ..plan("true") };
+    let auto = WorkPlan { queue: Some("q".to_owned()), auto: true, concurrency: 7, ..plan("true") };
     let working = Working::begin(&server, auto);
     server.saw(|seen| seen.body["max"] == 7).await;
     assert_eq!(server.saw(|seen| seen.method == "GET").await.path, "/v1/queues/q");
@@ -357,7 +357,7 @@ async fn a_worker_with_auto_that_names_types_asks_for_what_their_queues_want() {
     })
     .await;
     let types = ["mail", "post", "call"].map(str::to_owned).to_vec();
-    let working = Working::begin(&server, Plan { types, queue: None, auto: true, concurrency: 9, ..plan("true") });
+    let working = Working::begin(&server, WorkPlan { types, queue: None, auto: true, concurrency: 9, ..plan("true") });
     server.saw(|seen| seen.body["max"] == 5).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
@@ -365,7 +365,7 @@ async fn a_worker_with_auto_that_names_types_asks_for_what_their_queues_want() {
 #[tokio::test]
 async fn a_command_that_cannot_be_started_stops_the_worker_after_one_job() {
     let server = server(vec![lease("j2", 30_000), lease("j1", 30_000)], fine).await;
-    let broken = Plan { command: vec!["/no/such/command".to_owned()], ..plan("") };
+    let broken = WorkPlan { command: vec!["/no/such/command".to_owned()], ..plan("") };
     let err = Working::begin(&server, broken).end().await.unwrap_err();
     assert_eq!(ExitCode::of(&err), ExitCode::Usage);
     assert_eq!(server.saw(direct).await.body["status"], "failed");

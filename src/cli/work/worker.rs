@@ -12,13 +12,13 @@ use tokio::{
 };
 
 use super::{
-    Plan, attempt,
-    lease::{Ask, Body, Granted, Lease, Outcome, Report, Status},
+    WorkPlan, attempt,
+    lease::{Body, Granted, Lease, LeaseRequest, Report, ReportResult, Status},
 };
 use crate::cli::{
-    Context, ExitCode, Misused,
+    Context, ExitCode, UsageError,
     client::{Client, Error},
-    context::{complain, pause},
+    context::{pause, print_error},
     show,
     wire::{JobType, Queue},
 };
@@ -44,7 +44,7 @@ type Poll = JoinSet<(Duration, Result<Granted, Error>)>;
 
 /// A pull worker.
 pub struct Worker<'a> {
-    plan: Arc<Plan>,
+    plan: Arc<WorkPlan>,
     client: Client,
     ctx: &'a Context,
     /// How many attempts may run now.
@@ -74,7 +74,7 @@ impl<'a> Worker<'a> {
     /// # Errors
     ///
     /// The machine's TLS settings are broken.
-    pub fn new(plan: Plan, ctx: &'a Context) -> anyhow::Result<Self> {
+    pub fn new(plan: WorkPlan, ctx: &'a Context) -> anyhow::Result<Self> {
         Ok(Self {
             client: ctx.client()?,
             ctx,
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
         self.riding = Arc::new(mem::take(&mut self.riders));
         let (client, plan, riding, max) = (self.client.clone(), self.plan.clone(), self.riding.clone(), self.room());
         self.poll.spawn(async move {
-            let ask = Ask {
+            let ask = LeaseRequest {
                 queue: plan.queue.as_deref(),
                 types: &plan.types,
                 max,
@@ -180,7 +180,7 @@ impl<'a> Worker<'a> {
             }
             // It may be a report that is refused: alone, each is told what is wrong with it.
             Err(err) if !err.passes() && !riders.is_empty() => {
-                complain(format_args!("{err}; reporting {} results on their own", riders.len()));
+                print_error(format_args!("{err}; reporting {} results on their own", riders.len()));
                 for report in riders {
                     self.post(report);
                 }
@@ -188,7 +188,7 @@ impl<'a> Worker<'a> {
             Err(err) => {
                 self.riders.splice(0..0, riders);
                 if self.met && err.passes() {
-                    complain(format_args!("{err}; trying again in {}", show::took(self.wait)));
+                    print_error(format_args!("{err}; trying again in {}", show::took(self.wait)));
                     self.not_before = Instant::now() + self.wait;
                     self.wait = (self.wait * 2).min(LAST_WAIT);
                 } else {
@@ -219,9 +219,9 @@ impl<'a> Worker<'a> {
             Ok(None) => return Ok(()),
             Err(err) => {
                 let message = format!("{} cannot be started: {err}", self.plan.command[0]);
-                self.failure.get_or_insert_with(|| Misused(message.clone()).into());
+                self.failure.get_or_insert_with(|| UsageError(message.clone()).into());
                 self.stopping = true;
-                Outcome::failed(message)
+                ReportResult::failed(message)
             }
         };
         self.tell(&lease, &outcome, took)?;
@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Tells people on standard error, programs on standard output.
-    fn tell(&self, lease: &Lease, outcome: &Outcome, took: Duration) -> io::Result<()> {
+    fn tell(&self, lease: &Lease, outcome: &ReportResult, took: Duration) -> io::Result<()> {
         let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
         if self.ctx.json() {
             let (id, job_type, attempt) = (&lease.job.id, &lease.job.r#type, lease.attempt);
@@ -241,7 +241,7 @@ impl<'a> Worker<'a> {
         }
         let why = outcome.message.as_deref().and_then(|message| message.lines().last()).map(|line| format!(": {line}"));
         let (job, why) = (&lease.job, why.unwrap_or_default());
-        complain(format_args!("[{}] {} attempt {} {status} in {}{why}", job.id, job.r#type, lease.attempt, show::took(took)));
+        print_error(format_args!("[{}] {} attempt {} {status} in {}{why}", job.id, job.r#type, lease.attempt, show::took(took)));
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl<'a> Worker<'a> {
 
     fn stop(&mut self) {
         if self.stopping {
-            complain("killing what runs");
+            print_error("killing what runs");
             self.code = ExitCode::Refused;
             self.kill.send_replace(true);
             // Whoever kills does not wait for a long poll. Its reports are told again, which does no harm.
@@ -280,7 +280,7 @@ impl<'a> Worker<'a> {
             self.riders.extend(riders);
         } else {
             self.stopping = true;
-            complain(format_args!("stopping when {} running jobs have finished; once more kills them", self.attempts.len()));
+            print_error(format_args!("stopping when {} running jobs have finished; once more kills them", self.attempts.len()));
         }
     }
 }
@@ -298,7 +298,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
                 None => return true,
             }
         } else if *kill.borrow() || Instant::now() >= until {
-            complain(format_args!("[{}] its report is given up: {err}", report.id));
+            print_error(format_args!("[{}] its report is given up: {err}", report.id));
             return false;
         } else {
             pause(wait).await;
@@ -310,17 +310,17 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
 /// What to report instead of a report that was refused: a job must not hang because its result is too
 /// large, say. `None` when the attempt is over anyway, or nothing better is left to say.
 fn instead(report: Report, err: &Error) -> Option<Report> {
-    complain(format_args!("[{}] its report was refused: {err}", report.id));
+    print_error(format_args!("[{}] its report was refused: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
     if over || report.body.outcome.status == Status::Failed {
         return None;
     }
-    let outcome = Outcome { retryable: Some(false), ..Outcome::failed(format!("the result was refused: {err}")) };
+    let outcome = ReportResult { retryable: Some(false), ..ReportResult::failed(format!("the result was refused: {err}")) };
     Some(Report { body: Body { outcome, ..report.body }, ..report })
 }
 
 /// Follows how many workers the plan's queues ask for, between 1 and its most.
-async fn follow_demand(client: Client, plan: Arc<Plan>, want: watch::Sender<usize>) {
+async fn follow_demand(client: Client, plan: Arc<WorkPlan>, want: watch::Sender<usize>) {
     loop {
         match demand(&client, &plan).await {
             Ok(desired) => {
@@ -328,14 +328,14 @@ async fn follow_demand(client: Client, plan: Arc<Plan>, want: watch::Sender<usiz
                 let desired = usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
                 want.send_if_modified(|wanted| mem::replace(wanted, desired) != desired);
             }
-            Err(err) => complain(format_args!("how many workers are asked for is unknown: {err}")),
+            Err(err) => print_error(format_args!("how many workers are asked for is unknown: {err}")),
         }
         pause(plan.look).await;
     }
 }
 
 /// How many workers the plan's queue asks for, or those that its types wait in.
-async fn demand(client: &Client, plan: &Plan) -> Result<u64, Error> {
+async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
     let mut queues: BTreeSet<String> = plan.queue.iter().cloned().collect();
     if queues.is_empty() {
         for name in &plan.types {

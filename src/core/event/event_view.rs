@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{
     job::{Attributes, Payload, extract::extract},
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// An event as rules look at it: what is costly is done once, and only if a rule asks.
-pub struct Look<'a> {
+pub struct EventView<'a> {
     /// The event.
     pub event: &'a Event,
     /// What its data holds where filters look, texts as long as they are.
@@ -24,7 +24,7 @@ pub struct Look<'a> {
     whole: OnceCell<Result<Rcvar, String>>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> EventView<'a> {
     /// `event`, with what its data holds where `pointers` (each under itself) lead.
     pub fn new(event: &'a Event, pointers: &BTreeMap<String, String>) -> Self {
         let found = event.data.as_ref().filter(|_| !pointers.is_empty()).and_then(|data| extract(pointers, data, usize::MAX).ok());
@@ -40,7 +40,7 @@ impl<'a> Look<'a> {
     /// # Errors
     ///
     /// The path of the expression that failed, and why.
-    pub fn fill(&self, template: &Compiled, left: &mut usize) -> Result<Value, Fault> {
+    pub fn fill(&self, template: &Compiled, left: &mut usize) -> Result<Value, ValidationError> {
         template.fill(&mut |expression: &Expression| expression.evaluate(self.whole()?, left))
     }
 
@@ -49,7 +49,7 @@ impl<'a> Look<'a> {
     /// # Errors
     ///
     /// As for [`Look::fill`].
-    pub fn payload(&self, template: &Compiled, left: &mut usize) -> Result<Payload, Fault> {
+    pub fn payload(&self, template: &Compiled, left: &mut usize) -> Result<Payload, ValidationError> {
         if template.is_data() { Ok(self.data()) } else { Ok(Payload::json(self.fill(template, left)?.to_string())) }
     }
 

@@ -16,7 +16,7 @@ use crate::{
         type_config::Delivery,
     },
     time::{Seconds, Timestamp},
-    validate::{self, Fault},
+    validate::{self, ValidationError},
 };
 
 /// The fields, each as for `POST /v1/jobs`; an absent or null one is left to the job's type.
@@ -42,7 +42,7 @@ pub struct JobFields {
     /// From creation to end.
     pub deadline_seconds: Option<Seconds>,
     /// Most attempts.
-    pub attempts: Option<u16>,
+    pub max_attempts: Option<u16>,
     /// What follows a failed attempt.
     pub retry: Option<Retry>,
     /// What a later reply can build.
@@ -70,7 +70,7 @@ pub const NAMES: [&str; 17] = [
     "windows",
     "timeout_seconds",
     "deadline_seconds",
-    "attempts",
+    "max_attempts",
     "retry",
     "correlation_key",
     "unique",
@@ -86,7 +86,7 @@ impl JobFields {
     /// # Errors
     ///
     /// A fault that names the first field whose value cannot be one.
-    pub fn read(mut values: Map<String, Value>) -> Result<Self, Fault> {
+    pub fn read(mut values: Map<String, Value>) -> Result<Self, ValidationError> {
         for (name, value) in &mut values {
             prepare(name, value);
         }
@@ -94,9 +94,9 @@ impl JobFields {
             // The message alone does not name the field: the one that fails alone is it.
             let alone = |(name, value): (String, Value)| {
                 let error = serde_json::from_value::<Self>(Map::from_iter([(name.clone(), value)]).into()).err()?;
-                Some(Fault::new(name, error.to_string()))
+                Some(ValidationError::new(name, error.to_string()))
             };
-            values.into_iter().find_map(alone).unwrap_or_else(|| Fault::new("", whole.to_string()))
+            values.into_iter().find_map(alone).unwrap_or_else(|| ValidationError::new("", whole.to_string()))
         })
     }
 
@@ -105,13 +105,13 @@ impl JobFields {
     /// # Errors
     ///
     /// The first fault.
-    pub fn check(&self) -> Result<(), Fault> {
-        fn each<T>(value: Option<T>, check: impl FnOnce(T) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), ValidationError> {
+        fn each<T>(value: Option<T>, check: impl FnOnce(T) -> Result<(), ValidationError>) -> Result<(), ValidationError> {
             value.map_or(Ok(()), check)
         }
         validate::check_start(self.run_at, self.delay_seconds)?;
         validate::check_keys(self.correlation_key.as_deref(), self.unique.as_ref())?;
-        each(self.attempts, |attempts| validate::check_attempts(attempts, Delivery::AtLeastOnce))?;
+        each(self.max_attempts, |attempts| validate::check_attempts(attempts, Delivery::AtLeastOnce))?;
         each(self.timeout_seconds, validate::check_timeout)?;
         each(self.deadline_seconds, validate::check_deadline)?;
         each(self.windows.as_deref(), validate::check_windows)?;
@@ -123,7 +123,7 @@ impl JobFields {
             // One more says through how many triggers the job has come to be.
             let most = validate::MAX_HEADERS - 1;
             validate::check_headers(headers)?;
-            if headers.len() > most { Err(Fault::new("headers", format!("must have at most {most} entries"))) } else { Ok(()) }
+            if headers.len() > most { Err(ValidationError::new("headers", format!("must have at most {most} entries"))) } else { Ok(()) }
         })
     }
 }

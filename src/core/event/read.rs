@@ -18,7 +18,7 @@ pub use super::value::payload_of;
 use super::value::{Draft, Event, Extension, OCTETS, shortened};
 use crate::{
     job::{Encoding, Payload, payload::MAX_DEPTH},
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// Most events of a batch.
@@ -27,11 +27,11 @@ pub const MOST: usize = 1000;
 const PREFIX: &str = "ce-";
 
 /// Events, or what is wrong with each.
-pub type Batch = Vec<Result<Event, Fault>>;
+pub type Batch = Vec<Result<Event, ValidationError>>;
 
-fn not_json(error: &serde_json::Error) -> Fault {
+fn not_json(error: &serde_json::Error) -> ValidationError {
     // The words before the position are enough for whoever wrote a whole batch in one line.
-    Fault { code: "invalid_body", field: String::new(), message: format!("is not JSON as CloudEvents has it: {error}") }
+    ValidationError { code: "invalid_body", field: String::new(), message: format!("is not JSON as CloudEvents has it: {error}") }
 }
 
 /// The event that a JSON object is.
@@ -39,7 +39,7 @@ fn not_json(error: &serde_json::Error) -> Fault {
 /// # Errors
 ///
 /// A fault that names the attribute; `invalid_body` if it is no JSON object.
-pub fn structured(json: &Bytes) -> Result<Event, Fault> {
+pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
     let Fields(fields) = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
     let mut draft = Draft::default();
     let mut data = Vec::new();
@@ -58,10 +58,10 @@ pub fn structured(json: &Bytes) -> Result<Event, Fault> {
             Payload::json(json.slice_ref(raw.get().as_bytes()))
         } else {
             let Ok(Some(text)) = serde_json::from_str::<Option<Cow<'_, str>>>(raw.get()) else {
-                return Err(Fault::new("data_base64", "must be a text"));
+                return Err(ValidationError::new("data_base64", "must be a text"));
             };
             let bytes = BASE64_STANDARD.decode(text.as_bytes());
-            let bytes = bytes.map_err(|error| Fault::new("data_base64", format!("must be base64: {error}")))?;
+            let bytes = bytes.map_err(|error| ValidationError::new("data_base64", format!("must be base64: {error}")))?;
             // What says nothing of its media type, and is not written as JSON, is binary.
             payload_of(draft.content_type().or(Some(OCTETS)), bytes.into())
         };
@@ -75,7 +75,7 @@ pub fn structured(json: &Bytes) -> Result<Event, Fault> {
 /// # Errors
 ///
 /// A fault that names the attribute.
-pub fn parts(attributes: impl IntoIterator<Item = (String, Extension)>, data: Option<Payload>) -> Result<Event, Fault> {
+pub fn parts(attributes: impl IntoIterator<Item = (String, Extension)>, data: Option<Payload>) -> Result<Event, ValidationError> {
     let mut draft = Draft::default();
     for (name, value) in attributes {
         draft.set(name, value)?;
@@ -104,7 +104,7 @@ pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
 /// # Errors
 ///
 /// `invalid_body` if it is no list; a fault if it has over 1000 events.
-pub fn batch(json: &Bytes) -> Result<Batch, Fault> {
+pub fn batch(json: &Bytes) -> Result<Batch, ValidationError> {
     let Texts(texts) = serde_json::from_slice(json).map_err(|error| too_many(&error).unwrap_or_else(|| not_json(&error)))?;
     Ok(texts.into_iter().map(|raw| structured(&json.slice_ref(raw.get().as_bytes()))).collect())
 }
@@ -112,12 +112,12 @@ pub fn batch(json: &Bytes) -> Result<Batch, Fault> {
 /// What [`Texts`] says of a list that is too long.
 const TOO_MANY: &str = "more than 1000 events";
 
-fn too_many(error: &serde_json::Error) -> Option<Fault> {
+fn too_many(error: &serde_json::Error) -> Option<ValidationError> {
     error.to_string().starts_with(TOO_MANY).then(over)
 }
 
-fn over() -> Fault {
-    Fault::new("", format!("must have at most {MOST} events"))
+fn over() -> ValidationError {
+    ValidationError::new("", format!("must have at most {MOST} events"))
 }
 
 /// The event whose attributes are headers (or other metadata) and whose data is the body. Other headers are nobody's affair.
@@ -125,9 +125,13 @@ fn over() -> Fault {
 /// # Errors
 ///
 /// A fault that names the header.
-pub fn binary<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, content_type: Option<&str>, body: Bytes) -> Result<Event, Fault> {
+pub fn binary<'a>(
+    headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+    content_type: Option<&str>,
+    body: Bytes,
+) -> Result<Event, ValidationError> {
     let mut draft = Draft::default();
-    let named = |fault: Fault| Fault { field: format!("{PREFIX}{}", fault.field), ..fault };
+    let named = |fault: ValidationError| ValidationError { field: format!("{PREFIX}{}", fault.field), ..fault };
     for (header, value) in headers {
         let Some(name) = header.get(..PREFIX.len()).filter(|start| start.eq_ignore_ascii_case(PREFIX)).and(header.get(PREFIX.len()..))
         else {
@@ -135,9 +139,9 @@ pub fn binary<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>, content_ty
         };
         let name = name.to_ascii_lowercase();
         if name == "datacontenttype" {
-            return Err(named(Fault::new(name, "is said by Content-Type in this mode")));
+            return Err(named(ValidationError::new(name, "is said by Content-Type in this mode")));
         }
-        let text = decoded(value).ok_or_else(|| named(Fault::new(shortened(&name), "must be UTF-8, percent-encoded")))?;
+        let text = decoded(value).ok_or_else(|| named(ValidationError::new(shortened(&name), "must be UTF-8, percent-encoded")))?;
         draft.set(name, Extension::Text(text)).map_err(named)?;
     }
     if let Some(content_type) = content_type {
@@ -170,8 +174,8 @@ fn decoded(value: &[u8]) -> Option<String> {
 }
 
 /// The value of an attribute; none if it is null, which says that it is not set.
-fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, Fault> {
-    let wrong = |message: &str| Err(Fault::new(shortened(name), message));
+fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, ValidationError> {
+    let wrong = |message: &str| Err(ValidationError::new(shortened(name), message));
     let text = raw.get();
     match text.as_bytes().first() {
         Some(b'"') => serde_json::from_str(text).map(|text| Some(Extension::Text(text))).or_else(|_| wrong("must be a text in UTF-8")),
@@ -242,8 +246,12 @@ impl<'de> Deserialize<'de> for Texts<'de> {
     }
 }
 
-fn not_msgpack(why: impl fmt::Display) -> Fault {
-    Fault { code: "invalid_body", field: String::new(), message: format!("is not MessagePack as CloudEvents has it in JSON: {why}") }
+fn not_msgpack(why: impl fmt::Display) -> ValidationError {
+    ValidationError {
+        code: "invalid_body",
+        field: String::new(),
+        message: format!("is not MessagePack as CloudEvents has it in JSON: {why}"),
+    }
 }
 
 /// The event that a MessagePack map is: the same fields as in JSON, with binary data as binary in `data`.
@@ -251,7 +259,7 @@ fn not_msgpack(why: impl fmt::Display) -> Fault {
 /// # Errors
 ///
 /// As for [`structured`].
-pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, Fault> {
+pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, ValidationError> {
     let mut rest = &bytes[..];
     let event = packed_event(bytes, &mut rest)?;
     if rest.is_empty() { event } else { Err(not_msgpack("something follows the event")) }
@@ -262,18 +270,18 @@ pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, Fault> {
 /// # Errors
 ///
 /// As for [`batch`].
-pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, Fault> {
+pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, ValidationError> {
     let mut rest = &bytes[..];
     let count = length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is no list"))?;
     if count > MOST {
         return Err(over());
     }
-    let events = (0..count).map(|_| packed_event(bytes, &mut rest)).collect::<Result<Batch, Fault>>()?;
+    let events = (0..count).map(|_| packed_event(bytes, &mut rest)).collect::<Result<Batch, ValidationError>>()?;
     if rest.is_empty() { Ok(events) } else { Err(not_msgpack("something follows the list")) }
 }
 
 /// The next event of `bytes`, of which `rest` is still to be read; an outer error ends the reading.
-fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, Fault>, Fault> {
+fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, ValidationError>, ValidationError> {
     let count = length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is no map"))?;
     let mut draft = Draft::default();
     let mut wrong = None;
@@ -286,11 +294,11 @@ fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, Fault>,
         }
         let raw = bytes.slice(start..bytes.len() - rest.len());
         let ValueRef::String(name) = name else {
-            wrong = Some(Fault::new("", "must have names that are texts"));
+            wrong = Some(ValidationError::new("", "must have names that are texts"));
             continue;
         };
         let Some(name) = name.into_str() else {
-            wrong = Some(Fault::new("", "must have names in UTF-8"));
+            wrong = Some(ValidationError::new("", "must have names in UTF-8"));
             continue;
         };
         let set = match (name, value) {
@@ -299,20 +307,20 @@ fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, Fault>,
             (name, ValueRef::Boolean(flag)) => draft.set(name.to_owned(), Extension::Flag(flag)),
             (name, ValueRef::Integer(whole)) => match whole.as_i64().and_then(|whole| i32::try_from(whole).ok()) {
                 Some(whole) => draft.set(name.to_owned(), Extension::Whole(whole)),
-                None => Err(Fault::new(shortened(name), "must be a whole number from -2147483648 to 2147483647, or a text")),
+                None => Err(ValidationError::new(shortened(name), "must be a whole number from -2147483648 to 2147483647, or a text")),
             },
             (name, ValueRef::String(text)) => match text.into_str() {
                 Some(text) => draft.set(name.to_owned(), Extension::Text(text.to_owned())),
-                None => Err(Fault::new(shortened(name), "must be a text in UTF-8")),
+                None => Err(ValidationError::new(shortened(name), "must be a text in UTF-8")),
             },
-            (name, _) => Err(Fault::new(shortened(name), "must be a text, a whole number, true or false")),
+            (name, _) => Err(ValidationError::new(shortened(name), "must be a text, a whole number, true or false")),
         };
         wrong = set.err();
     }
     Ok(wrong.map_or_else(|| draft.finish(), Err))
 }
 
-fn next<'a>(rest: &mut &'a [u8]) -> Result<ValueRef<'a>, Fault> {
+fn next<'a>(rest: &mut &'a [u8]) -> Result<ValueRef<'a>, ValidationError> {
     // The decoder counts a list or a map as two levels, and another value as up to four.
     rmpv::decode::read_value_ref_with_max_depth(rest, 2 * MAX_DEPTH + 4).map_err(not_msgpack)
 }

@@ -10,13 +10,13 @@ use super::{
     expression::Expression,
     fields::{JobFields, NAMES},
     read,
-    trigger::{Reply, Said, Wanted},
+    trigger::{Reply, TriggerOutcome, Wanted},
     value::Extension,
 };
-use crate::event::event_view::Look;
+use crate::event::event_view::EventView;
 use crate::{
     job::{Encoding, Payload, TriggerName},
-    validate::Fault,
+    validate::ValidationError,
 };
 
 fn bytes(value: &Value) -> Bytes {
@@ -174,7 +174,7 @@ fn a_batch_has_an_answer_for_each() {
     assert_eq!(read::batch(&Bytes::from(many)).unwrap_err().message, "must have at most 1000 events");
 }
 
-fn binary(headers: &[(&str, &str)], content_type: Option<&str>, body: &'static [u8]) -> Result<Event, Fault> {
+fn binary(headers: &[(&str, &str)], content_type: Option<&str>, body: &'static [u8]) -> Result<Event, ValidationError> {
     let required = [("ce-specversion", "1.0"), ("CE-Id", "1"), ("ce-source", "/s"), ("ce-type", "t")];
     let headers = required.iter().chain(headers).map(|(name, value)| (*name, value.as_bytes()));
     read::binary(headers, content_type, Bytes::from_static(body))
@@ -306,7 +306,7 @@ fn filters_look_at_attributes_and_data() {
 #[test]
 fn expressions_yield_values() {
     let event = event();
-    let look = Look::new(&event, &BTreeMap::new());
+    let look = EventView::new(&event, &BTreeMap::new());
     for (text, wanted) in [
         ("id", json!("1")),
         ("type", json!("order.paid")),
@@ -370,7 +370,7 @@ fn an_expression_that_would_answer_too_much_is_stopped() {
     for text in ["join(data.glue, data.list)", "[data.long, data.long, data.long, data.long, data.long, data.long]"] {
         let rule = trigger(json!({"enqueue": {"type": "x", "data": {"$expr": text}}})).unwrap();
         let event = carrying(data.clone());
-        let decision = rule.decide(&Look::new(&event, &BTreeMap::new()));
+        let decision = rule.decide(&EventView::new(&event, &BTreeMap::new()));
         assert!(matches!(&decision, Some(Decision::Failed(why)) if why.contains("more than 1048576 bytes")), "{text}: {decision:?}");
     }
 }
@@ -386,19 +386,19 @@ fn no_expression_is_too_strange() {
     proptest::proptest!(|(picks in proptest::collection::vec(0..parts.len(), 0..24))| {
         let text: String = picks.iter().map(|pick| parts[*pick]).collect();
         if let Ok(rule) = trigger(json!({"enqueue": {"type": "x", "data": {"$expr": text}}})) {
-            let _ = rule.decide(&Look::new(&event, &BTreeMap::new()));
+            let _ = rule.decide(&EventView::new(&event, &BTreeMap::new()));
         }
     });
 }
 
-fn trigger(config: Value) -> Result<Trigger, Fault> {
+fn trigger(config: Value) -> Result<Trigger, ValidationError> {
     let config: TriggerConfig = serde_json::from_value(config).unwrap();
     Trigger::new(&"t".parse::<TriggerName>().unwrap(), &config)
 }
 
 fn wanted(config: &Value, event: &Event) -> Wanted {
     let rule = trigger(config.clone()).unwrap();
-    match rule.decide(&Look::new(event, &BTreeMap::new())) {
+    match rule.decide(&EventView::new(event, &BTreeMap::new())) {
         Some(Decision::Enqueue(wanted)) => *wanted,
         other => panic!("{other:?}"),
     }
@@ -410,7 +410,7 @@ fn a_rule_fills_the_fields_of_a_job() {
     let job = wanted(
         &json!({"enqueue": {
             "type": {"$expr": "join('-', ['ship', region])"}, "priority": {"$expr": "count"}, "delay_seconds": 1.5,
-            "correlation_key": {"$expr": "data.id"}, "attempts": {"$expr": "data.missing"},
+            "correlation_key": {"$expr": "data.id"}, "max_attempts": {"$expr": "data.missing"},
             "attributes": {"region": {"$expr": "region"}, "none": {"$expr": "nothing"}, "fixed": "x"},
             "headers": {"x-order": {"$expr": "data.id"}}, "keep_result": "once", "unique": {"key": {"$expr": "id"}, "while": "live"},
             "retry": {"strategy": "exponential", "config": {"base_seconds": 1}},
@@ -418,7 +418,7 @@ fn a_rule_fills_the_fields_of_a_job() {
         }}),
         &event,
     );
-    assert_eq!((job.job_type.as_str(), job.fields.priority, job.fields.attempts), ("ship-east", Some(3), None));
+    assert_eq!((job.job_type.as_str(), job.fields.priority, job.fields.max_attempts), ("ship-east", Some(3), None));
     assert_eq!(job.fields.correlation_key.as_deref(), Some("o-7"));
     assert_eq!(job.fields.attributes.unwrap().keys().collect::<Vec<_>>(), ["fixed", "region"]);
     assert_eq!(
@@ -475,7 +475,7 @@ fn a_bad_rule_is_refused_with_the_field_that_is_to_blame() {
         (json!({"enqueue": {"type": "x", "data": {"$expr": "id", "more": 1}}}), "invalid_expression", "enqueue.data"),
         (json!({"enqueue": {"type": "x", "data": {"$expr": 7}}}), "invalid_expression", "enqueue.data"),
         // What could be read, and would be refused of every event.
-        (json!({"enqueue": {"type": "x", "attempts": 0}}), "invalid_attempts", "enqueue.attempts"),
+        (json!({"enqueue": {"type": "x", "max_attempts": 0}}), "invalid_max_attempts", "enqueue.max_attempts"),
         (
             json!({"enqueue": {"type": "x", "run_at": "2030-01-01T00:00:00Z", "delay_seconds": 1}}),
             "invalid_trigger",
@@ -531,23 +531,23 @@ fn a_bad_rule_is_refused_with_the_field_that_is_to_blame() {
 fn a_job_that_would_be_refused_is_not_decided_on() {
     let event = carrying(json!({"none": 0, "at": "2030-01-01T00:00:00Z", "key": ""}));
     for (enqueue, why) in [
-        (json!({"attempts": {"$expr": "data.none"}}), "attempts: must be 1 to 65535"),
+        (json!({"max_attempts": {"$expr": "data.none"}}), "max_attempts: must be 1 to 65535"),
         (json!({"run_at": {"$expr": "data.at"}, "delay_seconds": 1}), "delay_seconds: must not be given together with run_at"),
         (json!({"correlation_key": {"$expr": "data.key"}}), "correlation_key: must be 1 to 256 bytes"),
         (json!({"attributes": {"a": {"$expr": "data.at"}, "": 1}}), "attributes: must have names of 1 to 64 bytes"),
     ] {
         let mut config = json!({"enqueue": {"type": "x"}});
         config["enqueue"].as_object_mut().unwrap().extend(enqueue.as_object().unwrap().clone());
-        let decided = trigger(config).unwrap().decide(&Look::new(&event, &BTreeMap::new()));
+        let decided = trigger(config).unwrap().decide(&EventView::new(&event, &BTreeMap::new()));
         assert_eq!(decided, Some(Decision::Failed(why.into())));
     }
     let fine = json!({"enqueue": {"type": "x", "run_at": {"$expr": "data.nothing"}, "delay_seconds": 1, "correlation_key": null}});
-    let decided = trigger(fine).unwrap().decide(&Look::new(&event, &BTreeMap::new()));
+    let decided = trigger(fine).unwrap().decide(&EventView::new(&event, &BTreeMap::new()));
     assert!(matches!(decided, Some(Decision::Enqueue(_))), "what yields nothing is left out: {decided:?}");
 }
 
 fn replied(complete: &Value, event: &Event) -> Result<Reply, String> {
-    match trigger(json!({ "complete": complete })).unwrap().decide(&Look::new(event, &BTreeMap::new())) {
+    match trigger(json!({ "complete": complete })).unwrap().decide(&EventView::new(event, &BTreeMap::new())) {
         Some(Decision::Complete(reply)) => Ok(*reply),
         Some(Decision::Failed(why)) => Err(why),
         other => panic!("{other:?}"),
@@ -564,9 +564,9 @@ fn a_rule_makes_the_reply_to_a_job() {
     };
     let reply = replied(&base(json!({"result": {"$expr": "data.answer"}})), &event).unwrap();
     assert_eq!((reply.job_type.as_str(), reply.correlation_key.as_str(), reply.attempt), ("ask", "k-1", None));
-    assert_eq!(reply.said, Said::Succeeded(Some(Payload::json(r#"{"a":1}"#))));
+    assert_eq!(reply.said, TriggerOutcome::Succeeded(Some(Payload::json(r#"{"a":1}"#))));
     let plain = replied(&base(json!({})), &event).unwrap();
-    assert_eq!(plain.said, Said::Succeeded(event.data.clone()), "the event's data is the result");
+    assert_eq!(plain.said, TriggerOutcome::Succeeded(event.data.clone()), "the event's data is the result");
     let by_number =
         replied(&base(json!({"correlation_key": {"$expr": "data.number"}, "attempt": {"$expr": "data.attempt"}})), &event).unwrap();
     assert_eq!((by_number.correlation_key.as_str(), by_number.attempt), ("17", Some(2)));
@@ -575,9 +575,12 @@ fn a_rule_makes_the_reply_to_a_job() {
         &event,
     )
     .unwrap();
-    assert_eq!(failed.said, Said::Failed { message: Some("no stock".into()), details: Some(r#"{"code":7}"#.into()), retryable: false });
+    assert_eq!(
+        failed.said,
+        TriggerOutcome::Failed { message: Some("no stock".into()), details: Some(r#"{"code":7}"#.into()), retryable: false }
+    );
     let words = replied(&base(json!({"status": {"$expr": "data.ok && 'succeeded' || 'failed'"}, "error": null})), &event).unwrap();
-    assert_eq!(words.said, Said::Failed { message: None, details: None, retryable: true });
+    assert_eq!(words.said, TriggerOutcome::Failed { message: None, details: None, retryable: true });
     for (more, why) in [
         (json!({"correlation_key": {"$expr": "data.missing"}}), "correlation_key: must be a text"),
         (json!({"status": {"$expr": "data.why"}}), "status: must be succeeded"),
@@ -597,7 +600,7 @@ fn a_rule_makes_the_reply_to_a_job() {
 fn what_is_large_about_a_failure_is_cut_and_the_job_fails_all_the_same() {
     let event = carrying(json!({"why": "é".repeat(5000), "more": "x".repeat(20_000)}));
     let complete = json!({"type": "ask", "correlation_key": "k", "status": "failed", "message": {"$expr": "data.why"}, "error": {"$expr": "data.more"}});
-    let Said::Failed { message, details, .. } = replied(&complete, &event).unwrap().said else { panic!("it failed") };
+    let TriggerOutcome::Failed { message, details, .. } = replied(&complete, &event).unwrap().said else { panic!("it failed") };
     assert_eq!((message.unwrap().len(), details.as_deref()), (4096, Some(r#"{"left_out_bytes":20002}"#)));
 }
 

@@ -16,10 +16,10 @@ use super::{
     template::{Compiled, Template},
     value::Event,
 };
-use crate::event::event_view::Look;
+use crate::event::event_view::EventView;
 use crate::{
     job::{JobId, Payload, TriggerName, TypeName, life::ReplyId},
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// Most triggers of a server.
@@ -103,12 +103,12 @@ pub struct Reply {
     /// The attempt it is about, if the event says so.
     pub attempt: Option<u16>,
     /// What became of it.
-    pub said: Said,
+    pub said: TriggerOutcome,
 }
 
 /// What became of a job that waited for an event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum TriggerOutcome {
     /// It worked, with this.
     Succeeded(Option<Payload>),
     /// It did not.
@@ -128,18 +128,20 @@ impl Trigger {
     /// # Errors
     ///
     /// The first fault, with code `invalid_trigger`, `unknown_field` or `invalid_expression`.
-    pub fn new(name: &TriggerName, config: &TriggerConfig) -> Result<Self, Fault> {
-        let coded = |fault: Fault| if fault.code == "invalid_field" { Fault { code: "invalid_trigger", ..fault } } else { fault };
+    pub fn new(name: &TriggerName, config: &TriggerConfig) -> Result<Self, ValidationError> {
+        let coded = |fault: ValidationError| {
+            if fault.code == "invalid_field" { ValidationError { code: "invalid_trigger", ..fault } } else { fault }
+        };
         Self::checked(name, config).map_err(coded)
     }
 
-    fn checked(name: &TriggerName, config: &TriggerConfig) -> Result<Self, Fault> {
+    fn checked(name: &TriggerName, config: &TriggerConfig) -> Result<Self, ValidationError> {
         config.filter.check().map_err(|fault| fault.within("filter"))?;
         let (enqueues, part, given) = match (config.enqueue.is_empty(), config.complete.is_empty()) {
             (false, true) => (true, "enqueue", &config.enqueue),
             (true, false) => (false, "complete", &config.complete),
-            (true, true) => return Err(Fault::new("enqueue", "or `complete` must be given")),
-            (false, false) => return Err(Fault::new("complete", "goes not together with `enqueue`")),
+            (true, true) => return Err(ValidationError::new("enqueue", "or `complete` must be given")),
+            (false, false) => return Err(ValidationError::new("complete", "goes not together with `enqueue`")),
         };
         let known =
             |name: &str| if enqueues { matches!(name, "type" | "data") || fields::NAMES.contains(&name) } else { COMPLETE.contains(&name) };
@@ -147,9 +149,14 @@ impl Trigger {
         for (field, template) in given {
             if !known(field) {
                 let more = if enqueues && field == "id" { ": the event's source and id make it" } else { "" };
-                return Err(Fault { code: "unknown_field", field: format!("{part}.{field}"), message: format!("is no field here{more}") });
+                return Err(ValidationError {
+                    code: "unknown_field",
+                    field: format!("{part}.{field}"),
+                    message: format!("is no field here{more}"),
+                });
             }
-            let compiled = template.compile().map_err(|fault| Fault { code: "invalid_expression", ..fault.within(field).within(part) })?;
+            let compiled =
+                template.compile().map_err(|fault| ValidationError { code: "invalid_expression", ..fault.within(field).within(part) })?;
             if !enqueues || field == "type" {
                 check_literal(field, &compiled).map_err(|fault| fault.within(part))?;
             }
@@ -160,7 +167,7 @@ impl Trigger {
         }
         let required: &[&str] = if enqueues { &["type"] } else { &["type", "correlation_key"] };
         match required.iter().find(|name| !fields.contains_key(**name)) {
-            Some(missing) => Err(Fault::new(format!("{part}.{missing}"), "is required")),
+            Some(missing) => Err(ValidationError::new(format!("{part}.{missing}"), "is required")),
             None => Ok(Self { name: name.clone(), filter: config.filter.clone(), enqueues, fields }),
         }
     }
@@ -171,7 +178,7 @@ impl Trigger {
     }
 
     /// What it makes of an event; none if its filter does not let it pass.
-    pub fn decide(&self, look: &Look<'_>) -> Option<Decision> {
+    pub fn decide(&self, look: &EventView<'_>) -> Option<Decision> {
         if !self.filter.matches(look.event, &look.found) {
             return None;
         }
@@ -182,7 +189,7 @@ impl Trigger {
         }))
     }
 
-    fn job(&self, look: &Look<'_>) -> Result<Box<Wanted>, Fault> {
+    fn job(&self, look: &EventView<'_>) -> Result<Box<Wanted>, ValidationError> {
         let mut left = MOST_OUTPUT;
         let mut values = Map::new();
         let (mut job_type, mut data) = (None, None);
@@ -202,13 +209,13 @@ impl Trigger {
         fields.check()?;
         Ok(Box::new(Wanted {
             id: self.job_id(look.event),
-            job_type: job_type.ok_or_else(|| Fault::new("type", "is required"))?,
+            job_type: job_type.ok_or_else(|| ValidationError::new("type", "is required"))?,
             data: data.unwrap_or_else(|| look.data()),
             fields,
         }))
     }
 
-    fn reply(&self, look: &Look<'_>) -> Result<Box<Reply>, Fault> {
+    fn reply(&self, look: &EventView<'_>) -> Result<Box<Reply>, ValidationError> {
         let mut left = MOST_OUTPUT;
         let mut value = |name: &str| match self.fields.get(name) {
             None => Ok(None),
@@ -220,7 +227,7 @@ impl Trigger {
         let correlation_key = match value("correlation_key")? {
             Some(Value::String(text)) if (1..=256).contains(&text.len()) => text,
             Some(Value::Number(number)) => number.to_string(),
-            _ => return Err(Fault::new("correlation_key", "must be a text of 1 to 256 bytes, or a number")),
+            _ => return Err(ValidationError::new("correlation_key", "must be a text of 1 to 256 bytes, or a number")),
         };
         let attempt = match value("attempt")? {
             None => None,
@@ -233,33 +240,33 @@ impl Trigger {
             None => None,
             Some(number) => match number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0) {
                 Some(number) => Some(number),
-                None => return Err(Fault::new("attempt", "must be a whole number from 1 to 65535")),
+                None => return Err(ValidationError::new("attempt", "must be a whole number from 1 to 65535")),
             },
         };
         let succeeded = match value("status")? {
-            None if self.fields.contains_key("status") => return Err(Fault::new("status", "must not be null")),
+            None if self.fields.contains_key("status") => return Err(ValidationError::new("status", "must not be null")),
             None | Some(Value::Bool(true)) => true,
             Some(Value::Bool(false)) => false,
             Some(Value::String(word)) if word == "succeeded" => true,
             Some(Value::String(word)) if word == "failed" => false,
-            Some(_) => return Err(Fault::new("status", "must be succeeded, failed, true or false")),
+            Some(_) => return Err(ValidationError::new("status", "must be succeeded, failed, true or false")),
         };
         let said = if succeeded {
             let result = match self.fields.get("result") {
                 None => look.event.data.clone(),
                 Some(template) => Some(look.payload(template, &mut left).map_err(|fault| fault.within("result"))?),
             };
-            Said::Succeeded(result)
+            TriggerOutcome::Succeeded(result)
         } else {
             let message = match value("message")? {
                 None => None,
                 Some(Value::String(text)) => Some(cut(text)),
-                Some(_) => return Err(Fault::new("message", "must be a text")),
+                Some(_) => return Err(ValidationError::new("message", "must be a text")),
             };
             let retryable = match value("retryable")? {
                 None => true,
                 Some(Value::Bool(retryable)) => retryable,
-                Some(_) => return Err(Fault::new("retryable", "must be true or false")),
+                Some(_) => return Err(ValidationError::new("retryable", "must be true or false")),
             };
             let details = match (value("error")?, self.fields.contains_key("error")) {
                 (Some(details), _) => Some(details.to_string()),
@@ -269,7 +276,7 @@ impl Trigger {
             // The job is to fail all the same.
             let details =
                 details.map(|text| if text.len() > DETAILS_BYTES { format!("{{\"left_out_bytes\":{}}}", text.len()) } else { text });
-            Said::Failed { message, details, retryable }
+            TriggerOutcome::Failed { message, details, retryable }
         };
         Ok(Box::new(Reply { id: self.reply_id(look.event), job_type, correlation_key, attempt, said }))
     }
@@ -314,13 +321,13 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn type_of(value: &Value) -> Result<TypeName, Fault> {
-    let text = value.as_str().ok_or_else(|| Fault::new("type", "must be a text"))?;
-    text.parse().map_err(|error: crate::job::name::BadName| Fault::new("type", error.to_string()))
+fn type_of(value: &Value) -> Result<TypeName, ValidationError> {
+    let text = value.as_str().ok_or_else(|| ValidationError::new("type", "must be a text"))?;
+    text.parse().map_err(|error: crate::job::name::BadName| ValidationError::new("type", error.to_string()))
 }
 
 /// Checks what the fields of a job are whatever the event, together, as `POST /v1/jobs` would.
-fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), Fault> {
+fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), ValidationError> {
     let literal = |(field, template): (&String, &Compiled)| match template {
         Compiled::Literal(value) if fields::NAMES.contains(&field.as_str()) && !value.is_null() => Some((field.clone(), value.clone())),
         _ => None,
@@ -329,20 +336,20 @@ fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), Fault> {
 }
 
 /// Checks what a field is whatever the event.
-fn check_literal(field: &str, template: &Compiled) -> Result<(), Fault> {
+fn check_literal(field: &str, template: &Compiled) -> Result<(), ValidationError> {
     let Compiled::Literal(value) = template else { return Ok(()) };
     match field {
         "type" => type_of(value).map(drop),
         "correlation_key" if !value.is_number() && value.as_str().is_none_or(|text| !(1..=256).contains(&text.len())) => {
-            Err(Fault::new(field, "must be a text of 1 to 256 bytes, or a number"))
+            Err(ValidationError::new(field, "must be a text of 1 to 256 bytes, or a number"))
         }
         "status" if !matches!(value, Value::Bool(_)) && !matches!(value.as_str(), Some("succeeded" | "failed")) => {
-            Err(Fault::new(field, "must be succeeded, failed, true or false"))
+            Err(ValidationError::new(field, "must be succeeded, failed, true or false"))
         }
-        "retryable" if !value.is_boolean() => Err(Fault::new(field, "must be true or false")),
-        "message" if !value.is_string() => Err(Fault::new(field, "must be a text")),
+        "retryable" if !value.is_boolean() => Err(ValidationError::new(field, "must be true or false")),
+        "message" if !value.is_string() => Err(ValidationError::new(field, "must be a text")),
         "attempt" if value.as_u64().is_none_or(|number| !(1..=65_535).contains(&number)) => {
-            Err(Fault::new(field, "must be a whole number from 1 to 65535"))
+            Err(ValidationError::new(field, "must be a whole number from 1 to 65535"))
         }
         _ => Ok(()),
     }
@@ -392,12 +399,12 @@ impl Triggers {
 
     /// What each trigger that is about `event` makes of it, by name.
     pub fn decide<'a>(&'a self, event: &Event) -> Vec<(&'a Trigger, Decision)> {
-        let look = Look::new(event, &self.pointers);
+        let look = EventView::new(event, &self.pointers);
         self.list.iter().filter_map(|trigger| Some((trigger, trigger.decide(&look)?))).collect()
     }
 
     /// What one of them makes of `event`.
     pub fn decide_one(&self, trigger: &Trigger, event: &Event) -> Option<Decision> {
-        trigger.decide(&Look::new(event, &self.pointers))
+        trigger.decide(&EventView::new(event, &self.pointers))
     }
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::{
     job::{Encoding, Payload, payload::MAX_DEPTH},
     time::Timestamp,
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// Most bytes of an attribute's text.
@@ -128,33 +128,33 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Adds an attribute.
-    pub fn set(&mut self, name: String, value: Extension) -> Result<(), Fault> {
+    pub fn set(&mut self, name: String, value: Extension) -> Result<(), ValidationError> {
         if !(1..=NAME_BYTES).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-            return Err(Fault::new(shortened(&name), format!("must be a name of 1 to {NAME_BYTES} small letters and digits")));
+            return Err(ValidationError::new(shortened(&name), format!("must be a name of 1 to {NAME_BYTES} small letters and digits")));
         }
         if let Extension::Text(text) = &value {
             if text.len() > TEXT_BYTES {
-                return Err(Fault::new(name, format!("must be at most {TEXT_BYTES} bytes")));
+                return Err(ValidationError::new(name, format!("must be at most {TEXT_BYTES} bytes")));
             }
             if text.chars().any(char::is_control) {
-                return Err(Fault::new(name, "must not have control characters"));
+                return Err(ValidationError::new(name, "must not have control characters"));
             }
         }
         if self.given.len() == EXTENSIONS + ATTRIBUTES.len() {
-            return Err(Fault::new(name, format!("is one extension too many: at most {EXTENSIONS}")));
+            return Err(ValidationError::new(name, format!("is one extension too many: at most {EXTENSIONS}")));
         }
         match self.given.insert(name.clone(), value) {
             None => Ok(()),
-            Some(_) => Err(Fault::new(name, "is given twice")),
+            Some(_) => Err(ValidationError::new(name, "is given twice")),
         }
     }
 
     /// Sets what it carries, under the name that it has there.
-    pub fn data(&mut self, field: &str, data: Payload) -> Result<(), Fault> {
+    pub fn data(&mut self, field: &str, data: Payload) -> Result<(), ValidationError> {
         data.check(MAX_DEPTH).map_err(|malformed| malformed_data(field, &malformed))?;
         match self.data.replace(data) {
             None => Ok(()),
-            Some(_) => Err(Fault::new(field, "must not stand beside other data")),
+            Some(_) => Err(ValidationError::new(field, "must not stand beside other data")),
         }
     }
 
@@ -167,17 +167,17 @@ impl Draft {
     }
 
     /// The event.
-    pub fn finish(mut self) -> Result<Event, Fault> {
+    pub fn finish(mut self) -> Result<Event, ValidationError> {
         let mut text = |name: &str| match self.given.remove(name) {
             None => Ok(None),
-            Some(Extension::Text(text)) if text.is_empty() => Err(Fault::new(name, "must not be empty")),
+            Some(Extension::Text(text)) if text.is_empty() => Err(ValidationError::new(name, "must not be empty")),
             Some(Extension::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(Fault::new(name, "must be a text")),
+            Some(_) => Err(ValidationError::new(name, "must be a text")),
         };
-        let required = |name: &str, value: Option<String>| value.ok_or_else(|| Fault::new(name, "is required"));
+        let required = |name: &str, value: Option<String>| value.ok_or_else(|| ValidationError::new(name, "is required"));
         let version = required("specversion", text("specversion")?)?;
         if version != "1.0" {
-            return Err(Fault::new("specversion", "must be 1.0"));
+            return Err(ValidationError::new("specversion", "must be 1.0"));
         }
         let event = Event {
             id: required("id", text("id")?)?,
@@ -192,28 +192,28 @@ impl Draft {
         };
         let spaced = |text: &str| text.chars().any(char::is_whitespace);
         if spaced(&event.source) {
-            return Err(Fault::new("source", "must be a URI reference, which has no spaces"));
+            return Err(ValidationError::new("source", "must be a URI reference, which has no spaces"));
         }
         if event.data_schema.as_deref().is_some_and(|uri| spaced(uri) || !uri.contains(':')) {
-            return Err(Fault::new("dataschema", "must be a URI"));
+            return Err(ValidationError::new("dataschema", "must be a URI"));
         }
         if event.time.as_deref().is_some_and(|time| time.parse::<Timestamp>().is_err()) {
-            return Err(Fault::new("time", "must be an RFC 3339 instant such as 2026-01-31T08:00:00Z"));
+            return Err(ValidationError::new("time", "must be an RFC 3339 instant such as 2026-01-31T08:00:00Z"));
         }
         if event.data_content_type.as_deref().is_some_and(|media| !media.contains('/')) {
-            return Err(Fault::new("datacontenttype", "must be a media type such as application/json"));
+            return Err(ValidationError::new("datacontenttype", "must be a media type such as application/json"));
         }
         checked(event)
     }
 }
 
 /// The event with its extensions in order.
-fn checked(mut event: Event) -> Result<Event, Fault> {
+fn checked(mut event: Event) -> Result<Event, ValidationError> {
     if event.extensions.len() > EXTENSIONS {
-        return Err(Fault::new("", format!("must have at most {EXTENSIONS} extensions")));
+        return Err(ValidationError::new("", format!("must have at most {EXTENSIONS} extensions")));
     }
     if let Some(reserved) = event.extensions.keys().find(|name| *name == "data") {
-        return Err(Fault::new(reserved.clone(), "is no name for an extension"));
+        return Err(ValidationError::new(reserved.clone(), "is no name for an extension"));
     }
     if let Some(hops) = event.extensions.get_mut(HOPS) {
         // A header has only texts.
@@ -222,15 +222,15 @@ fn checked(mut event: Event) -> Result<Event, Fault> {
             Extension::Text(text) => text.parse::<u16>().ok(),
             Extension::Flag(_) => None,
         };
-        *hops = Extension::Whole(whole.ok_or_else(|| Fault::new(HOPS, "must be a whole number from 0 to 65535"))?.into());
+        *hops = Extension::Whole(whole.ok_or_else(|| ValidationError::new(HOPS, "must be a whole number from 0 to 65535"))?.into());
     }
     Ok(event)
 }
 
 /// What is wrong with data that is not what its media type says.
-pub(super) fn malformed_data(field: &str, malformed: &crate::job::payload::Malformed) -> Fault {
-    let fault = Fault::new(field, malformed.to_string());
-    if malformed.is_too_deep() { Fault { code: "too_deep", ..fault } } else { fault }
+pub(super) fn malformed_data(field: &str, malformed: &crate::job::payload::Malformed) -> ValidationError {
+    let fault = ValidationError::new(field, malformed.to_string());
+    if malformed.is_too_deep() { ValidationError { code: "nesting_too_deep", ..fault } } else { fault }
 }
 
 /// The media type of bytes of which nobody says what they are.

@@ -47,7 +47,7 @@ pub fn extract(pointers: &BTreeMap<String, String>, data: &Payload, text_bytes: 
     match data.encoding {
         Encoding::Json => {
             let mut json = serde_json::Deserializer::from_slice(&data.bytes);
-            Place { walk: &mut walk, depth: 0, here: every }.deserialize(&mut json).map_err(Malformed::new)?;
+            PlaceSeed { walk: &mut walk, depth: 0, here: every }.deserialize(&mut json).map_err(Malformed::new)?;
         }
         Encoding::MessagePack => {
             let value = rmpv::decode::read_value_ref_with_max_depth(&mut &data.bytes[..], DECODER_DEPTH).map_err(Malformed::new)?;
@@ -147,20 +147,20 @@ impl Walk<'_> {
 }
 
 /// A place in JSON that is about to be read, and the pointers that lead through it.
-struct Place<'w, 'a> {
+struct PlaceSeed<'w, 'a> {
     walk: &'w mut Walk<'a>,
     depth: usize,
     here: Vec<usize>,
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_, '_> {
+impl<'de> DeserializeSeed<'de> for PlaceSeed<'_, '_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         if self.here.is_empty() { deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ()) } else { deserializer.deserialize_any(self) }
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_, '_> {
+impl<'de> Visitor<'de> for PlaceSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,7 +200,7 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
         let (walk, depth) = (self.walk, self.depth);
         for index in 0.. {
             let here = walk.under(&self.here, depth, |token| index_of(token) == Some(index));
-            if list.next_element_seed(Place { walk, depth: depth + 1, here })?.is_none() {
+            if list.next_element_seed(PlaceSeed { walk, depth: depth + 1, here })?.is_none() {
                 break;
             }
         }
@@ -209,28 +209,28 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let (walk, depth) = (self.walk, self.depth);
-        while let Some(here) = map.next_key_seed(Key { walk, depth, here: &self.here })? {
-            map.next_value_seed(Place { walk, depth: depth + 1, here })?;
+        while let Some(here) = map.next_key_seed(KeySeed { walk, depth, here: &self.here })? {
+            map.next_value_seed(PlaceSeed { walk, depth: depth + 1, here })?;
         }
         Ok(())
     }
 }
 
 /// A key that is about to be read: answers with the pointers that lead on through it.
-struct Key<'w, 'a> {
+struct KeySeed<'w, 'a> {
     walk: &'w mut Walk<'a>,
     depth: usize,
     here: &'w [usize],
 }
 
-impl<'de> DeserializeSeed<'de> for Key<'_, '_> {
+impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
     type Value = Vec<usize>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<usize>, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Key<'_, '_> {
+impl Visitor<'_> for KeySeed<'_, '_> {
     type Value = Vec<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

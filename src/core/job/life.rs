@@ -62,7 +62,7 @@ pub enum Waiting {
     /// For the time that its queue's throttler gave it.
     Throttler,
     /// For its retry strategy to say what follows its latest attempt: no candidate until then.
-    Verdict,
+    RetryDecision,
 }
 
 /// An attempt under way.
@@ -142,12 +142,14 @@ pub enum Reason {
     Failed,
     /// No result within its time.
     Timeout,
-    /// Its worker was not heard of any more.
-    Lost,
+    /// Its lease ended without a heartbeat or a report.
+    LeaseExpired,
+    /// The call to its target broke after the request was sent.
+    ConnectionLost,
     /// It never reached a worker.
     NotDelivered,
     /// It may or may not have run, and may not run twice.
-    Unknown,
+    OutcomeUnknown,
     /// The job's deadline came.
     Deadline,
 }
@@ -158,9 +160,10 @@ impl Reason {
         match self {
             Self::Failed => "failed",
             Self::Timeout => "timeout",
-            Self::Lost => "lost",
+            Self::LeaseExpired => "lease_expired",
+            Self::ConnectionLost => "connection_lost",
             Self::NotDelivered => "not_delivered",
-            Self::Unknown => "unknown",
+            Self::OutcomeUnknown => "outcome_unknown",
             Self::Deadline => "deadline",
         }
     }
@@ -189,7 +192,7 @@ impl Failure {
 
 /// One finished attempt, or a decision that ended one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AttemptRecord {
     /// Which attempt, from 1.
     pub attempt: u16,
     /// When it was claimed.
@@ -210,16 +213,16 @@ pub struct Entry {
 }
 
 /// How many entries of history a job keeps: the first, and the latest of the rest.
-pub const HISTORY: usize = 100;
+pub const MAX_HISTORY: usize = 100;
 /// How many replies a job knows besides those in its history.
-pub const HEARD: usize = 16;
+pub const MAX_PROCESSED_REPLIES: usize = 16;
 /// Most bytes of what went wrong in all of them but the latest: the older lose their details first, and then their messages. A job is one
 /// record, which some stores bound, and are paid for by the kilobyte at each change.
-pub const HISTORY_BYTES: usize = 64 << 10;
+pub const MAX_HISTORY_BYTES: usize = 64 << 10;
 
 /// A job's state, with all that decides its future.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Life {
+pub struct Lifecycle {
     /// Raised by every write.
     pub revision: Revision,
     /// Raised by every change that makes a grant void.
@@ -235,14 +238,14 @@ pub struct Life {
     /// What went wrong last.
     pub error: Option<Failure>,
     /// What happened so far.
-    pub history: Vec<Entry>,
+    pub history: Vec<AttemptRecord>,
     /// What its throttler said when it gave it another time, while it waits for that.
     #[serde(default)]
-    pub moved: Option<String>,
+    pub deferral_reason: Option<String>,
     /// The replies that it knows besides those in its history: those that came too late for it, and what the job knew that had
     /// its correlation key before. The latest, at most [`HEARD`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub heard: Vec<ReplyId>,
+    pub processed_replies: Vec<ReplyId>,
 }
 
 /// Where a result is: the same shapes as [`Body`], serialisable.
@@ -279,18 +282,18 @@ impl ResultBody {
 
 /// What follows a failed attempt, as its retry strategy and its windows decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Another attempt after this long at least.
     Wait(Duration),
     /// A plugin says: the job waits for its verdict. Another attempt comes after this long at least.
-    Ask(Duration),
+    AskPlugin(Duration),
     /// Nothing: it must not be tried again.
     GiveUp,
 }
 
 /// What a retry strategy that was asked says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum PluginRetry {
     /// Another attempt, due then; its windows apply.
     Retry(Timestamp),
     /// The end, with a message for people.
@@ -338,7 +341,7 @@ pub enum Event {
         /// Why.
         failure: Failure,
         /// What its strategy says; not asked when the attempts are spent.
-        next: Next,
+        next: RetryDecision,
     },
     /// The latest attempt succeeded after all, while the next one waits: there will be none.
     SucceedLate {
@@ -351,9 +354,9 @@ pub enum Event {
         failure: Failure,
     },
     /// Nobody was heard of until the lease or the timeout ended.
-    LeaseOver {
+    LeaseExpired {
         /// What its strategy says.
-        next: Next,
+        next: RetryDecision,
         /// Whether it must not be started twice.
         at_most_once: bool,
     },
@@ -376,11 +379,11 @@ pub enum Event {
         reason: Option<String>,
     },
     /// Its retry strategy said what follows its latest attempt.
-    Verdict {
+    DecideRetry {
         /// The version it was asked about.
         version: Version,
         /// What it said.
-        plan: Plan,
+        plan: PluginRetry,
     },
     /// Somebody changed it: what it is (the spec that is given is the new one), or its due time, or both. It is moved
     /// into its windows.
@@ -431,7 +434,7 @@ pub fn word(state: &State) -> &'static str {
     }
 }
 
-impl Life {
+impl Lifecycle {
     /// The life of a job that was just accepted.
     pub fn new(run_at: Timestamp, waiting: Waiting) -> Self {
         Self {
@@ -443,8 +446,8 @@ impl Life {
             result: None,
             error: None,
             history: Vec::new(),
-            moved: None,
-            heard: Vec::new(),
+            deferral_reason: None,
+            processed_replies: Vec::new(),
         }
     }
 
@@ -464,12 +467,12 @@ impl Life {
         match (&self.state, event) {
             (S::Scheduled { run_at, waiting }, E::Claim { version, token, worker, lease, granted, decided_at })
                 if version == self.version
-                    && *waiting != Waiting::Verdict
+                    && *waiting != Waiting::RetryDecision
                     && *run_at <= now.max(decided_at)
                     && spec.expires_at.into_iter().chain(spec.deadline_at).all(|end| now < end) =>
             {
                 life.attempt += 1;
-                life.moved = None;
+                life.deferral_reason = None;
                 life.started_at = Some(now);
                 let timeout_at = now + spec.timeout.duration();
                 let lease_until = (now + lease).min(timeout_at);
@@ -513,15 +516,15 @@ impl Life {
             (S::Running(run), E::Fail { attempt, failure, next }) if attempt == self.attempt => {
                 life.fail(run, spec, failure, next, now);
             }
-            (S::Running(run), E::LeaseOver { next, at_most_once }) if run.lease_until <= now => {
+            (S::Running(run), E::LeaseExpired { next, at_most_once }) if run.lease_until <= now => {
                 let failure = if at_most_once {
-                    Failure::new(Reason::Unknown, "its worker was not heard of; it may have run, and must not run twice")
+                    Failure::new(Reason::OutcomeUnknown, "its worker was not heard of; it may have run, and must not run twice")
                 } else if run.timeout_at <= now {
                     Failure::new(Reason::Timeout, format!("no result within {} s", spec.timeout.as_f64()))
                 } else {
-                    Failure::new(Reason::Lost, "its worker was not heard of until the lease ended")
+                    Failure::new(Reason::LeaseExpired, "its worker was not heard of until the lease ended")
                 };
-                life.fail(run, spec, failure, if at_most_once { Next::GiveUp } else { next }, now);
+                life.fail(run, spec, failure, if at_most_once { RetryDecision::GiveUp } else { next }, now);
             }
             (S::Running(run), E::Cancel { force: true }) => {
                 life.record(run, now, Outcome::Cancelled, None, None);
@@ -538,7 +541,8 @@ impl Life {
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::MustNotRunTwice) if self.attempt > 0 => {
-                life.error = Some(Failure::new(Reason::Unknown, "it was started before its type became one whose jobs start once at most"));
+                life.error =
+                    Some(Failure::new(Reason::OutcomeUnknown, "it was started before its type became one whose jobs start once at most"));
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),
@@ -551,14 +555,14 @@ impl Life {
                 life.state = S::Scheduled { run_at: *run_at, waiting: *waiting };
             }
             (S::Scheduled { waiting: was, .. }, E::Move { version, run_at, waiting, reason })
-                if version == self.version && *was != Waiting::Verdict =>
+                if version == self.version && *was != Waiting::RetryDecision =>
             {
                 life.state = S::Scheduled { run_at, waiting };
-                life.moved = reason;
+                life.deferral_reason = reason;
             }
-            (S::Scheduled { run_at, waiting: Waiting::Verdict }, E::Verdict { version, plan }) if version == self.version => {
+            (S::Scheduled { run_at, waiting: Waiting::RetryDecision }, E::DecideRetry { version, plan }) if version == self.version => {
                 match plan {
-                    Plan::Retry(at) => {
+                    PluginRetry::Retry(at) => {
                         // What the target asked for stands, whatever the strategy says.
                         let run_at = window::next_opening(&spec.windows, at.max(*run_at).max(now));
                         life.state = S::Scheduled { run_at, waiting: Waiting::Retry };
@@ -566,7 +570,7 @@ impl Life {
                             entry.retry_at = Some(run_at);
                         }
                     }
-                    Plan::GiveUp(message) => {
+                    PluginRetry::GiveUp(message) => {
                         if let (Some(error), Some(_)) = (&mut life.error, &message) {
                             error.message = message;
                         }
@@ -584,8 +588,8 @@ impl Life {
                 let asked = wanted.map_or(asked, |at| at.max(now));
                 let due = asked.max(now);
                 let opening = window::next_opening(&spec.windows, due);
-                life.state = if *waiting == Waiting::Verdict && wanted.is_none() {
-                    S::Scheduled { run_at: *was, waiting: Waiting::Verdict }
+                life.state = if *waiting == Waiting::RetryDecision && wanted.is_none() {
+                    S::Scheduled { run_at: *was, waiting: Waiting::RetryDecision }
                 } else if opening > due {
                     S::Scheduled { run_at: opening, waiting: Waiting::Window { due: asked } }
                 } else if wanted.is_some() {
@@ -600,19 +604,21 @@ impl Life {
         }
         life.version.0 += 1;
         if !matches!(life.state, S::Scheduled { waiting: Waiting::Throttler, .. }) {
-            life.moved = None;
+            life.deferral_reason = None;
         }
         Ok(life)
     }
 
     /// Ends the running attempt as failed: another one if that is allowed, else the end.
-    fn fail(&mut self, run: &Running, spec: &Spec, failure: Failure, next: Next, now: Timestamp) {
+    fn fail(&mut self, run: &Running, spec: &Spec, failure: Failure, next: RetryDecision, now: Timestamp) {
         self.error = Some(failure.clone());
         let retry_at = match next {
-            Next::Wait(wait) if !run.cancel && self.attempt < spec.attempts => Some(window::next_opening(&spec.windows, now + wait)),
-            Next::Ask(wait) if !run.cancel && self.attempt < spec.attempts => {
+            RetryDecision::Wait(wait) if !run.cancel && self.attempt < spec.max_attempts => {
+                Some(window::next_opening(&spec.windows, now + wait))
+            }
+            RetryDecision::AskPlugin(wait) if !run.cancel && self.attempt < spec.max_attempts => {
                 self.record(run, now, Outcome::Failed, Some(failure), None);
-                self.state = State::Scheduled { run_at: now + wait, waiting: Waiting::Verdict };
+                self.state = State::Scheduled { run_at: now + wait, waiting: Waiting::RetryDecision };
                 return;
             }
             _ => None,
@@ -630,18 +636,18 @@ impl Life {
 
     fn record(&mut self, run: &Running, ended_at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
         let (attempt, token) = (self.attempt, run.token);
-        self.enter(Entry { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token, reply: None });
+        self.enter(AttemptRecord { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token, reply: None });
     }
 
     /// Records what is heard of the latest attempt after it was over.
     fn record_late(&mut self, at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
         let token = self.history.last().map_or(Token(0), |entry| entry.token);
         let (attempt, started_at) = (self.attempt, self.started_at.unwrap_or(at));
-        self.enter(Entry { attempt, started_at, ended_at: at, outcome, error, retry_at, token, reply: None });
+        self.enter(AttemptRecord { attempt, started_at, ended_at: at, outcome, error, retry_at, token, reply: None });
     }
 
-    fn enter(&mut self, entry: Entry) {
-        if self.history.len() >= HISTORY {
+    fn enter(&mut self, entry: AttemptRecord) {
+        if self.history.len() >= MAX_HISTORY {
             self.history.remove(1);
         }
         self.history.push(entry);
@@ -651,7 +657,7 @@ impl Life {
             older.iter().filter_map(|entry| entry.error.as_ref()).map(|error| said(&error.details) + said(&error.message)).sum();
         for part in [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()] {
             for error in older.iter_mut().filter_map(|entry| entry.error.as_mut()) {
-                if bytes <= HISTORY_BYTES {
+                if bytes <= MAX_HISTORY_BYTES {
                     return;
                 }
                 bytes -= said(&part(error));
@@ -660,32 +666,32 @@ impl Life {
     }
 
     /// Notes that what happened last was said by `reply`.
-    pub fn said_by(&mut self, reply: ReplyId) {
+    pub fn record_reply(&mut self, reply: ReplyId) {
         if let Some(entry) = self.history.last_mut() {
             entry.reply = Some(reply);
         }
     }
 
     /// Notes that `reply` came too late. Nothing else of it changes, and so it may happen to a job that has ended.
-    pub fn heard_late(&mut self, reply: ReplyId) {
-        self.heard.push(reply);
+    pub fn record_late_reply(&mut self, reply: ReplyId) {
+        self.processed_replies.push(reply);
         self.forget_oldest();
     }
 
     /// Takes over what the job knows that had its correlation key before: a second delivery of its answer says nothing of this one.
-    pub fn heard_before(&mut self, before: &Self) {
+    pub fn inherit_replies(&mut self, before: &Self) {
         let answers = before.history.iter().filter_map(|entry| entry.reply);
-        self.heard.extend(before.heard.iter().copied().chain(answers));
+        self.processed_replies.extend(before.processed_replies.iter().copied().chain(answers));
         self.forget_oldest();
     }
 
     fn forget_oldest(&mut self) {
-        self.heard.drain(..self.heard.len().saturating_sub(HEARD));
+        self.processed_replies.drain(..self.processed_replies.len().saturating_sub(MAX_PROCESSED_REPLIES));
     }
 
     /// Whether `reply` was heard before, by this job or by one that had its correlation key before.
-    pub fn has_heard(&self, reply: ReplyId) -> bool {
-        self.heard.contains(&reply) || self.history.iter().any(|entry| entry.reply == Some(reply))
+    pub fn has_processed(&self, reply: ReplyId) -> bool {
+        self.processed_replies.contains(&reply) || self.history.iter().any(|entry| entry.reply == Some(reply))
     }
 
     /// When something must be done with a job that is `spec` even if nobody asks: it expires, its
@@ -695,7 +701,7 @@ impl Life {
             State::Scheduled { run_at, waiting } => {
                 // Whoever sweeps finds what waits for a verdict, since no round does.
                 let failed_at = || self.history.last().map_or(*run_at, |entry| entry.ended_at);
-                let verdict = (*waiting == Waiting::Verdict).then(failed_at);
+                let verdict = (*waiting == Waiting::RetryDecision).then(failed_at);
                 spec.expires_at.into_iter().chain(spec.deadline_at).chain(verdict).min()
             }
             State::Running(run) => {
@@ -717,8 +723,8 @@ impl Life {
     }
 
     /// Whether it waits for its retry strategy to be asked.
-    pub fn awaits_verdict(&self) -> bool {
-        matches!(self.state, State::Scheduled { waiting: Waiting::Verdict, .. })
+    pub fn awaits_retry_decision(&self) -> bool {
+        matches!(self.state, State::Scheduled { waiting: Waiting::RetryDecision, .. })
     }
 
     /// The due time of a scheduled job.

@@ -21,7 +21,7 @@ use std::{io, sync::Arc};
 
 use serde::Serialize;
 
-pub use life::{Event, Life, Outcome, Revision, State, Token, Version};
+pub use life::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
@@ -37,7 +37,7 @@ pub struct Job {
     /// What it carries.
     pub data: Body,
     /// Where it stands.
-    pub life: Life,
+    pub life: Lifecycle,
 }
 
 impl Job {

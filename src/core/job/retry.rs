@@ -17,7 +17,7 @@ use crate::time::Seconds;
 /// The name of the strategy that is built in; every other one is a plugin's.
 pub const BUILT_IN: &str = "exponential";
 
-/// How a job's next attempt is planned: `{"strategy": name, "config": {...}}`.
+/// How a job's next attempt is planned: `{"strategy": "exponential", "config": {...}}` or `{"plugin": name, "config": {...}}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
@@ -27,28 +27,44 @@ pub enum Retry {
     Plugin(PluginName, Arc<Value>),
 }
 
-/// [`Retry`] as people write it. Its config may come before the strategy that says how to read it.
+/// [`Retry`] as people write it: a built-in strategy or a plugin, with its configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename = "Retry")]
 struct Written {
-    strategy: PluginName,
+    strategy: Option<BuiltIn>,
+    plugin: Option<PluginName>,
     #[serde(default = "no_config")]
     config: Arc<Value>,
+}
+
+/// The built-in strategies.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum BuiltIn {
+    Exponential,
 }
 
 fn no_config() -> Arc<Value> {
     Arc::new(Value::Object(serde_json::Map::new()))
 }
 
-impl From<Written> for Retry {
-    fn from(Written { strategy, config }: Written) -> Self {
-        let backoff = (strategy.as_str() == BUILT_IN).then(|| Backoff::deserialize(&*config).ok()).flatten();
-        backoff.map_or(Self::Plugin(strategy, config), Self::Exponential)
+impl TryFrom<Written> for Retry {
+    type Error = &'static str;
+
+    fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
+        match (strategy, plugin) {
+            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(&*config)
+                .map_or_else(|_| Self::Plugin(BUILT_IN.parse().expect("a good name"), config), Self::Exponential)),
+            (None, Some(plugin)) => Ok(Self::Plugin(plugin, config)),
+            _ => Err("either `strategy` (a built-in one: `exponential`) or `plugin` is required"),
+        }
     }
 }
 
 impl Serialize for Retry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // What is stored always starts with `strategy`.
+        let plugin = if serializer.is_human_readable() { "plugin" } else { "strategy" };
         let mut fields = serializer.serialize_struct("Retry", 2)?;
         match self {
             Self::Exponential(backoff) => {
@@ -56,7 +72,7 @@ impl Serialize for Retry {
                 fields.serialize_field("config", backoff)?;
             }
             Self::Plugin(name, config) => {
-                fields.serialize_field("strategy", name)?;
+                fields.serialize_field(plugin, name)?;
                 fields.serialize_field("config", config)?;
             }
         }
@@ -67,16 +83,16 @@ impl Serialize for Retry {
 impl<'de> Deserialize<'de> for Retry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            return Written::deserialize(deserializer).map(Self::from);
+            return Written::deserialize(deserializer).and_then(|written| Self::try_from(written).map_err(D::Error::custom));
         }
-        deserializer.deserialize_struct("Retry", &["strategy", "config"], Stored)
+        deserializer.deserialize_struct("Retry", &["strategy", "config"], RetryVisitor)
     }
 }
 
 /// Reads a [`Retry`] as it was stored: the strategy first, and in the same form of spans.
-struct Stored;
+struct RetryVisitor;
 
-impl<'de> Visitor<'de> for Stored {
+impl<'de> Visitor<'de> for RetryVisitor {
     type Value = Retry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

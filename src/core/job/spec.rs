@@ -209,7 +209,7 @@ pub struct Spec {
     /// From claim to result.
     pub timeout: Seconds,
     /// Most attempts.
-    pub attempts: u16,
+    pub max_attempts: u16,
     /// What follows a failed attempt.
     pub retry: Retry,
     /// What both the request and a later reply can build.

@@ -20,7 +20,7 @@ pub struct TypeConfig {
     /// Whether a job may be started twice (default `at_least_once`).
     pub delivery: Delivery,
     /// Most attempts (default 3, with `at_most_once` 1; 1 to 65535).
-    pub attempts: Option<u16>,
+    pub max_attempts: Option<u16>,
     /// Most weight of this type that runs at once.
     pub concurrency: Option<u32>,
     /// From claim to result (default 86400; 0.001 to 31536000).
@@ -47,12 +47,12 @@ pub struct TypeConfig {
     /// for `reply_wait_seconds` at least, so that a second delivery of its reply is known for one.
     pub retention_seconds: Seconds,
     /// What frees a job's slot (default `at_lease_end`).
-    pub release: Release,
+    pub hold_slot_until: HoldSlotUntil,
     /// Whether a push is claimed before it is sent (default `claim`). `plain` goes only with a push target, `at_least_once`,
-    /// `on_no_answer: fail` and no `concurrency`.
+    /// `on_response_timeout: fail` and no `concurrency`.
     pub start: Start,
     /// What an answer that does not come in time means (default `fail`).
-    pub on_no_answer: OnNoAnswer,
+    pub on_response_timeout: OnResponseTimeout,
     /// Who is told when a job ends: an http or https URL without credentials, at most 2048 bytes.
     pub callback_url: Option<Url>,
     /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes of visible ASCII. Those
@@ -66,7 +66,7 @@ impl Default for TypeConfig {
             queue: "default".parse().expect("a good name"),
             target: None,
             delivery: Delivery::AtLeastOnce,
-            attempts: None,
+            max_attempts: None,
             concurrency: None,
             timeout_seconds: Seconds::new(86_400),
             response_timeout_seconds: Seconds::new(30),
@@ -79,9 +79,9 @@ impl Default for TypeConfig {
             windows: Vec::new(),
             keep_result: KeepResult::default(),
             retention_seconds: Seconds::new(30 * 86_400),
-            release: Release::AtLeaseEnd,
+            hold_slot_until: HoldSlotUntil::LeaseEnd,
             start: Start::Claim,
-            on_no_answer: OnNoAnswer::Fail,
+            on_response_timeout: OnResponseTimeout::Fail,
             callback_url: None,
             headers: BTreeMap::new(),
         }
@@ -102,12 +102,12 @@ pub enum Delivery {
 /// What frees the slot of a worker that is not heard of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Release {
+pub enum HoldSlotUntil {
     /// The end of its lease.
     #[default]
-    AtLeaseEnd,
+    LeaseEnd,
     /// A report or `timeout_seconds`, so that work which ignores its lease is never overlapped.
-    OnReport,
+    Report,
 }
 
 /// Whether a push is claimed before it is sent.
@@ -129,7 +129,7 @@ pub enum Start {
 /// What an answer that does not come in time means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum OnNoAnswer {
+pub enum OnResponseTimeout {
     /// The attempt failed with reason `timeout`.
     #[default]
     Fail,

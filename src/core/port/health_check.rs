@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum CheckLevel {
     /// Something is broken, lost or open to strangers.
     Error,
     /// Something is likely to hurt.
@@ -19,7 +19,7 @@ pub enum Level {
     Ok,
 }
 
-impl Level {
+impl CheckLevel {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// How bad it is.
-    pub level: Level,
+    pub level: CheckLevel,
     /// What it is about.
     pub about: String,
     /// What was found.
@@ -48,19 +48,19 @@ pub struct Check {
 
 impl Check {
     /// Something that a person should know.
-    pub fn new(level: Level, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn new(level: CheckLevel, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { level, about: about.into(), found: found.into(), advice: advice.into() }
     }
 
     /// Something that is as it should be.
     pub fn ok(about: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(Level::Ok, about, found, "")
+        Self::new(CheckLevel::Ok, about, found, "")
     }
 }
 
 /// A home that can look at itself.
 #[async_trait]
-pub trait Checkup: Send + Sync {
+pub trait HealthCheck: Send + Sync {
     /// Everything that was looked at, in the order in which it depends on each other. It takes a few seconds at most.
     async fn checks(&self) -> Vec<Check>;
 }

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::{
     job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, Spec, TypeName, Value},
     queue::{
-        GrantBatch, Head,
+        GrantBatch, Ledger,
         head::BatchId,
         order::{Order, Position},
     },
@@ -93,11 +93,11 @@ pub enum Write {
     /// Removes a batch that no head names.
     RemoveBatch(QueueName, BatchId),
     /// Replaces a queue's head if its version is the given one (absent: there is none yet).
-    SetHead {
+    SetLedger {
         /// The queue.
         queue: QueueName,
         /// The new head; its version is one more than that of the old.
-        head: Head,
+        head: Ledger,
         /// The version it was made from.
         was: Expect<u64>,
     },
@@ -160,18 +160,18 @@ pub enum RecordKind {
     /// A reply that waits for its job, or for an attempt of it.
     Reply,
     /// An event of which a trigger could make nothing: a dead letter.
-    DeadEvent,
+    DeadLetter,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadEvent];
+    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadLetter];
 
     /// The kind's name where it is stored.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reply => "reply",
-            Self::DeadEvent => "dead_event",
+            Self::DeadLetter => "dead_letter",
         }
     }
 }
@@ -253,7 +253,7 @@ pub type Txn = Vec<Write>;
 
 /// `txn` with the writes of every [`Write::Together`] among the others, for a store that takes a transaction as a whole anyway;
 /// and which step each belongs to, if that is not its own place.
-pub fn apart(txn: Txn) -> (Txn, Vec<usize>) {
+pub fn flatten(txn: Txn) -> (Txn, Vec<usize>) {
     if !txn.iter().any(|write| matches!(write, Write::Together(_))) {
         return (txn, Vec::new());
     }
@@ -275,20 +275,20 @@ pub enum Committed {
     /// Every write happened, and is durable.
     All,
     /// The condition of write `step` did not hold. An atomic store wrote nothing; another wrote what comes before.
-    Refused {
+    Conflict {
         /// Which write.
         step: usize,
         /// What stands there instead.
-        standing: Standing,
+        standing: CurrentRecord,
     },
 }
 
 impl Committed {
     /// The same answer for the transaction that [`apart`] took apart.
     #[must_use]
-    pub fn rejoined(self, steps: &[usize]) -> Self {
+    pub fn regrouped(self, steps: &[usize]) -> Self {
         match self {
-            Self::Refused { step, standing } => Self::Refused { step: steps.get(step).copied().unwrap_or(step), standing },
+            Self::Conflict { step, standing } => Self::Conflict { step: steps.get(step).copied().unwrap_or(step), standing },
             Self::All => Self::All,
         }
     }
@@ -296,7 +296,7 @@ impl Committed {
 
 /// What stands where a write was refused.
 #[derive(Clone, Debug)]
-pub enum Standing {
+pub enum CurrentRecord {
     /// Nothing.
     Nothing,
     /// This job.
@@ -422,15 +422,15 @@ pub trait JobStore: Send + Sync {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError>;
 
     /// The longest a write may be under way after its conditions were seen to hold; zero if transactions are atomic.
-    fn flight(&self) -> Duration;
+    fn max_in_flight_write(&self) -> Duration;
 
     /// Whether the store itself forgets results and ended jobs when their time is over. Then [`JobStore::overdue`] leaves ended
     /// jobs out, and nobody is shown what should be gone.
-    fn forgets(&self) -> bool;
+    fn expires_natively(&self) -> bool;
 
     /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies, behind a dot. One whose
     /// writes have a [`JobStore::flight`] does, so that a drawn id is told from one that a client gave, which is taken as it is.
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
 
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
@@ -462,7 +462,7 @@ pub trait JobStore: Send + Sync {
     async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError>;
 
     /// A queue's head with the batches that it names, if it has one.
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError>;
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError>;
 
     /// The batches stored for `queue`, named or not.
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError>;
@@ -499,6 +499,6 @@ pub type SharedStore = Arc<dyn JobStore>;
 pub const INLINE_BYTES: usize = 1024;
 
 /// Whether `body` is too large to be kept in its job's record.
-pub fn beside(body: &Body) -> bool {
+pub fn is_stored_apart(body: &Body) -> bool {
     body.inline().is_some_and(|payload| payload.bytes.len() > INLINE_BYTES)
 }

@@ -14,9 +14,9 @@ pub mod work_queue;
 
 pub use clock::Clock;
 pub use entropy::Entropy;
-pub use health_check::Checkup;
+pub use health_check::HealthCheck;
 pub use job_store::{Committed, JobStore, StoreError, Txn, Write};
 pub use policy::Policy;
 pub use spans::Spans;
 pub use target::Target;
-pub use work_queue::{Hint, News, Wake, Work, WorkQueue};
+pub use work_queue::{Hint, HintKind, Timer, Work, WorkQueue};

@@ -195,13 +195,13 @@ pub struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// The plugin itself declined.
-    Declined,
+    Rejected,
     /// It took longer, or more instructions, than it may.
-    TooLong,
+    Timeout,
     /// It wanted more memory, stack, tables or host calls than it may.
-    TooMuch,
+    ResourceExhausted,
     /// It trapped or panicked.
-    Crashed,
+    Trapped,
     /// It answered what makes no sense.
     InvalidAnswer,
     /// It could not be loaded, or there is nothing here that runs plugins.
@@ -212,10 +212,10 @@ impl FaultKind {
     /// The kind's name in metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Declined => "declined",
-            Self::TooLong => "too_long",
-            Self::TooMuch => "too_much",
-            Self::Crashed => "crashed",
+            Self::Rejected => "rejected",
+            Self::Timeout => "timeout",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::Trapped => "trapped",
             Self::InvalidAnswer => "invalid_answer",
             Self::Unavailable => "unavailable",
         }
@@ -238,7 +238,7 @@ impl ThrottleAnswer {
     /// # Errors
     ///
     /// [`FaultKind::InvalidAnswer`] with the decision that makes no sense, and what may be said.
-    pub fn sound(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
+    pub fn validated(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
         let (offered, decided) = (call.candidates.len(), self.decisions.len());
         if offered != decided {
             return invalid(format!("answered {decided} decisions for {offered} candidates: there must be one for each, in their order"));
@@ -347,7 +347,7 @@ pub trait Policy: Send + Sync {
 
     /// Takes note of a fault that a live call had for its asker alone, who found that the answer cannot be followed, or could not
     /// ask: it counts and is shown like every other.
-    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault);
+    fn report_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault);
 }
 
 /// Runs no plugins: every call is a fault.
@@ -374,7 +374,7 @@ impl Policy for NoPolicy {
         Self::fault()
     }
 
-    fn found(&self, _: &Plugin, _: &Call, _: &Fault) {}
+    fn report_fault(&self, _: &Plugin, _: &Call, _: &Fault) {}
 }
 
 /// What one call used.

@@ -8,7 +8,7 @@ pub struct Span {
     /// What happened, such as `enqueue mail`.
     pub name: String,
     /// Who acted for whom.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// Its own place in the trace.
     pub context: TraceContext,
     /// The span that it is a part of.
@@ -36,7 +36,7 @@ pub struct Parent {
 
 /// Who acted for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// The server answered somebody.
     Server,
     /// The server had somebody else do something.

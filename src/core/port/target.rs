@@ -26,7 +26,7 @@ pub struct Request {
 
 /// A message to a service.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct ServiceMessage {
     /// Which service, and what of it.
     pub to: AwsService,
     /// Messages of one group may be kept in order.
@@ -94,7 +94,7 @@ pub trait Target: Send + Sync {
     /// # Errors
     ///
     /// [`TargetError`]; [`TargetError::Forbidden`] where no service can be reached.
-    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+    async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
         drop(message);
         Err(TargetError::Forbidden("this server hands jobs to no service of AWS: it was built without, or is not set up to".into()))
     }

@@ -33,18 +33,18 @@ pub struct Hint {
     /// The queue.
     pub queue: QueueName,
     /// What happened.
-    pub news: News,
+    pub kind: HintKind,
 }
 
 /// What happened in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum News {
+pub enum HintKind {
     /// Something may be due, or may fit now.
-    Look,
+    Due,
     /// A job left the version it may have been granted at.
-    Left(JobId, Version),
+    Released(JobId, Version),
     /// A job waits for its retry strategy to be asked.
-    Verdict(JobId),
+    RetryDecision(JobId),
     /// A bulk operation has jobs left. It has no queue: [`OPERATIONS`] stands for one.
     Operation(String),
 }
@@ -54,7 +54,7 @@ pub const OPERATIONS: &str = "tidegate.operations";
 
 /// A queue is to be looked at, at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wake {
+pub struct Timer {
     /// When.
     pub at: Timestamp,
     /// The queue.
@@ -72,7 +72,7 @@ pub trait WorkQueue: Send + Sync {
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError>;
 
     /// Has queues looked at: each at its instant, half a second before at the earliest. It may be at most [`REACH_SECONDS`] away.
-    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError>;
+    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError>;
 }
 
 /// The longest that anything sent can be delayed.

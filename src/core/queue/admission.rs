@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// When a candidate is looked at again that waits for room among the buckets.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const BUCKET_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A due job that asks for admission.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl<'a> Candidate<'a> {
 
 /// The answer to one candidate.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum AdmissionDecision {
     /// It runs; its weight and tokens are taken.
     Run,
     /// It waits where it is.
@@ -83,7 +83,7 @@ pub struct Hold {
 
 /// The limits that an earlier candidate did not fit and that no later one may pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reserved {
+pub struct Reservations {
     queue: bool,
     types: HashSet<TypeName>,
     values: HashMap<usize, HashSet<String>>,
@@ -129,10 +129,10 @@ pub struct Admission<'a> {
     buckets: HashMap<usize, HashMap<String, Bucket>>,
     /// What they take of [`MAX_BUCKET_BYTES`].
     bucket_bytes: usize,
-    reserved: Reserved,
+    reserved: Reservations,
     /// The rates and the limits of 0, by constraint and value, that had nothing for a candidate and have nothing for anybody: whoever
     /// comes later in this round or the next is held without a reservation.
-    spent: HashMap<usize, HashSet<String>>,
+    exhausted: HashMap<usize, HashSet<String>>,
 }
 
 impl<'a> Admission<'a> {
@@ -147,16 +147,16 @@ impl<'a> Admission<'a> {
                 by_constraint.entry(index).or_default().insert(value, bucket);
             }
         }
-        Self { limits, now, usage, buckets: by_constraint, bucket_bytes, reserved: Reserved::default(), spent: HashMap::new() }
+        Self { limits, now, usage, buckets: by_constraint, bucket_bytes, reserved: Reservations::default(), exhausted: HashMap::new() }
     }
 
     /// The verdict on the next candidate; a `Run` takes what it needs.
-    pub fn offer(&mut self, candidate: Candidate<'_>) -> Verdict {
-        let counted = match self.fit(candidate) {
+    pub fn try_admit(&mut self, candidate: Candidate<'_>) -> AdmissionDecision {
+        let counted = match self.evaluate(candidate) {
             Ok(counted) => counted,
             Err(verdict) => return verdict,
         };
-        let Some(counted) = counted else { return Verdict::Run };
+        let Some(counted) = counted else { return AdmissionDecision::Run };
         for (index, value) in &counted {
             if let Some(rate) = self.limits.queue.constraints[*index].rate {
                 let bucket = rate.at(self.bucket(*index, value), self.now).taken();
@@ -166,23 +166,23 @@ impl<'a> Admission<'a> {
             }
         }
         self.usage.take(self.limits, candidate.subject, candidate.weight, counted);
-        Verdict::Run
+        AdmissionDecision::Run
     }
 
     /// The verdict on a candidate that a throttler is still to be asked about: a `Run` takes nothing. One that is held
     /// reserves what it does not fit, as in an offer.
-    pub fn judge(&mut self, candidate: Candidate<'_>) -> Verdict {
-        self.fit(candidate).map_or_else(|verdict| verdict, |_| Verdict::Run)
+    pub fn check(&mut self, candidate: Candidate<'_>) -> AdmissionDecision {
+        self.evaluate(candidate).map_or_else(|verdict| verdict, |_| AdmissionDecision::Run)
     }
 
     /// The constraints that count a candidate that may run (none for a critical one, which takes nothing), or why it may not.
-    fn fit<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Counted<'c>>, Verdict>
+    fn evaluate<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Counted<'c>>, AdmissionDecision>
     where
         'a: 'c,
     {
         let opening = window::next_opening(candidate.windows, self.now);
         if opening > self.now {
-            return Err(Verdict::Move(opening));
+            return Err(AdmissionDecision::Move(opening));
         }
         if self.limits.paused {
             return Err(hold(Rule::Paused, "the queue is paused".into()));
@@ -198,21 +198,21 @@ impl<'a> Admission<'a> {
         let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
         // Reserved for a job that can never fit, a limit would be closed for good.
         if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
-            return Err(Verdict::Hold(self.full(never, candidate, &counted)));
+            return Err(AdmissionDecision::Hold(self.full(never, candidate, &counted)));
         }
         if let Some(first) = missed.first() {
             let hold = self.full(first, candidate, &counted);
             for level in &missed {
                 self.reserve(level.limit, candidate, &counted);
             }
-            return Err(Verdict::Hold(hold));
+            return Err(AdmissionDecision::Hold(hold));
         }
-        if let Some((hold, index, value)) = self.spent(&counted) {
-            self.spent.entry(index).or_default().insert(value);
-            return Err(Verdict::Hold(hold));
+        if let Some((hold, index, value)) = self.lacking_token(&counted) {
+            self.exhausted.entry(index).or_default().insert(value);
+            return Err(AdmissionDecision::Hold(hold));
         }
         if let Some(hold) = self.over_bytes(&counted) {
-            return Err(Verdict::Hold(hold));
+            return Err(AdmissionDecision::Hold(hold));
         }
         Ok(Some(counted))
     }
@@ -246,7 +246,7 @@ impl<'a> Admission<'a> {
                 let none = self.limits.queue.constraints[*index].concurrency == Some(0);
                 // A backlog may have any number of values, and a reservation lasts for the whole scan. A limit that is full has no more of
                 // them than what runs.
-                let values = if none { &mut self.spent } else { &mut self.reserved.values };
+                let values = if none { &mut self.exhausted } else { &mut self.reserved.values };
                 values.entry(*index).or_default().insert(value.to_string());
             }
         }
@@ -254,7 +254,7 @@ impl<'a> Admission<'a> {
 
     /// The hold of a candidate that lacks a token, until the last of its rates has one, and the rate that lacks it. Needs no
     /// reservation, since whoever comes later in this round needs the same token.
-    fn spent(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
+    fn lacking_token(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
         let rates = counted.iter().filter_map(|(index, value)| Some((index, value, self.limits.queue.constraints[*index].rate?)));
         let mut spent = rates.filter_map(|(index, value, rate)| {
             let bucket = rate.at(self.bucket(*index, value), self.now);
@@ -274,7 +274,7 @@ impl<'a> Admission<'a> {
         let bytes: usize = counted.iter().filter(is_new).map(|(index, value)| self.bytes_of(*index, value)).sum();
         let (index, value) = counted.iter().find(is_new).filter(|_| self.bucket_bytes + bytes > MAX_BUCKET_BYTES)?;
         let reason = "the rate counts as many values as it can; a new one is counted when one of them has all its tokens back".into();
-        Some(Hold { rule: self.constraint(*index, value), reason, reserved: false, earliest_at: Some(self.now + LOOK_AGAIN) })
+        Some(Hold { rule: self.constraint(*index, value), reason, reserved: false, earliest_at: Some(self.now + BUCKET_RETRY_INTERVAL) })
     }
 
     /// What a bucket takes of [`MAX_BUCKET_BYTES`].
@@ -346,16 +346,16 @@ impl<'a> Admission<'a> {
 
     /// The constraints that held a candidate, each with the values for which they did.
     fn stopped(&self) -> impl Iterator<Item = (usize, &HashSet<String>)> {
-        self.reserved.values.iter().chain(&self.spent).map(|(index, values)| (*index, values))
+        self.reserved.values.iter().chain(&self.exhausted).map(|(index, values)| (*index, values))
     }
 
     /// Gives away what candidates of this round and of those before it have reserved: nobody is offered after that.
-    pub fn take_reserved(&mut self) -> Reserved {
+    pub fn take_reserved(&mut self) -> Reservations {
         std::mem::take(&mut self.reserved)
     }
 
     /// Keeps what candidates have reserved that come before those which are offered from here on.
-    pub fn recall(&mut self, before: &Reserved) {
+    pub fn restore_reservations(&mut self, before: &Reservations) {
         self.reserved.queue |= before.queue;
         self.reserved.types.extend(before.types.iter().cloned());
         for (index, values) in &before.values {
@@ -376,6 +376,6 @@ impl<'a> Admission<'a> {
     }
 }
 
-fn hold(rule: Rule, reason: String) -> Verdict {
-    Verdict::Hold(Hold { rule, reason, reserved: false, earliest_at: None })
+fn hold(rule: Rule, reason: String) -> AdmissionDecision {
+    AdmissionDecision::Hold(Hold { rule, reason, reserved: false, earliest_at: None })
 }

@@ -20,7 +20,7 @@ pub struct BatchId(pub u64);
 
 /// One queue's admissions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Head {
+pub struct Ledger {
     /// Raised by every commit; a commit names the version it read.
     pub version: u64,
     /// Drawn for every commit, so that one whose answer was lost can be recognised.
@@ -32,11 +32,11 @@ pub struct Head {
     /// Until then running jobs that nobody granted may still appear: nothing is admitted.
     pub settling_until: Option<Timestamp>,
     /// Where the current round of looking stopped.
-    pub look: Option<Position>,
+    pub scan_cursor: Option<Position>,
     /// The partition that was served last.
-    pub turn: Option<String>,
+    pub last_partition: Option<String>,
     /// Where the way through more partitions than one round visits began.
-    pub lap: Option<String>,
+    pub lap_start: Option<String>,
     /// Token buckets that are not full, by constraint and value.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.
@@ -45,15 +45,15 @@ pub struct Head {
     pub held: BTreeMap<Rule, Timestamp>,
     /// What the queue's throttler remembers.
     #[serde(default)]
-    pub policy: Option<PolicyMemory>,
+    pub policy: Option<KeptPolicyState>,
 }
 
-impl Head {
+impl Ledger {
     /// The batches that it names: what must be stored with it, and is read with it.
-    pub fn named(&self) -> impl Iterator<Item = BatchId> {
+    pub fn referenced_batches(&self) -> impl Iterator<Item = BatchId> {
         let state = self.policy.as_ref().and_then(|policy| match policy.state {
-            Kept::Beside(id) => Some(id),
-            Kept::Here(_) => None,
+            StateLocation::Batch(id) => Some(id),
+            StateLocation::Inline(_) => None,
         });
         self.batches.iter().map(|reference| reference.id).chain(state)
     }
@@ -61,22 +61,22 @@ impl Head {
 
 /// What a throttler remembers from round to round, committed with the head and so with the decisions it goes with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PolicyMemory {
+pub struct KeptPolicyState {
     /// Whose.
     pub plugin: PluginName,
     /// Its shape: a version of the plugin that has another starts empty.
     pub state_version: u32,
     /// The state itself, or where it is.
-    pub state: Kept,
+    pub state: StateLocation,
 }
 
 /// Where a throttler's state is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Kept {
+pub enum StateLocation {
     /// In the head: it is small.
-    Here(BTreeMap<String, String>),
+    Inline(BTreeMap<String, String>),
     /// In this batch, which has no grants.
-    Beside(BatchId),
+    Batch(BatchId),
 }
 
 /// What the head knows of a batch.

@@ -138,9 +138,9 @@ pub struct Subject<'a> {
 impl Matcher {
     /// Whether `subject` meets every condition.
     pub fn matches(&self, subject: Subject<'_>) -> bool {
-        self.job_type.as_ref().is_none_or(|c| c.holds(Some(Seen::Text(subject.job_type.as_str()))))
-            && self.priority.as_ref().is_none_or(|c| c.holds(Some(Seen::Whole(subject.priority.into()))))
-            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name).map(Seen::of)))
+        self.job_type.as_ref().is_none_or(|c| c.holds(Some(Operand::Text(subject.job_type.as_str()))))
+            && self.priority.as_ref().is_none_or(|c| c.holds(Some(Operand::Whole(subject.priority.into()))))
+            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name).map(Operand::of)))
             && self.all.iter().all(|m| m.matches(subject))
             && (self.any.is_empty() || self.any.iter().any(|m| m.matches(subject)))
             && self.not.as_ref().is_none_or(|m| !m.matches(subject))
@@ -154,7 +154,7 @@ impl Matcher {
     /// Whether it matches every job of this type: it looks at nothing else.
     pub fn is_every(&self, job_type: &TypeName) -> bool {
         let Self { job_type: condition, priority, attribute, all, any, not } = self;
-        let of_type = condition.as_ref().is_none_or(|condition| condition.holds(Some(Seen::Text(job_type.as_str()))));
+        let of_type = condition.as_ref().is_none_or(|condition| condition.holds(Some(Operand::Text(job_type.as_str()))));
         of_type && priority.is_none() && attribute.is_empty() && all.is_empty() && any.is_empty() && not.is_none()
     }
 
@@ -169,7 +169,7 @@ impl Matcher {
 
 /// A value of a job, borrowed: matchers are asked for every candidate and build nothing.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen<'a> {
+pub enum Operand<'a> {
     /// A text.
     Text(&'a str),
     /// A whole number.
@@ -178,7 +178,7 @@ pub enum Seen<'a> {
     Real(f64),
 }
 
-impl<'a> Seen<'a> {
+impl<'a> Operand<'a> {
     /// An attribute's value.
     pub fn of(value: &'a Value) -> Self {
         match value {
@@ -190,7 +190,7 @@ impl<'a> Seen<'a> {
 
 impl Condition {
     /// Whether the condition holds for `value`, which may be absent.
-    pub fn holds(&self, value: Option<Seen<'_>>) -> bool {
+    pub fn holds(&self, value: Option<Operand<'_>>) -> bool {
         match (self, value) {
             (Self::Test(test), value) => test.holds(value),
             (_, None) => false,
@@ -201,13 +201,13 @@ impl Condition {
 }
 
 impl Test {
-    fn holds(&self, value: Option<Seen<'_>>) -> bool {
+    fn holds(&self, value: Option<Operand<'_>>) -> bool {
         use Ordering::{Equal, Greater, Less};
         let Some(value) = value else {
             return *self == Self { exists: Some(false), ..Self::default() };
         };
         let compares = |bound: &Option<Value>, fits: &[Ordering]| {
-            bound.as_ref().is_none_or(|bound| compare(value, Seen::of(bound)).is_some_and(|order| fits.contains(&order)))
+            bound.as_ref().is_none_or(|bound| compare(value, Operand::of(bound)).is_some_and(|order| fits.contains(&order)))
         };
         self.exists != Some(false)
             && self.eq.as_ref().is_none_or(|wanted| equal(value, wanted))
@@ -216,22 +216,22 @@ impl Test {
             && compares(&self.lte, &[Less, Equal])
             && compares(&self.gt, &[Greater])
             && compares(&self.gte, &[Greater, Equal])
-            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Seen::Text(text) if text.starts_with(prefix)))
+            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Operand::Text(text) if text.starts_with(prefix)))
     }
 }
 
-fn equal(value: Seen<'_>, wanted: &Value) -> bool {
-    compare(value, Seen::of(wanted)) == Some(Ordering::Equal)
+fn equal(value: Operand<'_>, wanted: &Value) -> bool {
+    compare(value, Operand::of(wanted)) == Some(Ordering::Equal)
 }
 
 /// How two values compare; a text and a number do not.
-fn compare(a: Seen<'_>, b: Seen<'_>) -> Option<Ordering> {
+fn compare(a: Operand<'_>, b: Operand<'_>) -> Option<Ordering> {
     match (a, b) {
-        (Seen::Text(a), Seen::Text(b)) => Some(a.cmp(b)),
-        (Seen::Whole(a), Seen::Whole(b)) => Some(a.cmp(&b)),
-        (Seen::Whole(a), Seen::Real(b)) => (a as f64).partial_cmp(&b),
-        (Seen::Real(a), Seen::Whole(b)) => a.partial_cmp(&(b as f64)),
-        (Seen::Real(a), Seen::Real(b)) => a.partial_cmp(&b),
-        (Seen::Text(_), _) | (_, Seen::Text(_)) => None,
+        (Operand::Text(a), Operand::Text(b)) => Some(a.cmp(b)),
+        (Operand::Whole(a), Operand::Whole(b)) => Some(a.cmp(&b)),
+        (Operand::Whole(a), Operand::Real(b)) => (a as f64).partial_cmp(&b),
+        (Operand::Real(a), Operand::Whole(b)) => a.partial_cmp(&(b as f64)),
+        (Operand::Real(a), Operand::Real(b)) => a.partial_cmp(&b),
+        (Operand::Text(_), _) | (_, Operand::Text(_)) => None,
     }
 }

@@ -17,8 +17,8 @@ pub mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use admission::{Admission, Candidate, Verdict};
+pub use admission::{Admission, AdmissionDecision, Candidate};
 pub use config::{Limits, QueueConfig};
-pub use head::{Grant, GrantBatch, Head, Rule};
+pub use head::{Grant, GrantBatch, Ledger, Rule};
 pub use order::Order;
 pub use usage::Usage;

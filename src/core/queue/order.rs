@@ -25,7 +25,7 @@ pub enum Order {
 }
 
 /// A place in a queue's order. Smaller goes first.
-pub type Key = (i128, i64, i64, JobId);
+pub type OrderKey = (i128, i64, i64, JobId);
 
 /// Where a scan of a queue stopped: the last job looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl Order {
 
     /// Where a job of this priority, due time and id stands. Among jobs of one priority the key grows
     /// with (due time, id), whatever the order.
-    pub fn key(self, priority: i32, run_at: Timestamp, id: &JobId) -> Key {
+    pub fn key(self, priority: i32, run_at: Timestamp, id: &JobId) -> OrderKey {
         let (priority, at) = (i64::from(priority), run_at.millis());
         match self {
             Self::Time { step_millis: 0 } => (at.into(), priority, 0, id.clone()),

@@ -102,7 +102,7 @@ pub struct ScheduleConfig {
     pub deadline_seconds: Option<Seconds>,
     /// Most attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<u16>,
+    pub max_attempts: Option<u16>,
     /// What follows a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -167,7 +167,7 @@ impl ScheduleConfig {
             windows: None,
             timeout_seconds: None,
             deadline_seconds: None,
-            attempts: None,
+            max_attempts: None,
             retry: None,
             unique: None,
             attributes: Attributes::new(),

@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-use super::Fault;
+use super::ValidationError;
 
 /// Names under which clouds offer their metadata, refused before they are resolved.
 const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
@@ -22,8 +22,8 @@ const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr:
 /// # Errors
 ///
 /// The host names an address, or a service, that is not to be called.
-pub fn check_host(field: &str, url: &Url) -> Result<(), Fault> {
-    url.host().as_ref().and_then(unsafe_host).map_or(Ok(()), |why| Err(Fault::new(field, format!("cannot be called: {why}"))))
+pub fn check_host(field: &str, url: &Url) -> Result<(), ValidationError> {
+    url.host().as_ref().and_then(unsafe_host).map_or(Ok(()), |why| Err(ValidationError::new(field, format!("cannot be called: {why}"))))
 }
 
 /// Why a host may not be called, if that can be read off it.

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use url::{Position, Url};
 
-use super::{Fault, check_count};
+use super::{ValidationError, check_count};
 use crate::target::Push;
 
 /// Most headers of a job or a target.
 pub const MAX_HEADERS: usize = 32;
 
-pub(super) fn check_push(push: &Push) -> Result<(), Fault> {
+pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
     check_template(&push.url)?;
     check_headers(&push.headers)?;
     if let Some(auth) = &push.basic_auth {
         let plain = |text: &str| !text.chars().any(char::is_control);
         if auth.username.len() > 256 || auth.username.contains(':') || !plain(&auth.username) {
-            return Err(Fault::new("basic_auth.username", "must be at most 256 bytes without `:` and control characters"));
+            return Err(ValidationError::new("basic_auth.username", "must be at most 256 bytes without `:` and control characters"));
         }
         if auth.password.len() > 1024 || !plain(&auth.password) {
-            return Err(Fault::new("basic_auth.password", "must be at most 1024 bytes without control characters"));
+            return Err(ValidationError::new("basic_auth.password", "must be at most 1024 bytes without control characters"));
         }
         if push.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
-            return Err(Fault::new("headers.authorization", "goes not together with `basic_auth`"));
+            return Err(ValidationError::new("headers.authorization", "goes not together with `basic_auth`"));
         }
     }
     let secrets = push.signing_secret.list();
@@ -31,7 +31,7 @@ pub(super) fn check_push(push: &Push) -> Result<(), Fault> {
     if secrets.iter().all(|secret| good_secret(secret)) {
         return Ok(());
     }
-    Err(Fault::new("signing_secret", "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes"))
+    Err(ValidationError::new("signing_secret", "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes"))
 }
 
 /// As Standard Webhooks has them, `whsec_` and base64; or any text, which is its own key.
@@ -47,15 +47,16 @@ pub fn target_url(template: &str, job_type: &str, id: &str) -> String {
     template.replace("{type}", job_type).replace("{id}", id)
 }
 
-fn check_template(template: &str) -> Result<(), Fault> {
+fn check_template(template: &str) -> Result<(), ValidationError> {
     if target_url(template, "", "").contains(['{', '}']) {
-        return Err(Fault::new("url", "can have only {type} and {id} in braces"));
+        return Err(ValidationError::new("url", "can have only {type} and {id} in braces"));
     }
     // A place that moves with the job would let whoever names a job choose the server that gets its secrets.
-    let parse = |sample| Url::parse(&target_url(template, sample, sample)).map_err(|_| Fault::new("url", "must be an http or https URL"));
+    let parse =
+        |sample| Url::parse(&target_url(template, sample, sample)).map_err(|_| ValidationError::new("url", "must be an http or https URL"));
     let (url, other) = (parse("1")?, parse("2")?);
     if url[..Position::BeforePath] != other[..Position::BeforePath] {
-        return Err(Fault::new("url", "can have {type} and {id} only in its path and query"));
+        return Err(ValidationError::new("url", "can have {type} and {id} only in its path and query"));
     }
     check_url("url", &url)
 }
@@ -65,13 +66,13 @@ fn check_template(template: &str) -> Result<(), Fault> {
 /// # Errors
 ///
 /// Another scheme than http and https, credentials in it, over 2048 bytes.
-pub fn check_url(field: &str, url: &Url) -> Result<(), Fault> {
+pub fn check_url(field: &str, url: &Url) -> Result<(), ValidationError> {
     if !matches!(url.scheme(), "http" | "https") {
-        Err(Fault::new(field, "must be an http or https URL"))
+        Err(ValidationError::new(field, "must be an http or https URL"))
     } else if !url.username().is_empty() || url.password().is_some() {
-        Err(Fault::new(field, "must not have credentials in it"))
+        Err(ValidationError::new(field, "must not have credentials in it"))
     } else if url.as_str().len() > 2048 {
-        Err(Fault::new(field, "must be at most 2048 bytes"))
+        Err(ValidationError::new(field, "must be at most 2048 bytes"))
     } else {
         Ok(())
     }
@@ -100,20 +101,20 @@ const RESERVED_HEADERS: [&str; 13] = [
 ///
 /// Over 32 of them, a name that is no header's (1 to 128 bytes) or that is reserved, a value that cannot stand in a request
 /// or is over 4096 bytes.
-pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Fault> {
+pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), ValidationError> {
     check_count("headers", headers.len(), MAX_HEADERS)?;
     for (name, value) in headers {
         let field = || format!("headers.{name}");
         let symbol = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if !(1..=128).contains(&name.len()) || !name.bytes().all(symbol) {
-            return Err(Fault::new("headers", "must have names of 1 to 128 letters, digits and !#$%&'*+-.^_`|~"));
+            return Err(ValidationError::new("headers", "must have names of 1 to 128 letters, digits and !#$%&'*+-.^_`|~"));
         }
         let lower = name.to_ascii_lowercase();
         if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") || lower.starts_with("tidegate-") {
-            return Err(Fault::new(field(), "is set by the delivery itself"));
+            return Err(ValidationError::new(field(), "is set by the delivery itself"));
         }
         if value.len() > 4096 || !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
-            return Err(Fault::new(field(), "must be at most 4096 bytes of visible ASCII"));
+            return Err(ValidationError::new(field(), "must be at most 4096 bytes of visible ASCII"));
         }
     }
     Ok(())

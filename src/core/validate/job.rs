@@ -1,8 +1,8 @@
 //! The bounds of a job, and of what a job and its type both have.
 
 use super::{
-    DECADE, Fault, Kind, LEAST, YEAR, check_count, check_headers, check_name, check_plugin_config, check_span, check_text, check_url,
-    check_value,
+    DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_headers, check_name, check_plugin_config, check_span, check_text,
+    check_url, check_value,
 };
 use crate::{
     calendar::window::{MAX_WINDOWS, Window},
@@ -20,9 +20,9 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The first fault, with code `invalid_attempts` or `invalid_field`.
-pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), Fault> {
-    check_attempts(spec.attempts, delivery)?;
+/// The first fault, with code `invalid_max_attempts` or `invalid_field`.
+pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), ValidationError> {
+    check_attempts(spec.max_attempts, delivery)?;
     check_timeout(spec.timeout)?;
     check_windows(&spec.windows)?;
     check_retry(&spec.retry)?;
@@ -38,7 +38,7 @@ pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), Fault> {
 /// # Errors
 ///
 /// Zero, or over a year.
-pub fn check_timeout(span: Seconds) -> Result<(), Fault> {
+pub fn check_timeout(span: Seconds) -> Result<(), ValidationError> {
     check_span("timeout_seconds", span, LEAST, YEAR)
 }
 
@@ -47,7 +47,7 @@ pub fn check_timeout(span: Seconds) -> Result<(), Fault> {
 /// # Errors
 ///
 /// An empty text or one over 256 bytes; a period that is zero or over a year.
-pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Result<(), Fault> {
+pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Result<(), ValidationError> {
     if let Some(key) = correlation_key {
         check_text("correlation_key", key, 256)?;
     }
@@ -65,9 +65,9 @@ pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Res
 /// # Errors
 ///
 /// Both; a while over ten years.
-pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<(), Fault> {
+pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<(), ValidationError> {
     if run_at.is_some() && delay.is_some() {
-        return Err(Fault::new("delay_seconds", "must not be given together with run_at"));
+        return Err(ValidationError::new("delay_seconds", "must not be given together with run_at"));
     }
     delay.map_or(Ok(()), |delay| check_span("delay_seconds", delay, Seconds::default(), DECADE))
 }
@@ -77,7 +77,7 @@ pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<
 /// # Errors
 ///
 /// Zero, or over ten years.
-pub fn check_deadline(span: Seconds) -> Result<(), Fault> {
+pub fn check_deadline(span: Seconds) -> Result<(), ValidationError> {
     check_span("deadline_seconds", span, LEAST, DECADE)
 }
 
@@ -86,7 +86,7 @@ pub fn check_deadline(span: Seconds) -> Result<(), Fault> {
 /// # Errors
 ///
 /// Zero, or over a year.
-pub fn check_lease(span: Seconds) -> Result<(), Fault> {
+pub fn check_lease(span: Seconds) -> Result<(), ValidationError> {
     check_span("lease_seconds", span, LEAST, YEAR)
 }
 
@@ -94,14 +94,14 @@ pub fn check_lease(span: Seconds) -> Result<(), Fault> {
 ///
 /// # Errors
 ///
-/// A fault with code `invalid_attempts`.
-pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Fault> {
+/// A fault with code `invalid_max_attempts`.
+pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), ValidationError> {
     let message = match (attempts, delivery) {
         (0, _) => "must be 1 to 65535",
         (2.., Delivery::AtMostOnce) => "must be 1 with `delivery: at_most_once`",
         _ => return Ok(()),
     };
-    Err(Fault::new("attempts", message).of("invalid_attempts"))
+    Err(ValidationError::new("max_attempts", message).of("invalid_max_attempts"))
 }
 
 /// Checks how many windows there are; each was checked when it was made.
@@ -109,7 +109,7 @@ pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Fault> {
 /// # Errors
 ///
 /// Over 32.
-pub fn check_windows(windows: &[Window]) -> Result<(), Fault> {
+pub fn check_windows(windows: &[Window]) -> Result<(), ValidationError> {
     check_count("windows", windows.len(), MAX_WINDOWS)
 }
 
@@ -118,10 +118,10 @@ pub fn check_windows(windows: &[Window]) -> Result<(), Fault> {
 /// # Errors
 ///
 /// The first fault.
-pub fn check_retry(retry: &Retry) -> Result<(), Fault> {
+pub fn check_retry(retry: &Retry) -> Result<(), ValidationError> {
     match retry {
         Retry::Exponential(backoff) => {
-            backoff.fault().map_or(Ok(()), |(field, message)| Err(Fault::new(format!("retry.config.{field}"), message)))
+            backoff.fault().map_or(Ok(()), |(field, message)| Err(ValidationError::new(format!("retry.config.{field}"), message)))
         }
         Retry::Plugin(name, config) => {
             check_plugin_config("retry.config", config)?;
@@ -131,16 +131,16 @@ pub fn check_retry(retry: &Retry) -> Result<(), Fault> {
 }
 
 /// What the built-in strategy cannot read of its configuration, an object.
-fn unreadable(config: &serde_json::Value) -> Fault {
+fn unreadable(config: &serde_json::Value) -> ValidationError {
     for (field, value) in config.as_object().into_iter().flatten() {
         let alone = serde_json::Map::from_iter([(field.clone(), value.clone())]);
         if let Err(error) = serde_json::from_value::<Backoff>(alone.into()) {
-            let fault = Fault::new(format!("retry.config.{field}"), error.to_string());
+            let fault = ValidationError::new(format!("retry.config.{field}"), error.to_string());
             let known = ["base_seconds", "max_seconds", "jitter"].contains(&field.as_str());
             return if known { fault } else { fault.of("unknown_field") };
         }
     }
-    Fault::new("retry.config", "must be a configuration of `exponential`")
+    ValidationError::new("retry.config", "must be a configuration of `exponential`")
 }
 
 /// Checks how long a result is kept.
@@ -148,7 +148,7 @@ fn unreadable(config: &serde_json::Value) -> Fault {
 /// # Errors
 ///
 /// Over ten years.
-pub fn check_keep_result(keep: KeepResult) -> Result<(), Fault> {
+pub fn check_keep_result(keep: KeepResult) -> Result<(), ValidationError> {
     match keep {
         KeepResult::For(span) => check_span("keep_result.seconds", span, Seconds::default(), DECADE),
         KeepResult::None | KeepResult::Once => Ok(()),
@@ -160,11 +160,11 @@ pub fn check_keep_result(keep: KeepResult) -> Result<(), Fault> {
 /// # Errors
 ///
 /// Over 16 of them, a name that is not 1 to 64 bytes, a text over 256 bytes.
-pub fn check_attributes(attributes: &Attributes) -> Result<(), Fault> {
+pub fn check_attributes(attributes: &Attributes) -> Result<(), ValidationError> {
     check_count("attributes", attributes.len(), extract::MAX_ATTRIBUTES)?;
     for (name, value) in attributes {
         check_name("attributes", name)?;
-        check_value(name, value, Kind::Any).map_err(|fault| fault.within("attributes"))?;
+        check_value(name, value, HeaderUse::Any).map_err(|fault| fault.within("attributes"))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use url::Url;
 
 use super::{
-    DECADE, Fault, LEAST, YEAR,
+    DECADE, LEAST, ValidationError, YEAR,
     address::check_host,
     check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span, check_text, check_url,
     check_windows,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     job::{
         extract,
-        type_config::{Delivery, OnNoAnswer, Start, TypeConfig},
+        type_config::{Delivery, OnResponseTimeout, Start, TypeConfig},
     },
     target::{AwsService, Complete, EventBridgeTarget, LambdaTarget, SnsTarget, SqsTarget, TargetConfig},
     time::Seconds,
@@ -24,13 +24,13 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The first fault, with code `invalid_attempts` for the number of attempts and `invalid_type` for everything else.
-pub fn check_type(config: &TypeConfig) -> Result<(), Fault> {
-    check_attempts(config.attempts.unwrap_or(1), config.delivery)?;
+/// The first fault, with code `invalid_max_attempts` for the number of attempts and `invalid_type` for everything else.
+pub fn check_type(config: &TypeConfig) -> Result<(), ValidationError> {
+    check_attempts(config.max_attempts.unwrap_or(1), config.delivery)?;
     type_fields(config).map_err(|fault| fault.of("invalid_type"))
 }
 
-fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
+fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
     check_span("timeout_seconds", config.timeout_seconds, LEAST, YEAR)?;
     check_span("response_timeout_seconds", config.response_timeout_seconds, LEAST, YEAR)?;
     check_span("lease_seconds", config.lease_seconds, LEAST, YEAR)?;
@@ -47,36 +47,36 @@ fn type_fields(config: &TypeConfig) -> Result<(), Fault> {
         check_url("callback_url", url)?;
     }
     match &config.target {
-        Some(TargetConfig::Pull(pull)) if !pull.pull => return Err(Fault::new("target.pull", "must be true")),
+        Some(TargetConfig::Pull(pull)) if !pull.pull => return Err(ValidationError::new("target.pull", "must be true")),
         Some(TargetConfig::Pull(_)) if config.start == Start::Plain => {
-            return Err(Fault::new("start", "can be `plain` only with a push target"));
+            return Err(ValidationError::new("start", "can be `plain` only with a push target"));
         }
         Some(TargetConfig::Pull(_)) | None => {}
         Some(TargetConfig::Push(push)) => check_push(push).map_err(|fault| fault.within("target"))?,
         Some(TargetConfig::Aws(target)) => {
             check_service(&target.service).map_err(|fault| fault.within("target"))?;
             if target.is_later() && config.start == Start::Plain {
-                return Err(Fault::new("start", "can be `plain` only with a target whose result is in its answer"));
+                return Err(ValidationError::new("start", "can be `plain` only with a target whose result is in its answer"));
             }
         }
     }
     // A plain job has no record of being under way: nothing could tell a second start, count it, or wait for its result.
     let unfit = [
         (config.delivery == Delivery::AtMostOnce, "can be `plain` only with `delivery: at_least_once`"),
-        (config.on_no_answer == OnNoAnswer::Wait, "can be `plain` only with `on_no_answer: fail`"),
+        (config.on_response_timeout == OnResponseTimeout::Wait, "can be `plain` only with `on_response_timeout: fail`"),
         (config.concurrency.is_some(), "can be `plain` only without `concurrency`"),
         (waits_for_result(config), "can be `plain` only with `complete: on_delivery`"),
     ];
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
-        Some((_, message)) => Err(Fault::new("start", message)),
+        Some((_, message)) => Err(ValidationError::new("start", message)),
         None => Ok(()),
     }
 }
 
-fn check_service(service: &AwsService) -> Result<(), Fault> {
+fn check_service(service: &AwsService) -> Result<(), ValidationError> {
     match service {
         AwsService::Sqs(SqsTarget { queue_url }) => {
-            let url = Url::parse(queue_url).map_err(|_| Fault::new("sqs.queue_url", "must be the URL of a queue"))?;
+            let url = Url::parse(queue_url).map_err(|_| ValidationError::new("sqs.queue_url", "must be the URL of a queue"))?;
             check_url("sqs.queue_url", &url)
         }
         AwsService::Sns(SnsTarget { topic_arn }) => {
@@ -87,14 +87,14 @@ fn check_service(service: &AwsService) -> Result<(), Fault> {
             if good {
                 Ok(())
             } else {
-                Err(Fault::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs"))
+                Err(ValidationError::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs"))
             }
         }
         AwsService::EventBridge(EventBridgeTarget { bus, source, detail_type }) => {
             check_text("event_bridge.bus", bus, 1600)?;
             check_text("event_bridge.source", source, 256)?;
             if source.starts_with("aws.") {
-                return Err(Fault::new("event_bridge.source", "must not begin with `aws.`"));
+                return Err(ValidationError::new("event_bridge.source", "must not begin with `aws.`"));
             }
             detail_type.as_ref().map_or(Ok(()), |text| check_text("event_bridge.detail_type", text, 128))
         }
@@ -106,12 +106,15 @@ fn waits_for_result(config: &TypeConfig) -> bool {
     matches!(&config.target, Some(TargetConfig::Push(push)) if push.complete == Complete::OnResult)
 }
 
-fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {
+fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), ValidationError> {
     check_count("attributes", pointers.len(), extract::MAX_ATTRIBUTES)?;
     for (name, pointer) in pointers {
         check_name("attributes", name)?;
         if pointer.len() > 1024 || !extract::is_pointer(pointer) {
-            return Err(Fault::new(format!("attributes.{name}"), "must be a JSON pointer such as /address/region, at most 1024 bytes"));
+            return Err(ValidationError::new(
+                format!("attributes.{name}"),
+                "must be a JSON pointer such as /address/region, at most 1024 bytes",
+            ));
         }
     }
     Ok(())
@@ -122,7 +125,7 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), Fault> {
 /// # Errors
 ///
 /// At the URL that names the host.
-pub fn check_type_hosts(config: &TypeConfig) -> Result<(), Fault> {
+pub fn check_type_hosts(config: &TypeConfig) -> Result<(), ValidationError> {
     if let Some(url) = &config.callback_url {
         check_host("callback_url", url).map_err(|fault| fault.of("invalid_type"))?;
     }

@@ -37,8 +37,8 @@ const LEAST: Seconds = Seconds::from_millis(1);
 /// A field outside its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {message}")]
-pub struct Fault {
-    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`, `invalid_attempts`, else `invalid_field`.
+pub struct ValidationError {
+    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`, `invalid_max_attempts`, else `invalid_field`.
     pub code: &'static str,
     /// The field's path: `constraints[2].rate.count`.
     pub field: String,
@@ -46,7 +46,7 @@ pub struct Fault {
     pub message: String,
 }
 
-impl Fault {
+impl ValidationError {
     /// `field` is wrong: it `message`.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: "invalid_field", field: field.into(), message: message.into() }
@@ -70,11 +70,11 @@ impl Fault {
 /// # Errors
 ///
 /// It is not; the message names both bounds.
-pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> Result<(), Fault> {
+pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> Result<(), ValidationError> {
     if (least..=most).contains(&span) {
         return Ok(());
     }
-    Err(Fault::new(field, format!("must be {} to {}", least.as_f64(), most.as_f64())))
+    Err(ValidationError::new(field, format!("must be {} to {}", least.as_f64(), most.as_f64())))
 }
 
 /// Checks that a text has 1 to `most` bytes.
@@ -82,47 +82,47 @@ pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> 
 /// # Errors
 ///
 /// It has not; the message names the bound.
-pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), Fault> {
-    if (1..=most).contains(&text.len()) { Ok(()) } else { Err(Fault::new(field, format!("must be 1 to {most} bytes"))) }
+pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), ValidationError> {
+    if (1..=most).contains(&text.len()) { Ok(()) } else { Err(ValidationError::new(field, format!("must be 1 to {most} bytes"))) }
 }
 
-fn check_name(field: &str, name: &str) -> Result<(), Fault> {
+fn check_name(field: &str, name: &str) -> Result<(), ValidationError> {
     check_text(field, name, extract::NAME_BYTES)
-        .map_err(|_| Fault::new(field, format!("must have names of 1 to {} bytes", extract::NAME_BYTES)))
+        .map_err(|_| ValidationError::new(field, format!("must have names of 1 to {} bytes", extract::NAME_BYTES)))
 }
 
-fn check_count(field: &str, count: usize, most: usize) -> Result<(), Fault> {
-    if count <= most { Ok(()) } else { Err(Fault::new(field, format!("must have at most {most} entries"))) }
+fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
+    if count <= most { Ok(()) } else { Err(ValidationError::new(field, format!("must have at most {most} entries"))) }
 }
 
 /// Most bytes of a plugin's configuration, as JSON text.
 pub const PLUGIN_CONFIG_BYTES: usize = 64 << 10;
 
 /// Checks the form of a plugin's configuration; what it says is the plugin's to check.
-fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), Fault> {
+fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), ValidationError> {
     if !config.is_object() {
-        return Err(Fault::new(field, "must be an object"));
+        return Err(ValidationError::new(field, "must be an object"));
     }
     if config.to_string().len() > PLUGIN_CONFIG_BYTES {
-        return Err(Fault::new(field, format!("must have at most {PLUGIN_CONFIG_BYTES} bytes")));
+        return Err(ValidationError::new(field, format!("must have at most {PLUGIN_CONFIG_BYTES} bytes")));
     }
     Ok(())
 }
 
 /// What a value may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum HeaderUse {
     Text,
     Number,
     Any,
 }
 
-fn check_value(field: &str, value: &Value, kind: Kind) -> Result<(), Fault> {
+fn check_value(field: &str, value: &Value, kind: HeaderUse) -> Result<(), ValidationError> {
     match (value, kind) {
-        (Value::Text(_), Kind::Number) => Err(Fault::new(field, "must be a number")),
-        (Value::Number(_), Kind::Text) => Err(Fault::new(field, "must be text")),
+        (Value::Text(_), HeaderUse::Number) => Err(ValidationError::new(field, "must be a number")),
+        (Value::Number(_), HeaderUse::Text) => Err(ValidationError::new(field, "must be text")),
         (Value::Text(text), _) if text.len() > extract::TEXT_BYTES => {
-            Err(Fault::new(field, format!("must be at most {} bytes", extract::TEXT_BYTES)))
+            Err(ValidationError::new(field, format!("must be at most {} bytes", extract::TEXT_BYTES)))
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! The bounds of a queue and of its constraints.
 
-use super::{Fault, Kind, LEAST, YEAR, check_count, check_name, check_plugin_config, check_span, check_text, check_value};
+use super::{HeaderUse, LEAST, ValidationError, YEAR, check_count, check_name, check_plugin_config, check_span, check_text, check_value};
 use crate::{
     job::{Value, extract},
     queue::{
@@ -22,15 +22,15 @@ pub const LIST_VALUES: usize = 100;
 /// # Errors
 ///
 /// The first fault, with code `invalid_queue`.
-pub fn check_queue(queue: &QueueConfig) -> Result<(), Fault> {
+pub fn check_queue(queue: &QueueConfig) -> Result<(), ValidationError> {
     queue_fields(queue).map_err(|fault| fault.of("invalid_queue"))
 }
 
-fn queue_fields(queue: &QueueConfig) -> Result<(), Fault> {
+fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
     check_span("order_step_seconds", queue.order_step_seconds, Seconds::default(), Seconds::new(300))?;
     if let Some(ageing) = queue.ageing_seconds {
         if queue.order != OrderKind::Priority {
-            return Err(Fault::new("ageing_seconds", "goes only with `order: priority`"));
+            return Err(ValidationError::new("ageing_seconds", "goes only with `order: priority`"));
         }
         check_span("ageing_seconds", ageing, LEAST, YEAR)?;
     }
@@ -41,13 +41,13 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), Fault> {
     for (index, constraint) in queue.constraints.iter().enumerate() {
         check_constraint(constraint).map_err(|fault| fault.within(format_args!("constraints[{index}]")))?;
         if queue.constraints[..index].iter().any(|other| other.name == constraint.name) {
-            return Err(Fault::new(format!("constraints[{index}].name"), "must differ from the names of the other constraints"));
+            return Err(ValidationError::new(format!("constraints[{index}].name"), "must differ from the names of the other constraints"));
         }
     }
     queue.throttler.as_ref().map_or(Ok(()), |throttler| check_plugin_config("throttler.config", &throttler.config))
 }
 
-fn check_constraint(constraint: &Constraint) -> Result<(), Fault> {
+fn check_constraint(constraint: &Constraint) -> Result<(), ValidationError> {
     check_text("name", &constraint.name, 64)?;
     check_matcher(&constraint.matcher).map_err(|fault| fault.within("match"))?;
     if let Some(name) = &constraint.per {
@@ -55,15 +55,15 @@ fn check_constraint(constraint: &Constraint) -> Result<(), Fault> {
     }
     match &constraint.rate {
         Some(rate) => check_rate(rate).map_err(|fault| fault.within("rate")),
-        None if constraint.concurrency.is_none() => Err(Fault::new("concurrency", "or `rate` must be given")),
+        None if constraint.concurrency.is_none() => Err(ValidationError::new("concurrency", "or `rate` must be given")),
         None => Ok(()),
     }
 }
 
-fn check_rate(rate: &Rate) -> Result<(), Fault> {
+fn check_rate(rate: &Rate) -> Result<(), ValidationError> {
     let bounded = |field, count| {
         let good = (1..=1_000_000).contains(&count);
-        if good { Ok(()) } else { Err(Fault::new(field, "must be 1 to 1000000")) }
+        if good { Ok(()) } else { Err(ValidationError::new(field, "must be 1 to 1000000")) }
     };
     bounded("count", rate.count)?;
     check_span("per_seconds", rate.per_seconds, LEAST, Seconds::new(2_592_000))?;
@@ -75,27 +75,27 @@ fn check_rate(rate: &Rate) -> Result<(), Fault> {
 /// # Errors
 ///
 /// The first fault.
-pub fn check_matcher(matcher: &Matcher) -> Result<(), Fault> {
+pub fn check_matcher(matcher: &Matcher) -> Result<(), ValidationError> {
     check_level(matcher, 1, &mut 0)
 }
 
-fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Result<(), Fault> {
+fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Result<(), ValidationError> {
     if depth > MATCHER_DEPTH {
-        return Err(Fault::new("", format!("must have at most {MATCHER_DEPTH} levels")));
+        return Err(ValidationError::new("", format!("must have at most {MATCHER_DEPTH} levels")));
     }
     *conditions += usize::from(matcher.job_type.is_some()) + usize::from(matcher.priority.is_some()) + matcher.attribute.len();
     if *conditions > MATCHER_CONDITIONS {
-        return Err(Fault::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
+        return Err(ValidationError::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
     }
     if let Some(condition) = &matcher.job_type {
-        check_condition_on(condition, Kind::Text).map_err(|fault| fault.within("type"))?;
+        check_condition_on(condition, HeaderUse::Text).map_err(|fault| fault.within("type"))?;
     }
     if let Some(condition) = &matcher.priority {
-        check_condition_on(condition, Kind::Number).map_err(|fault| fault.within("priority"))?;
+        check_condition_on(condition, HeaderUse::Number).map_err(|fault| fault.within("priority"))?;
     }
     for (name, condition) in &matcher.attribute {
         check_name("attribute", name)?;
-        check_condition_on(condition, Kind::Any).map_err(|fault| fault.within(name).within("attribute"))?;
+        check_condition_on(condition, HeaderUse::Any).map_err(|fault| fault.within(name).within("attribute"))?;
     }
     let lists = [("all", &matcher.all), ("any", &matcher.any)];
     for (field, index, inner) in
@@ -111,11 +111,11 @@ fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Resul
 /// # Errors
 ///
 /// The first fault.
-pub fn check_condition(condition: &Condition) -> Result<(), Fault> {
-    check_condition_on(condition, Kind::Any)
+pub fn check_condition(condition: &Condition) -> Result<(), ValidationError> {
+    check_condition_on(condition, HeaderUse::Any)
 }
 
-fn check_condition_on(condition: &Condition, kind: Kind) -> Result<(), Fault> {
+fn check_condition_on(condition: &Condition, kind: HeaderUse) -> Result<(), ValidationError> {
     match condition {
         Condition::Equals(value) => check_value("", value, kind),
         Condition::In(list) => check_list("", list, kind),
@@ -123,12 +123,12 @@ fn check_condition_on(condition: &Condition, kind: Kind) -> Result<(), Fault> {
     }
 }
 
-fn check_test(test: &Test, kind: Kind) -> Result<(), Fault> {
+fn check_test(test: &Test, kind: HeaderUse) -> Result<(), ValidationError> {
     if *test == Test::default() {
-        return Err(Fault::new("", "must have one of eq, in, lt, lte, gt, gte, prefix, exists"));
+        return Err(ValidationError::new("", "must have one of eq, in, lt, lte, gt, gte, prefix, exists"));
     }
     if test.exists == Some(false) && *test != (Test { exists: Some(false), ..Test::default() }) {
-        return Err(Fault::new("exists", "must be alone when it is false"));
+        return Err(ValidationError::new("exists", "must be alone when it is false"));
     }
     let compared = [("eq", &test.eq), ("lt", &test.lt), ("lte", &test.lte), ("gt", &test.gt), ("gte", &test.gte)];
     for (field, value) in compared.into_iter().filter_map(|(field, value)| Some((field, value.as_ref()?))) {
@@ -138,15 +138,15 @@ fn check_test(test: &Test, kind: Kind) -> Result<(), Fault> {
         check_list("in", list, kind)?;
     }
     match &test.prefix {
-        Some(_) if kind == Kind::Number => Err(Fault::new("prefix", "goes only with text")),
+        Some(_) if kind == HeaderUse::Number => Err(ValidationError::new("prefix", "goes only with text")),
         Some(prefix) => check_text("prefix", prefix, extract::TEXT_BYTES),
         None => Ok(()),
     }
 }
 
-fn check_list(field: &str, list: &[Value], kind: Kind) -> Result<(), Fault> {
+fn check_list(field: &str, list: &[Value], kind: HeaderUse) -> Result<(), ValidationError> {
     if list.is_empty() || list.len() > LIST_VALUES {
-        return Err(Fault::new(field, format!("must have 1 to {LIST_VALUES} values")));
+        return Err(ValidationError::new(field, format!("must have 1 to {LIST_VALUES} values")));
     }
     let faulty = list.iter().enumerate().find_map(|(index, value)| check_value(&format!("{field}[{index}]"), value, kind).err());
     faulty.map_or(Ok(()), Err)

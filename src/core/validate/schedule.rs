@@ -1,6 +1,6 @@
 //! The bounds of a schedule. What it says of its jobs is checked as an enqueue checks it.
 
-use super::{DECADE, Fault, LEAST, YEAR, check_span};
+use super::{DECADE, LEAST, ValidationError, YEAR, check_span};
 use crate::{
     schedule::{MAX_MISSED, ScheduleConfig},
     time::{Seconds, Timestamp},
@@ -14,31 +14,31 @@ const SHORTEST: Seconds = Seconds::new(1);
 /// # Errors
 ///
 /// The first fault, with code `invalid_schedule`.
-pub fn check_schedule(config: &ScheduleConfig) -> Result<(), Fault> {
+pub fn check_schedule(config: &ScheduleConfig) -> Result<(), ValidationError> {
     fields(config).map_err(|fault| fault.of("invalid_schedule"))
 }
 
-fn fields(config: &ScheduleConfig) -> Result<(), Fault> {
+fn fields(config: &ScheduleConfig) -> Result<(), ValidationError> {
     match (&config.cron, config.every_seconds) {
-        (None, None) => return Err(Fault::new("cron", "must be given, or `every_seconds`")),
-        (Some(_), Some(_)) => return Err(Fault::new("every_seconds", "must not be given together with `cron`")),
-        (Some(_), None) if config.anchor.is_some() => return Err(Fault::new("anchor", "goes only with `every_seconds`")),
-        (None, Some(_)) if config.tz.is_some() => return Err(Fault::new("tz", "goes only with `cron`")),
+        (None, None) => return Err(ValidationError::new("cron", "must be given, or `every_seconds`")),
+        (Some(_), Some(_)) => return Err(ValidationError::new("every_seconds", "must not be given together with `cron`")),
+        (Some(_), None) if config.anchor.is_some() => return Err(ValidationError::new("anchor", "goes only with `every_seconds`")),
+        (None, Some(_)) if config.tz.is_some() => return Err(ValidationError::new("tz", "goes only with `cron`")),
         (Some(_), None) => {}
         (None, Some(span)) => check_span("every_seconds", span, SHORTEST, YEAR)?,
     }
     if config.starts_at.zip(config.ends_at).is_some_and(|(starts, ends)| ends < starts) {
-        return Err(Fault::new("ends_at", "must not be before `starts_at`"));
+        return Err(ValidationError::new("ends_at", "must not be before `starts_at`"));
     }
     if !(1..=MAX_MISSED).contains(&config.max_missed) {
-        return Err(Fault::new("max_missed", format!("must be 1 to {MAX_MISSED}")));
+        return Err(ValidationError::new("max_missed", format!("must be 1 to {MAX_MISSED}")));
     }
     if let Some(expires) = config.expires_after_seconds {
         check_span("expires_after_seconds", expires, LEAST, DECADE)?;
     }
     let always = ScheduleConfig { starts_at: None, ends_at: None, paused: false, ..config.clone() };
     if always.recurrence().is_some_and(|recurrence| recurrence.after(Timestamp::EPOCH).is_none()) {
-        return Err(Fault::new("cron", "matches no day of the calendar"));
+        return Err(ValidationError::new("cron", "matches no day of the calendar"));
     }
     Ok(())
 }

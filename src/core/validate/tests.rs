@@ -92,14 +92,14 @@ fn a_queue_within_its_bounds_is_good(#[case] config: Value) {
 #[case::priority_text(matching(&json!({"priority": {"lt": "5"}})), "constraints[0].match.priority.lt", "must be a number")]
 #[case::priority_prefix(matching(&json!({"priority": {"prefix": "5"}})), "constraints[0].match.priority.prefix", "goes only with text")]
 fn a_queue_outside_a_bound_is_refused_by_the_fields_name(#[case] config: Value, #[case] field: &str, #[case] message: &str) {
-    assert_eq!(queue(config), Err(Fault { code: "invalid_queue", field: field.into(), message: message.into() }));
+    assert_eq!(queue(config), Err(ValidationError { code: "invalid_queue", field: field.into(), message: message.into() }));
 }
 
 #[rstest]
 #[case::spans(json!({"timeout_seconds": 0.001, "response_timeout_seconds": 31_536_000, "lease_seconds": 0.001, "deadline_seconds": 315_360_000}))]
 #[case::kept(json!({"retention_seconds": 0, "keep_result": {"seconds": 315_360_000}}))]
 #[case::at_most_once(json!({"delivery": "at_most_once"}))]
-#[case::attempts(json!({"attempts": 65535, "retry": {"strategy": "exponential", "config": {"base_seconds": 86_400, "max_seconds": 2_592_000}}}))]
+#[case::attempts(json!({"max_attempts": 65535, "retry": {"strategy": "exponential", "config": {"base_seconds": 86_400, "max_seconds": 2_592_000}}}))]
 #[case::pointers(json!({"attributes": {"whole": "", "region": "/address/region", "odd": "/a~1b/~0/0"}}))]
 #[case::windows(json!({"windows": vec![json!({"from": "08:00", "to": "09:00"}); 32]}))]
 #[case::placeholders(push(&json!({"url": "https://example.org:8443/{type}/x?id={id}"})))]
@@ -160,18 +160,18 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
 #[case::bad_secret(push(&json!({"signing_secret": "whsec_c2hvcnQ="})), "target.signing_secret",
     "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes")]
 fn a_type_outside_a_bound_is_refused_by_the_fields_name(#[case] config: Value, #[case] field: &str, #[case] message: &str) {
-    assert_eq!(job_type(config), Err(Fault { code: "invalid_type", field: field.into(), message: message.into() }));
+    assert_eq!(job_type(config), Err(ValidationError { code: "invalid_type", field: field.into(), message: message.into() }));
 }
 
 #[rstest]
 #[case(json!({"delivery": "at_most_once"}), "can be `plain` only with `delivery: at_least_once`")]
-#[case(json!({"on_no_answer": "wait"}), "can be `plain` only with `on_no_answer: fail`")]
+#[case(json!({"on_response_timeout": "wait"}), "can be `plain` only with `on_response_timeout: fail`")]
 #[case(json!({"concurrency": 3}), "can be `plain` only without `concurrency`")]
 fn a_plain_start_goes_with_nothing_that_needs_a_claim(#[case] fields: Value, #[case] message: &str) {
     let mut config = push(&json!({}));
     config["start"] = json!("plain");
     config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    assert_eq!(job_type(config), Err(Fault { code: "invalid_type", field: "start".into(), message: message.into() }));
+    assert_eq!(job_type(config), Err(ValidationError { code: "invalid_type", field: "start".into(), message: message.into() }));
 }
 
 #[rstest]
@@ -180,7 +180,7 @@ fn a_plain_start_goes_with_nothing_that_needs_a_claim(#[case] fields: Value, #[c
 #[case(2, Delivery::AtMostOnce, Some("must be 1 with `delivery: at_most_once`"))]
 #[case(2, Delivery::AtLeastOnce, None)]
 fn attempts_have_a_code_of_their_own(#[case] attempts: u16, #[case] delivery: Delivery, #[case] message: Option<&str>) {
-    let expected = message.map(|message| Fault { code: "invalid_attempts", field: "attempts".into(), message: message.into() });
+    let expected = message.map(|message| ValidationError { code: "invalid_max_attempts", field: "max_attempts".into(), message: message.into() });
     assert_eq!(check_attempts(attempts, delivery).err(), expected);
     let config = TypeConfig { attempts: Some(attempts), delivery, ..TypeConfig::default() };
     assert_eq!(check_type(&config).err(), expected);
@@ -244,7 +244,7 @@ fn given_attributes_have_bounds() {
 #[rstest]
 #[case::good(|_: &mut Spec| (), None)]
 #[case::timeout(|spec: &mut Spec| spec.timeout = Seconds::new(0), Some("timeout_seconds"))]
-#[case::attempts(|spec: &mut Spec| spec.attempts = 0, Some("attempts"))]
+#[case::attempts(|spec: &mut Spec| spec.attempts = 0, Some("max_attempts"))]
 #[case::correlation(|spec: &mut Spec| spec.correlation_key = Some("k".repeat(257)), Some("correlation_key"))]
 #[case::unique(|spec: &mut Spec| spec.unique = serde_json::from_value(json!({"key": "", "while": "live"})).unwrap(), Some("unique.key"))]
 #[case::period(|spec: &mut Spec| spec.unique = serde_json::from_value(json!({"key": "k", "while": "live", "period_seconds": 0})).unwrap(),

@@ -24,9 +24,9 @@ use tidegate_core::{
     },
     port::{
         Committed, Write,
-        job_store::{Expect, ItemKind, ListQuery, Standing, StateFilter},
+        job_store::{CurrentRecord, Expect, ItemKind, ListQuery, StateFilter},
     },
-    queue::{QueueConfig, config::QueueItem, head::Head, plugin::Role},
+    queue::{QueueConfig, config::QueueItem, head::Ledger, plugin::Role},
     validate,
 };
 
@@ -94,7 +94,7 @@ impl Engine {
 
     /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
     async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
-        let seen = if was == 0 { self.ports.store.head(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
+        let seen = if was == 0 { self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
         Ok(seen.max(self.version_before(was).await?) + 1)
     }
 
@@ -121,14 +121,14 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404; 412; 409 `queue_has_live_jobs` or `queue_has_types`.
+    /// 404; 412; 409 `queue_has_live_jobs` or `queue_in_use`.
     pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
         for _ in 0..TRIES {
             let item = self.queue(name).await?;
             let catalog = self.catalog().await?;
             if let Some((job_type, _)) = catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE) {
                 let message = format!("type {job_type} belongs to it");
-                return Err(Error::Conflict { code: "queue_has_types", message, holder: None });
+                return Err(Error::Conflict { code: "queue_in_use", message, holder: None });
             }
             self.refuse_live(None, Some(name), "queue_has_live_jobs").await?;
             if if_match.is_some_and(|version| version != item.version) {
@@ -218,7 +218,7 @@ impl Engine {
         if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
             return Ok(None);
         }
-        let flight = self.ports.store.flight();
+        let flight = self.ports.store.max_in_flight_write();
         if !flight.is_zero() {
             self.ports.clock.sleep_until(self.now() + flight).await;
         }
@@ -286,19 +286,19 @@ impl Engine {
     /// Moves a queue's head to config version `version`, or further; makes one if the queue needs one now.
     async fn move_head(&self, queue: &QueueName, version: u64) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let (was, head) = match self.ports.store.head(queue).await? {
+            let (was, head) = match self.ports.store.ledger(queue).await? {
                 Some((head, _)) if head.config_version >= version => return Ok(()),
-                Some((head, _)) => (Expect::Is(head.version), Head { version: head.version + 1, config_version: version, ..head }),
+                Some((head, _)) => (Expect::Is(head.version), Ledger { version: head.version + 1, config_version: version, ..head }),
                 None => {
                     if !self.catalog().await?.limits(queue).any() {
                         return Ok(());
                     }
                     let now = self.now();
-                    let settling_until = Some(now + self.ports.store.flight());
-                    (Expect::Absent, Head { version: 1, config_version: version, time: now, settling_until, ..Head::default() })
+                    let settling_until = Some(now + self.ports.store.max_in_flight_write());
+                    (Expect::Absent, Ledger { version: 1, config_version: version, time: now, settling_until, ..Ledger::default() })
                 }
             };
-            let write = Write::SetHead { queue: queue.clone(), head, was };
+            let write = Write::SetLedger { queue: queue.clone(), head, was };
             if self.write_items(vec![write]).await? {
                 return Ok(());
             }
@@ -329,7 +329,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's; 409 `contended`.
+    /// The store's; 409 `concurrent_update`.
     pub async fn put_item(&self, kind: ItemKind, name: &str, bytes: Option<Vec<u8>>) -> Result<(), Error> {
         let items = self.ports.store.items(kind).await?;
         let mut was = items.iter().find(|item| item.name == name).map_or(0, |item| item.version);
@@ -337,8 +337,8 @@ impl Engine {
             let write = Write::SetItem { kind, name: name.to_owned(), was, version: was + 1, bytes: bytes.clone() };
             match self.ports.store.commit(vec![vec![write]]).await?.pop() {
                 Some(Committed::All) => return Ok(()),
-                Some(Committed::Refused { standing: Standing::Version(version), .. }) => was = version,
-                Some(Committed::Refused { .. }) => was = 0,
+                Some(Committed::Conflict { standing: CurrentRecord::Version(version), .. }) => was = version,
+                Some(Committed::Conflict { .. }) => was = 0,
                 None => break,
             }
         }
@@ -365,5 +365,5 @@ fn refuse_reserved(name: &str) -> Result<(), Error> {
 }
 
 pub(crate) fn contended(name: &str) -> Error {
-    Error::Conflict { code: "contended", message: format!("{name} keeps changing"), holder: None }
+    Error::Conflict { code: "concurrent_update", message: format!("{name} keeps changing"), holder: None }
 }

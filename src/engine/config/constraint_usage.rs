@@ -19,7 +19,7 @@ impl Engine {
         if constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
             return Ok(Vec::new());
         }
-        let Some((head, batches)) = self.ports.store.head(queue).await? else { return Ok(Vec::new()) };
+        let Some((head, batches)) = self.ports.store.ledger(queue).await? else { return Ok(Vec::new()) };
         let mut view = View::new(head, batches);
         let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
             let constraint = &constraints[index];

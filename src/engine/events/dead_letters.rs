@@ -23,7 +23,7 @@ use tidegate_core::{
         job_store::{Purged, Record, RecordKind, RecordQuery},
     },
     time::Timestamp,
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// Most dead letters that are read at once.
@@ -37,7 +37,7 @@ const REASON_BYTES: usize = 2000;
 
 /// A dead letter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DeadEvent {
+pub struct DeadLetter {
     /// What the trigger and the event make together.
     pub id: String,
     /// The trigger that could make nothing of it; none if none ever saw it.
@@ -67,7 +67,7 @@ pub enum Replayed {
     },
 }
 
-impl DeadEvent {
+impl DeadLetter {
     /// The letter of `event`, of which `trigger` (or, without one, whoever read it) could make nothing at `now`.
     pub fn new(trigger: Option<&TriggerName>, mut reason: String, event: &Event, now: Timestamp) -> Self {
         if reason.len() > REASON_BYTES {
@@ -97,15 +97,15 @@ impl DeadEvent {
     }
 }
 
-fn read_json(event: &RawValue) -> Result<Event, Fault> {
+fn read_json(event: &RawValue) -> Result<Event, ValidationError> {
     read::structured(&Bytes::from(event.get().to_owned()))
 }
 
 impl Engine {
     /// A letter as a record.
-    pub(crate) fn letter(&self, dead: DeadEvent) -> Result<Record, Error> {
+    pub(crate) fn letter(&self, dead: DeadLetter) -> Result<Record, Error> {
         let bytes = serde_json::to_vec(&dead).map_err(|error| Error::Internal(error.to_string()))?;
-        Ok(Record { kind: RecordKind::DeadEvent, name: dead.id, until: dead.failed_at + self.rules.events.dead_retention, bytes })
+        Ok(Record { kind: RecordKind::DeadLetter, name: dead.id, until: dead.failed_at + self.rules.events.dead_letter_retention, bytes })
     }
 
     /// Keeps what came as an event and cannot be one, each with the reason: no trigger sees it. A repeat takes the place of the first.
@@ -116,7 +116,7 @@ impl Engine {
     pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
         let now = self.now();
         let letter = |(event, reason): &(Event, String)| {
-            Ok(vec![Write::PutRecord(self.letter(DeadEvent::new(None, reason.clone(), event, now))?)])
+            Ok(vec![Write::PutRecord(self.letter(DeadLetter::new(None, reason.clone(), event, now))?)])
         };
         let txns = unread.iter().map(letter).collect::<Result<Vec<_>, Error>>()?;
         if txns.is_empty() {
@@ -129,9 +129,9 @@ impl Engine {
 
     /// Makes room for `more` letters, so that a flood of them never takes more than the limit.
     pub(crate) async fn make_room(&self, more: u64) -> Result<(), Error> {
-        let most = self.rules.events.dead_most;
+        let most = self.rules.events.max_dead_letters;
         // What this engine knows of how many there are: an upper bound as far as it alone writes.
-        if self.letters.fetch_add(more, Ordering::Relaxed) + more <= most {
+        if self.dead_letters.fetch_add(more, Ordering::Relaxed) + more <= most {
             return Ok(());
         }
         // A store may leave some for later, which is no reason to wait.
@@ -140,14 +140,14 @@ impl Engine {
                 break;
             }
         }
-        self.letters.fetch_add(more, Ordering::Relaxed);
+        self.dead_letters.fetch_add(more, Ordering::Relaxed);
         Ok(())
     }
 
     async fn purge_dead(&self, keep: u64) -> Result<Purged, Error> {
-        let purged = self.ports.store.purge(RecordKind::DeadEvent, self.now(), keep, PURGE).await?;
-        self.letters.store(purged.left, Ordering::Relaxed);
-        self.letters_over.fetch_add(purged.over, Ordering::Relaxed);
+        let purged = self.ports.store.purge(RecordKind::DeadLetter, self.now(), keep, PURGE).await?;
+        self.dead_letters.store(purged.left, Ordering::Relaxed);
+        self.dead_letters_dropped.fetch_add(purged.over, Ordering::Relaxed);
         Ok(purged)
     }
 
@@ -158,8 +158,8 @@ impl Engine {
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep_dead(&self) -> Result<Purged, Error> {
-        let purged = self.purge_dead(self.rules.events.dead_most).await?;
-        Ok(Purged { over: self.letters_over.swap(0, Ordering::Relaxed), ..purged })
+        let purged = self.purge_dead(self.rules.events.max_dead_letters).await?;
+        Ok(Purged { over: self.dead_letters_dropped.swap(0, Ordering::Relaxed), ..purged })
     }
 
     /// A page of letters, of one trigger if it is named, in no particular order; and where the next one starts. A page may
@@ -168,14 +168,14 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn dead_events(
+    pub async fn dead_letters(
         &self,
         trigger: Option<&TriggerName>,
         after: Option<String>,
         limit: u32,
-    ) -> Result<(Vec<DeadEvent>, Option<String>), Error> {
+    ) -> Result<(Vec<DeadLetter>, Option<String>), Error> {
         let limit = limit.min(PAGE);
-        let query = RecordQuery { kind: RecordKind::DeadEvent, prefix: String::new(), after, limit };
+        let query = RecordQuery { kind: RecordKind::DeadLetter, prefix: String::new(), after, limit };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
         let letters = page
@@ -188,15 +188,15 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found`; [`Error::Internal`] if it cannot be read.
-    pub async fn dead_event(&self, id: &str) -> Result<DeadEvent, Error> {
+    /// 404 `dead_letter_not_found`; [`Error::Internal`] if it cannot be read.
+    pub async fn dead_letter(&self, id: &str) -> Result<DeadLetter, Error> {
         read_letter(&self.dead_record(id).await?)
     }
 
     async fn dead_record(&self, id: &str) -> Result<Record, Error> {
-        let query = RecordQuery { kind: RecordKind::DeadEvent, prefix: id.to_owned(), after: None, limit: 1 };
+        let query = RecordQuery { kind: RecordKind::DeadLetter, prefix: id.to_owned(), after: None, limit: 1 };
         let record = self.ports.store.records(&[query]).await?.pop().and_then(|mut page| page.pop());
-        let missing = || Error::NotFound { code: "dead_event_not_found", what: format!("dead event {id}") };
+        let missing = || Error::NotFound { code: "dead_letter_not_found", what: format!("dead letter {id}") };
         record.filter(|record| record.name == id).ok_or_else(missing)
     }
 
@@ -204,14 +204,14 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found`.
-    pub async fn delete_dead_event(&self, id: &str) -> Result<(), Error> {
+    /// 404 `dead_letter_not_found`.
+    pub async fn delete_dead_letter(&self, id: &str) -> Result<(), Error> {
         let record = self.dead_record(id).await?;
         self.remove_letter(record.name).await
     }
 
     async fn remove_letter(&self, name: String) -> Result<(), Error> {
-        self.ports.store.commit(vec![vec![Write::RemoveRecord { kind: RecordKind::DeadEvent, name, until: None }]]).await?;
+        self.ports.store.commit(vec![vec![Write::RemoveRecord { kind: RecordKind::DeadLetter, name, until: None }]]).await?;
         Ok(())
     }
 
@@ -220,12 +220,12 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found`, `trigger_not_found`; 409 `not_replayable` if no trigger ever saw it; the store's, and then the letter
+    /// 404 `dead_letter_not_found`, `trigger_not_found`; 409 `not_replayable` if no trigger ever saw it; the store's, and then the letter
     /// is still there.
-    pub async fn replay_dead_event(&self, id: &str) -> Result<(Replayed, Ingestion), Error> {
-        let dead = self.dead_event(id).await?;
+    pub async fn replay_dead_letter(&self, id: &str) -> Result<(Replayed, Ingestion), Error> {
+        let dead = self.dead_letter(id).await?;
         let Some(name) = &dead.trigger else {
-            let message = format!("dead event {id} never was an event that a trigger could see; it is to be mended and sent anew");
+            let message = format!("dead letter {id} never was an event that a trigger could see; it is to be mended and sent anew");
             return Err(Error::Conflict { code: "not_replayable", message, holder: None });
         };
         let event = dead.event()?;
@@ -244,6 +244,6 @@ impl Engine {
     }
 }
 
-fn read_letter(record: &Record) -> Result<DeadEvent, Error> {
+fn read_letter(record: &Record) -> Result<DeadLetter, Error> {
     serde_json::from_slice(&record.bytes).map_err(|error| Error::Internal(format!("dead letter {} cannot be read: {error}", record.name)))
 }

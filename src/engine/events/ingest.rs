@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::reply::{Met, Replied};
+use super::reply::{Replied, ReplyMatches};
 use crate::{
     Engine, Error,
-    events::dead_letters::DeadEvent,
+    events::dead_letters::DeadLetter,
     request::{Enqueued, NewJob},
 };
 use tidegate_core::{
@@ -263,7 +263,7 @@ impl Engine {
         if replies.is_empty() {
             return;
         }
-        let Met { answers, changed } = self.reply(&replies).await;
+        let ReplyMatches { answers, changed } = self.reply(&replies).await;
         ingestion.changed = changed;
         for (place, answer) in places.into_iter().zip(answers) {
             tasks[place].did = match answer {
@@ -284,7 +284,7 @@ impl Engine {
         let (mut txns, mut places): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
         for (place, task) in tasks.iter().enumerate() {
             if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
-                let dead = DeadEvent::new(Some(&task.trigger.name), reason.clone(), &events[task.event], self.now());
+                let dead = DeadLetter::new(Some(&task.trigger.name), reason.clone(), &events[task.event], self.now());
                 let letter = dead.id.clone();
                 match self.letter(dead) {
                     Ok(record) => txns.push(vec![Write::PutRecord(record)]),
@@ -311,7 +311,7 @@ impl Engine {
 fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
     match error {
         Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
-        Error::Stale { .. } | Error::Conflict { code: "contended" | "key_contended", .. } => {
+        Error::Stale { .. } | Error::Conflict { code: "concurrent_update", .. } => {
             Some(Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: error.to_string() }))
         }
         error => {
@@ -344,7 +344,7 @@ fn new_job(wanted: Wanted, event: &Event) -> NewJob {
         windows: fields.windows,
         timeout_seconds: fields.timeout_seconds,
         deadline_seconds: fields.deadline_seconds,
-        attempts: fields.attempts,
+        max_attempts: fields.max_attempts,
         retry: fields.retry,
         correlation_key: fields.correlation_key,
         unique: fields.unique,
@@ -372,10 +372,10 @@ mod tests {
         for (error, passes) in [
             (busy(), true),
             (Error::Stale { version: 7 }, true),
-            (conflict("contended"), true),
-            (conflict("key_contended"), true),
+            (conflict("concurrent_update"), true),
+            (conflict("concurrent_update"), true),
             (conflict("correlation_key_taken"), false),
-            (Error::invalid("attempts", "must be 1 to 65535"), false),
+            (Error::invalid("max_attempts", "must be 1 to 65535"), false),
             (Error::NotFound { code: "job_type_not_found", what: "job type work".into() }, false),
         ] {
             let mut task = Task { event: 0, trigger: &trigger, decision: Decision::Failed(String::new()), did: None };

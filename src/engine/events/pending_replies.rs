@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use tidegate_core::{
-    event::trigger::{Reply, Said, digest, hex},
+    event::trigger::{Reply, TriggerOutcome, digest, hex},
     job::{Encoding, Payload, life::ReplyId},
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn record_name(reply: &Reply) -> String {
 
 /// A reply as it is kept.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Stored {
+pub(crate) struct StoredReply {
     id: String,
     job_type: String,
     correlation_key: String,
@@ -40,17 +40,17 @@ struct StoredFailure {
     retryable: bool,
 }
 
-impl Stored {
+impl StoredReply {
     /// `reply`, to be stored.
     pub fn of(reply: &Reply) -> Self {
         let (mut result, mut result_msgpack, mut failed) = (None, None, None);
         match &reply.said {
-            Said::Succeeded(None) => {}
-            Said::Succeeded(Some(payload)) => match payload.encoding {
+            TriggerOutcome::Succeeded(None) => {}
+            TriggerOutcome::Succeeded(Some(payload)) => match payload.encoding {
                 Encoding::Json => result = serde_json::from_slice(&payload.bytes).ok(),
                 Encoding::MessagePack => result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes)),
             },
-            Said::Failed { message, details, retryable } => {
+            TriggerOutcome::Failed { message, details, retryable } => {
                 failed = Some(StoredFailure { message: message.clone(), details: details.clone(), retryable: *retryable });
             }
         }
@@ -61,13 +61,13 @@ impl Stored {
     /// The reply; none if what is stored is none.
     pub fn reply(self) -> Option<Reply> {
         let said = match (self.failed, self.result, self.result_msgpack) {
-            (Some(StoredFailure { message, details, retryable }), ..) => Said::Failed { message, details, retryable },
-            (None, Some(json), _) => Said::Succeeded(Some(Payload::json(json.get().to_owned()))),
+            (Some(StoredFailure { message, details, retryable }), ..) => TriggerOutcome::Failed { message, details, retryable },
+            (None, Some(json), _) => TriggerOutcome::Succeeded(Some(Payload::json(json.get().to_owned()))),
             (None, None, Some(packed)) => {
                 let bytes = BASE64_STANDARD.decode(packed).ok()?.into();
-                Said::Succeeded(Some(Payload { encoding: Encoding::MessagePack, bytes }))
+                TriggerOutcome::Succeeded(Some(Payload { encoding: Encoding::MessagePack, bytes }))
             }
-            (None, None, None) => Said::Succeeded(None),
+            (None, None, None) => TriggerOutcome::Succeeded(None),
         };
         let id = ReplyId(u128::from_str_radix(&self.id, 16).ok()?);
         Some(Reply { id, job_type: self.job_type.parse().ok()?, correlation_key: self.correlation_key, attempt: self.attempt, said })

@@ -18,21 +18,21 @@
 use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
 
 use crate::{
-    Catalog, Engine, Error, Ticked,
-    events::pending_replies::{Stored, prefix_of, record_name},
+    Catalog, Engine, Error, TickOutcome,
+    events::pending_replies::{StoredReply, prefix_of, record_name},
     jobs::{job_writes::note, report::Settled},
-    request::{Report, Verdict},
+    request::{Report, ReportOutcome},
     tick::delivery,
 };
 use tidegate_core::{
-    event::trigger::{Reply, Said},
+    event::trigger::{Reply, TriggerOutcome},
     job::{
         Body, Event, Job, JobId, Revision, State, Version,
         life::{Failure, Reason, ResultBody},
     },
     port::{
         Committed, Txn, Write,
-        job_store::{Key, Purged, Record, RecordKind, RecordQuery, Standing},
+        job_store::{CurrentRecord, Key, Purged, Record, RecordKind, RecordQuery},
     },
     time::Timestamp,
 };
@@ -63,7 +63,7 @@ pub enum Replied {
 
 /// Replies met with their jobs.
 #[derive(Debug, Default)]
-pub struct Met {
+pub struct ReplyMatches {
     /// One answer per reply, in order.
     pub answers: Vec<Result<Replied, Error>>,
     /// Jobs that changed, with the version that they left.
@@ -72,7 +72,7 @@ pub struct Met {
 
 /// What a look at the kept replies did.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct SweptReplies {
     /// Jobs that changed, with the version that they left.
     pub changed: Vec<(Job, Version)>,
     /// How many replies met their jobs.
@@ -85,7 +85,7 @@ pub struct Heard {
     pub next: Option<String>,
 }
 
-impl Heard {
+impl SweptReplies {
     /// Notes what was dropped then.
     pub fn dropped(&mut self, Purged { expired, over, left }: Purged) {
         self.unmatched += expired + over;
@@ -94,7 +94,7 @@ impl Heard {
 }
 
 /// Where a reply finds its job.
-enum Place {
+enum ReplyMatch {
     Running,
     Waiting,
     NotYet,
@@ -103,7 +103,7 @@ enum Place {
 }
 
 /// A change of one job that replies make.
-struct Change {
+struct ReplyChange {
     /// Those that make it: one, or several that come too late.
     by: Vec<Open>,
     before: Job,
@@ -112,7 +112,7 @@ struct Change {
     replied: Replied,
 }
 
-impl Change {
+impl ReplyChange {
     fn is_late(&self) -> bool {
         matches!(self.replied, Replied::Late(_))
     }
@@ -137,10 +137,10 @@ impl Engine {
     /// Applies replies to their jobs, and keeps those whose job or attempt is not there yet. After `Ok` each is durable.
     ///
     /// Repeating it is harmless: a job knows which replies it heard.
-    pub async fn reply(&self, replies: &[Reply]) -> Met {
+    pub async fn reply(&self, replies: &[Reply]) -> ReplyMatches {
         let now = self.now();
         let mut open: Vec<Open> = (0..replies.len()).map(|index| Open { index, record: None }).collect();
-        let mut met = Met { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
+        let mut met = ReplyMatches { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
         if let Err(error) = self.meet(replies, &mut open, &mut met).await {
             return failed(met, &open, &error);
         }
@@ -153,7 +153,7 @@ impl Engine {
         for one in &mut open {
             let reply = &replies[one.index];
             let name = record_name(reply);
-            let bytes = serde_json::to_vec(&Stored::of(reply)).unwrap_or_default();
+            let bytes = serde_json::to_vec(&StoredReply::of(reply)).unwrap_or_default();
             txns.push(vec![Write::PutRecord(Record { kind: RecordKind::Reply, name: name.clone(), until, bytes })]);
             one.record = Some(name);
         }
@@ -171,7 +171,7 @@ impl Engine {
     }
 
     /// Applies the open ones of `replies` that fit their jobs. Those that are not there yet stay open.
-    async fn meet(&self, replies: &[Reply], open: &mut Vec<Open>, met: &mut Met) -> Result<(), Error> {
+    async fn meet(&self, replies: &[Reply], open: &mut Vec<Open>, met: &mut ReplyMatches) -> Result<(), Error> {
         let catalog = self.catalog().await?;
         let keys: Vec<Key> = open.iter().map(|one| key_of(&replies[one.index])).collect();
         let holders = self.ports.store.keys(&keys).await?;
@@ -208,23 +208,23 @@ impl Engine {
         jobs: &mut HashMap<JobId, Job>,
         catalog: &Catalog,
         open: &mut Vec<Open>,
-        met: &mut Met,
+        met: &mut ReplyMatches,
     ) -> Result<Vec<(Open, JobId)>, Error> {
         let now = self.now();
         // Who waits for a retry is not to be handed on while a reply ends it.
-        let _held = self.plain.hold(left.iter().map(|(_, id)| id));
-        let (mut changes, mut again): (Vec<Change>, _) = (Vec::new(), Vec::new());
+        let _held = self.unclaimed.hold(left.iter().map(|(_, id)| id));
+        let (mut changes, mut again): (Vec<ReplyChange>, _) = (Vec::new(), Vec::new());
         let mut known: Vec<Txn> = Vec::new();
         for (one, id) in left {
             let reply = &replies[one.index];
             // Handed on without a claim: the store does not know that it runs.
-            let plain = self.plain.revision(&id);
+            let plain = self.unclaimed.revision(&id);
             let running = plain.and_then(|_| self.running.lock().get(&id).cloned());
             let Some(job) = running.as_ref().or_else(|| jobs.get(&id)) else { continue };
             // One change of a job at a time: the next reply to it sees what this one made of it. All that come too late are one.
             if let Some(change) = changes.iter_mut().find(|change| change.before.id == id) {
-                if change.is_late() && matches!(place(&change.after, reply), Place::Late) {
-                    change.after.life.heard_late(reply.id);
+                if change.is_late() && matches!(place(&change.after, reply), ReplyMatch::Late) {
+                    change.after.life.record_late_reply(reply.id);
                     change.by.push(one);
                 } else {
                     again.push((one, id));
@@ -232,29 +232,29 @@ impl Engine {
                 continue;
             }
             match place(job, reply) {
-                Place::NotYet => open.push(one),
-                Place::Known => {
+                ReplyMatch::NotYet => open.push(one),
+                ReplyMatch::Known => {
                     met.answers[one.index] = Ok(Replied::Known(id));
                     known.extend(one.forget().map(|write| vec![write]));
                 }
                 // What was handed on without a claim is not written before its end, and knows until then what it heard.
-                Place::Late if plain.is_some() => {
+                ReplyMatch::Late if plain.is_some() => {
                     if let Some(job) = self.running.lock().get_mut(&id) {
-                        job.life.heard_late(reply.id);
+                        job.life.record_late_reply(reply.id);
                     }
                     met.answers[one.index] = Ok(Replied::Late(id));
                     known.extend(one.forget().map(|write| vec![write]));
                 }
-                Place::Late => {
+                ReplyMatch::Late => {
                     let mut after = job.clone();
                     after.life.revision = Revision(job.life.revision.0 + 1);
-                    after.life.heard_late(reply.id);
-                    changes.push(Change { by: vec![one], before: job.clone(), after, replied: Replied::Late(id) });
+                    after.life.record_late_reply(reply.id);
+                    changes.push(ReplyChange { by: vec![one], before: job.clone(), after, replied: Replied::Late(id) });
                 }
-                Place::Running | Place::Waiting => match self.heard(job, reply, catalog, now).await {
+                ReplyMatch::Running | ReplyMatch::Waiting => match self.heard(job, reply, catalog, now).await {
                     Ok((mut after, replied)) => {
                         after.life.revision = Revision(plain.unwrap_or(job.life.revision).0 + 1);
-                        changes.push(Change { by: vec![one], before: job.clone(), after, replied });
+                        changes.push(ReplyChange { by: vec![one], before: job.clone(), after, replied });
                     }
                     Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => return Err(error),
                     Err(error) => met.answers[one.index] = Err(error),
@@ -271,11 +271,11 @@ impl Engine {
             writes
         });
         let outcomes = self.ports.store.commit(written.chain(known).collect()).await?;
-        for (Change { by, before, after, replied }, outcome) in changes.into_iter().zip(outcomes) {
+        for (ReplyChange { by, before, after, replied }, outcome) in changes.into_iter().zip(outcomes) {
             let late = matches!(replied, Replied::Late(_));
             match outcome {
                 Committed::All => {
-                    self.remember(&after);
+                    self.cache_job(&after);
                     Box::pin(self.forget_replaced(&before, &after)).await;
                     jobs.insert(after.id.clone(), after.clone());
                     for one in by {
@@ -285,13 +285,13 @@ impl Engine {
                         met.changed.push((after, before.life.version));
                     }
                 }
-                Committed::Refused { standing, .. } => {
+                Committed::Conflict { standing, .. } => {
                     let id = after.id.clone();
                     Box::pin(self.forget_unused(&before, &after)).await;
-                    self.plain.forget(&id);
+                    self.unclaimed.forget(&id);
                     self.running.lock().remove(&id);
                     match standing {
-                        Standing::Job(there) => drop(jobs.insert(id.clone(), *there)),
+                        CurrentRecord::Job(there) => drop(jobs.insert(id.clone(), *there)),
                         // It was removed at its end: whoever ended it was faster.
                         _ => drop(jobs.remove(&id)),
                     }
@@ -311,29 +311,29 @@ impl Engine {
     /// What `reply` makes of `job`, whose attempt runs or whose retry waits.
     async fn heard(&self, job: &Job, reply: &Reply, catalog: &Catalog, now: Timestamp) -> Result<(Job, Replied), Error> {
         let verdict = match &reply.said {
-            Said::Succeeded(result) => Verdict::Succeeded { result: result.clone().map(Body::Inline) },
-            Said::Failed { message, details, retryable } => {
+            TriggerOutcome::Succeeded(result) => ReportOutcome::Succeeded { result: result.clone().map(Body::Inline) },
+            TriggerOutcome::Failed { message, details, retryable } => {
                 let failure = Failure { reason: Reason::Failed, message: message.clone(), details: details.clone(), status: None };
-                Verdict::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
+                ReportOutcome::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
             }
         };
-        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: None, verdict };
+        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: None, outcome: verdict };
         let report = self.prepare_report(report).await?;
-        let (mut after, replied) = match (&job.life.state, report.verdict.clone()) {
+        let (mut after, replied) = match (&job.life.state, report.outcome.clone()) {
             (State::Running(_), _) => match self.settle(job, &report, delivery(catalog, job), now)? {
                 Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
                 Settled::Repeated => return Err(Error::Internal("a running attempt was settled before".into())),
             },
-            (_, Verdict::Succeeded { result }) => {
+            (_, ReportOutcome::Succeeded { result }) => {
                 let event = Event::SucceedLate { result: result.as_ref().and_then(ResultBody::of) };
                 (job.apply(event, now).map_err(|refused| Error::refused("not_running", &refused))?, Replied::Settled(job.id.clone()))
             }
-            (_, Verdict::Failed { failure, .. }) => {
+            (_, ReportOutcome::Failed { failure, .. }) => {
                 let after = job.apply(Event::FailLate { failure }, now).map_err(|refused| Error::refused("not_running", &refused))?;
                 (after, Replied::Recorded(job.id.clone()))
             }
         };
-        after.life.said_by(reply.id);
+        after.life.record_reply(reply.id);
         Ok((after, replied))
     }
 
@@ -346,13 +346,13 @@ impl Engine {
     }
 
     /// Lets the jobs that a round just claimed hear the replies that were kept for them. Whoever hears one is not handed out.
-    pub(crate) async fn hear_early(&self, ticked: &mut Ticked) {
+    pub(crate) async fn hear_early(&self, ticked: &mut TickOutcome) {
         let claimed: Vec<&Job> = ticked.claimed.iter().map(|claimed| &claimed.job).collect();
         for (job, left) in self.hear_kept(&claimed).await {
             ticked.claimed.retain(|claimed| claimed.job.id != job.id);
             ticked.left.push((job.id.clone(), left));
             ticked.again = true;
-            ticked.pending |= job.life.awaits_verdict();
+            ticked.pending |= job.life.awaits_retry_decision();
             if job.life.ended().is_some() {
                 ticked.ended.push(job);
             }
@@ -381,17 +381,17 @@ impl Engine {
     }
 
     /// Replies that are kept, met with their jobs, and how many were too late. Those that are still early stay.
-    async fn meet_records(&self, records: Vec<Record>) -> Result<(Met, u64), Error> {
+    async fn meet_records(&self, records: Vec<Record>) -> Result<(ReplyMatches, u64), Error> {
         let (mut replies, mut open) = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
         for record in records {
-            let Some(reply) = serde_json::from_slice::<Stored>(&record.bytes).ok().and_then(Stored::reply) else {
+            let Some(reply) = serde_json::from_slice::<StoredReply>(&record.bytes).ok().and_then(StoredReply::reply) else {
                 tracing::error!(name = record.name, "a kept reply cannot be read");
                 continue;
             };
             open.push(Open { index: replies.len(), record: Some(record.name) });
             replies.push(reply);
         }
-        let mut met = Met { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
+        let mut met = ReplyMatches { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
         if !replies.is_empty() {
             self.meet(&replies, &mut open, &mut met).await?;
         }
@@ -404,7 +404,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn sweep_replies(&self, after: Option<String>) -> Result<Heard, Error> {
+    pub async fn sweep_replies(&self, after: Option<String>) -> Result<SweptReplies, Error> {
         let mut heard = self.look_at_replies(after).await?;
         heard.dropped(self.drop_replies(4 * SWEEP).await?);
         Ok(heard)
@@ -415,12 +415,12 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn look_at_replies(&self, after: Option<String>) -> Result<Heard, Error> {
+    pub async fn look_at_replies(&self, after: Option<String>) -> Result<SweptReplies, Error> {
         let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after, limit: SWEEP };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
         let (met, late) = self.meet_records(page).await?;
-        Ok(Heard {
+        Ok(SweptReplies {
             met: met.changed.len() as u64,
             changed: met.changed,
             unmatched: late + self.replies_late.swap(0, Ordering::Relaxed),
@@ -440,20 +440,20 @@ impl Engine {
 }
 
 /// Where `reply` finds `job`.
-fn place(job: &Job, reply: &Reply) -> Place {
+fn place(job: &Job, reply: &Reply) -> ReplyMatch {
     let life = &job.life;
-    if life.has_heard(reply.id) {
-        return Place::Known;
+    if life.has_processed(reply.id) {
+        return ReplyMatch::Known;
     }
     let attempt = reply.attempt.unwrap_or(life.attempt);
     match &life.state {
-        State::Ended { .. } => Place::Late,
+        State::Ended { .. } => ReplyMatch::Late,
         // Nothing was asked yet, so there is nothing that could have been answered.
-        State::Scheduled { .. } if life.attempt == 0 => Place::NotYet,
-        _ if attempt > life.attempt => Place::NotYet,
-        _ if attempt < life.attempt => Place::Late,
-        State::Running(_) => Place::Running,
-        State::Scheduled { .. } => Place::Waiting,
+        State::Scheduled { .. } if life.attempt == 0 => ReplyMatch::NotYet,
+        _ if attempt > life.attempt => ReplyMatch::NotYet,
+        _ if attempt < life.attempt => ReplyMatch::Late,
+        State::Running(_) => ReplyMatch::Running,
+        State::Scheduled { .. } => ReplyMatch::Waiting,
     }
 }
 
@@ -466,7 +466,7 @@ fn unanswered() -> Error {
 }
 
 /// Everything that is still open is answered with `error`.
-fn failed(mut met: Met, open: &[Open], error: &Error) -> Met {
+fn failed(mut met: ReplyMatches, open: &[Open], error: &Error) -> ReplyMatches {
     let answered = |answer: &Result<Replied, Error>| !matches!(answer, Err(Error::Unavailable { .. }));
     for one in open {
         met.answers[one.index] = Err(error.clone());

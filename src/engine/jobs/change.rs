@@ -16,7 +16,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
-    port::{Committed, StoreError, job_store::Standing},
+    port::{Committed, StoreError, job_store::CurrentRecord},
     time::Timestamp,
     validate::check_windows,
 };
@@ -44,7 +44,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// What `make` answers; 409 `contended` if the job keeps changing.
+    /// What `make` answers; 409 `concurrent_update` if the job keeps changing.
     pub(crate) async fn alter(
         &self,
         id: &JobId,
@@ -59,32 +59,32 @@ impl Engine {
             let writes = if before.life.ended().is_some() { note(was, &after) } else { self.change(was, &after, all, now) };
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
-                    self.remember(&after);
+                    self.cache_job(&after);
                     Box::pin(self.forget_replaced(&before, &after)).await;
                     return Ok((before, after));
                 }
-                Some(Committed::Refused { standing: Standing::Job(there), .. }) => before = *there,
+                Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => before = *there,
                 _ => return Err(Error::no_job(id)),
             }
         }
-        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
+        Err(Error::Conflict { code: "concurrent_update", message: "the job keeps changing".into(), holder: None })
     }
 
     /// Refuses what cannot follow a job's being handed on without a claim. It is not handed on while what comes back lives.
     fn not_handed_on(&self, id: &JobId) -> Result<Held<'_>, Error> {
-        let held = self.plain.hold([id]);
+        let held = self.unclaimed.hold([id]);
         if held.holds(id) {
             return Ok(held);
         }
         let message = "it was handed on without a claim, and its worker may have it".to_owned();
-        Err(Error::Conflict { code: "handed_on", message, holder: None })
+        Err(Error::Conflict { code: "already_dispatched", message, holder: None })
     }
 
     /// Changes a scheduled job. Before and after come back.
     ///
     /// # Errors
     ///
-    /// 409 `not_scheduled` or `handed_on`; 412 if `if_match` is not its revision; 400 and 413 for bad values.
+    /// 409 `not_scheduled` or `already_dispatched`; 412 if `if_match` is not its revision; 400 and 413 for bad values.
     pub async fn patch(
         &self,
         id: &JobId,
@@ -140,7 +140,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 409 `ended` or `handed_on`.
+    /// 409 `ended` or `already_dispatched`.
     pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<(Job, Cancelled), Error> {
         let _held = self.not_handed_on(id)?;
         let (before, job) = self
@@ -160,7 +160,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 409 `not_scheduled` or `handed_on`.
+    /// 409 `not_scheduled` or `already_dispatched`.
     pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
         let _held = self.not_handed_on(id)?;
         self.alter(id, None, |job, now| {
@@ -174,7 +174,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 409 `still_scheduled`: a job that waits is not replayed. As for enqueue else.
+    /// 409 `job_not_finished`: a job that waits is not replayed. As for enqueue else.
     pub async fn replay(
         &self,
         id: &JobId,
@@ -185,7 +185,7 @@ impl Engine {
         let job = self.job(id, job_type).await?;
         if matches!(job.life.state, State::Scheduled { .. }) {
             let message = "a scheduled job is not replayed: wait for it to start, or change it".to_owned();
-            return Err(Error::Conflict { code: "still_scheduled", message, holder: None });
+            return Err(Error::Conflict { code: "job_not_finished", message, holder: None });
         }
         let data = match with.data {
             Some(data) => data,
@@ -300,7 +300,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 409 `contended` if many take it at once; as for [`Engine::data`].
+    /// 409 `concurrent_update` if many take it at once; as for [`Engine::data`].
     pub async fn take_result(&self, job: &Job) -> Result<Option<Payload>, Error> {
         self.take_result_if(job, |_| true).await
     }

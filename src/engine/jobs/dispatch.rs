@@ -39,12 +39,12 @@ struct Horizon {
     until: Timestamp,
     /// Who did so last, and how it went.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    last: Option<LastRound>,
+    last: Option<LastSweep>,
 }
 
 /// The latest round that handed on all that was due soon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastRound {
+pub struct LastSweep {
     /// When it began.
     pub at: Timestamp,
     /// The release that took it.
@@ -55,7 +55,7 @@ pub struct LastRound {
 
 /// A look-ahead that is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LookedAhead {
+pub struct Lookahead {
     /// How many jobs were sent.
     pub sent: usize,
     /// What was noted of it, and at which version; nothing if somebody else looks ahead.
@@ -64,7 +64,7 @@ pub struct LookedAhead {
 
 /// What was handed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandedOn {
+pub struct Dispatched {
     /// How many jobs were sent.
     pub sent: usize,
     /// Whether there are more than were looked at.
@@ -77,9 +77,9 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn is_headless(&self, queue: &QueueName) -> Result<bool, Error> {
+    pub async fn is_unlimited(&self, queue: &QueueName) -> Result<bool, Error> {
         let catalog = self.catalog().await?;
-        self.is_headless_in(queue, &catalog).await
+        self.is_unlimited_in(queue, &catalog).await
     }
 
     /// The same under `catalog`, which was just read.
@@ -87,27 +87,27 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn is_headless_in(&self, queue: &QueueName, catalog: &Catalog) -> Result<bool, Error> {
-        self.headless(queue, catalog, &catalog.limits(queue)).await
+    pub async fn is_unlimited_in(&self, queue: &QueueName, catalog: &Catalog) -> Result<bool, Error> {
+        self.is_unlimited_under(queue, catalog, &catalog.limits(queue)).await
     }
 
-    pub(crate) async fn headless(&self, queue: &QueueName, catalog: &Catalog, limits: &Limits) -> Result<bool, Error> {
+    pub(crate) async fn is_unlimited_under(&self, queue: &QueueName, catalog: &Catalog, limits: &Limits) -> Result<bool, Error> {
         if limits.any() {
             return Ok(false);
         }
-        if self.headless.lock().get(queue) == Some(&catalog.version) {
+        if self.unlimited.lock().get(queue) == Some(&catalog.version) {
             return Ok(true);
         }
-        let headless = self.ports.store.head(queue).await?.is_none();
+        let headless = self.ports.store.ledger(queue).await?.is_none();
         if headless {
-            self.headless.lock().insert(queue.clone(), catalog.version);
+            self.unlimited.lock().insert(queue.clone(), catalog.version);
         }
         Ok(headless)
     }
 
     /// The work that `job` is, if it may be handed on without a grant: scheduled, pushed, waiting for nothing but its time.
-    pub fn free_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
-        let run_at = job.life.run_at().filter(|_| !job.life.awaits_verdict())?;
+    pub fn unlimited_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
+        let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
         let pushed = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
         pushed.then(|| Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, run_at, granted_at: None })
     }
@@ -117,7 +117,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's and the work queue's; a repeat is harmless.
-    pub async fn hand_on(&self, queue: &QueueName, from: Timestamp, until: Timestamp, most: usize) -> Result<HandedOn, Error> {
+    pub async fn dispatch(&self, queue: &QueueName, from: Timestamp, until: Timestamp, most: usize) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
         self.send_due(queue, &catalog, Some(from), until, most, |_| true).await
     }
@@ -127,7 +127,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's and the work queue's; a repeat is harmless.
-    pub async fn hand_on_late(&self, queue: &QueueName, most: usize) -> Result<HandedOn, Error> {
+    pub async fn dispatch_late(&self, queue: &QueueName, most: usize) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
         let now = self.now();
         let until = now - LATE;
@@ -164,7 +164,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn last_round(&self) -> Result<Option<LastRound>, Error> {
+    pub async fn last_round(&self) -> Result<Option<LastSweep>, Error> {
         Ok(self.read_horizon().await?.1.last)
     }
 
@@ -173,7 +173,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn note_round(&self, ahead: LookedAhead, failed: usize) -> Result<(), Error> {
+    pub async fn note_round(&self, ahead: Lookahead, failed: usize) -> Result<(), Error> {
         let Some((version, mut horizon)) = ahead.noted else { return Ok(()) };
         let Some(last) = horizon.last.as_mut().filter(|last| last.failed != failed) else { return Ok(()) };
         last.failed = failed;
@@ -202,8 +202,8 @@ impl Engine {
     /// # Errors
     ///
     /// The store's and the work queue's; the next call does it.
-    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<LookedAhead, Error> {
-        let mut done = LookedAhead::default();
+    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<Lookahead, Error> {
+        let mut done = Lookahead::default();
         let now = self.now();
         let (version, seen) = self.read_horizon().await?;
         let until = now + AHEAD;
@@ -218,11 +218,11 @@ impl Engine {
             return Ok(done);
         }
         for queue in queues {
-            let handed = self.hand_on(queue, from, until, usize::MAX).await?;
+            let handed = self.dispatch(queue, from, until, usize::MAX).await?;
             done.sent += handed.sent;
         }
         let failed = begun.last.map_or(0, |last| last.failed);
-        let last = LastRound { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed };
+        let last = LastSweep { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed };
         let ended = Horizon { done: until, until, last: Some(last) };
         if self.move_horizon(version + 1, &ended).await? {
             done.noted = Some((version + 2, ended));
@@ -239,10 +239,10 @@ impl Engine {
         until: Timestamp,
         most: usize,
         fits: impl Fn(&Job) -> bool,
-    ) -> Result<HandedOn, Error> {
+    ) -> Result<Dispatched, Error> {
         let pushed = catalog.types_of(queue).filter(|(_, item)| self.is_pushed(&item.config));
         let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-        let mut done = HandedOn::default();
+        let mut done = Dispatched::default();
         if types.is_empty() {
             return Ok(done);
         }
@@ -269,7 +269,8 @@ impl Engine {
             let (mut page, mut looked) = (first, 0);
             loop {
                 looked += page.jobs.len();
-                let work: Vec<Work> = page.jobs.iter().filter(|job| fits(job)).filter_map(|job| self.free_work(catalog, job)).collect();
+                let work: Vec<Work> =
+                    page.jobs.iter().filter(|job| fits(job)).filter_map(|job| self.unlimited_work(catalog, job)).collect();
                 if !work.is_empty() {
                     self.ports.work.send(&work).await?;
                     done.sent += work.len();

@@ -21,7 +21,7 @@ use crate::{
 use tidegate_core::{
     calendar::window,
     job::{
-        Attributes, Body, Job, JobId, Life, Payload, Revision, Spec, State, TypeName,
+        Attributes, Body, Job, JobId, Lifecycle, Payload, Revision, Spec, State, TypeName,
         extract::{TEXT_BYTES, extract},
         life::Waiting,
         name::ROUTE_WORDS,
@@ -33,7 +33,7 @@ use tidegate_core::{
     },
     port::{
         Committed, Txn, Write,
-        job_store::{Expect, ItemKind, Key, Standing},
+        job_store::{CurrentRecord, Expect, ItemKind, Key},
     },
     time::{Seconds, Timestamp},
     validate,
@@ -56,7 +56,7 @@ pub(crate) struct With {
 }
 
 /// A job on its way into the store.
-struct Entry {
+struct EnqueueItem {
     index: usize,
     with: With,
     /// What was asked for, in case it is to be resolved anew.
@@ -70,7 +70,7 @@ struct Entry {
 /// The keys of a job, and what they must point at.
 type Keys = Vec<(Key, Expect<JobId>)>;
 
-impl Entry {
+impl EnqueueItem {
     /// What adds the job: what it requires, its type as it was, its keys, itself, and what follows it.
     fn writes(&self) -> Txn {
         let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
@@ -128,7 +128,7 @@ impl Engine {
             match self.entry(&job, &mut catalog, &mut checked, now).await {
                 Ok((mut made, type_version, keys)) => {
                     made.life.revision = with.revision.unwrap_or(made.life.revision);
-                    entries.push(Entry { index, with, asked: job, job: made, type_version, keys });
+                    entries.push(EnqueueItem { index, with, asked: job, job: made, type_version, keys });
                 }
                 Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
             }
@@ -141,7 +141,7 @@ impl Engine {
         }
         for entry in entries {
             let message = "its type or its keys changed too often".to_owned();
-            let refused = Err(Error::Conflict { code: "key_contended", message, holder: None });
+            let refused = Err(Error::Conflict { code: "concurrent_update", message, holder: None });
             Box::pin(self.forget_refused(&entry.job.data, &refused)).await;
             answers[entry.index] = Some(refused);
         }
@@ -149,8 +149,8 @@ impl Engine {
     }
 
     /// One attempt to insert `entries`; those whose keys were given up by ended jobs, or whose type changed, come back.
-    async fn insert(&self, entries: Vec<Entry>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<Entry> {
-        let txns: Vec<Txn> = entries.iter().map(Entry::writes).collect();
+    async fn insert(&self, entries: Vec<EnqueueItem>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<EnqueueItem> {
+        let txns: Vec<Txn> = entries.iter().map(EnqueueItem::writes).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
             Err(error) => {
@@ -165,16 +165,18 @@ impl Engine {
             let (index, body) = (entry.index, entry.job.data.clone());
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
-                Committed::Refused { standing: Standing::Job(there), .. } => Some(same_request(&entry.job, *there)),
-                Committed::Refused { step, standing } => match (entry.part(step), standing) {
-                    (Part::Key(key), Standing::Key { job, since }) => match Box::pin(self.contend(&mut entry, key, job, since)).await {
-                        Ok(None) => {
-                            again.push(entry);
-                            None
+                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => Some(same_request(&entry.job, *there)),
+                Committed::Conflict { step, standing } => match (entry.part(step), standing) {
+                    (Part::Key(key), CurrentRecord::Key { job, since }) => {
+                        match Box::pin(self.contend(&mut entry, key, job, since)).await {
+                            Ok(None) => {
+                                again.push(entry);
+                                None
+                            }
+                            Ok(Some(enqueued)) => Some(Ok(enqueued)),
+                            Err(error) => Some(Err(error)),
                         }
-                        Ok(Some(enqueued)) => Some(Ok(enqueued)),
-                        Err(error) => Some(Err(error)),
-                    },
+                    }
                     (Part::Key(key), _) => {
                         // The key was freed since: ask again for an absent one.
                         entry.keys[key].1 = Expect::Absent;
@@ -194,7 +196,7 @@ impl Engine {
                         None
                     }
                     (Part::With, standing) => {
-                        let version = if let Standing::Version(version) = standing { version } else { 0 };
+                        let version = if let CurrentRecord::Version(version) = standing { version } else { 0 };
                         Some(Err(Error::Stale { version }))
                     }
                 },
@@ -209,7 +211,13 @@ impl Engine {
 
     /// What follows when key `step` of `entry` points at `holder` since then: the job is there already, the holder is the answer,
     /// it is a clash, or (`None`) the key can be had and `entry` says so now.
-    async fn contend(&self, entry: &mut Entry, step: usize, holder: JobId, since: Option<Timestamp>) -> Result<Option<Enqueued>, Error> {
+    async fn contend(
+        &self,
+        entry: &mut EnqueueItem,
+        step: usize,
+        holder: JobId,
+        since: Option<Timestamp>,
+    ) -> Result<Option<Enqueued>, Error> {
         let (key, was) = &mut entry.keys[step];
         let mut found = self.ports.store.get(&[entry.job.id.clone(), holder.clone()]).await?;
         let standing = found.pop().flatten();
@@ -258,7 +266,7 @@ impl Engine {
         };
         if !holds {
             if matches!(key, Key::Correlation(..)) {
-                entry.job.life.heard_before(&standing.life);
+                entry.job.life.inherit_replies(&standing.life);
             }
             *was = Expect::Is(holder);
             return Ok(None);
@@ -271,7 +279,7 @@ impl Engine {
 
     /// Whether who pointed a key at a job that is not there, at `since`, may still add it. Clocks differ by less than a flight.
     fn may_be_under_way(&self, since: Option<Timestamp>) -> bool {
-        let flight = self.ports.store.flight();
+        let flight = self.ports.store.max_in_flight_write();
         !flight.is_zero() && since.is_none_or(|since| self.now() < since + 2 * flight)
     }
 
@@ -322,14 +330,14 @@ impl Engine {
     }
 
     /// The same entry under its type as it stands now.
-    async fn resolve_anew(&self, entry: &mut Entry) -> Result<(), Error> {
+    async fn resolve_anew(&self, entry: &mut EnqueueItem) -> Result<(), Error> {
         let mut catalog = self.catalog().await?;
         let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
         let digest = entry.job.spec.request_digest;
         let Job { spec, mut life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
         // Its id stays, its revision, what it took over with its key, and its body, which may be an object by now.
         life.revision = entry.job.life.revision;
-        life.heard = std::mem::take(&mut entry.job.life.heard);
+        life.processed_replies = std::mem::take(&mut entry.job.life.processed_replies);
         (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
         Ok(())
     }
@@ -343,7 +351,7 @@ impl Engine {
                 None => Box::pin(self.create_unknown_type(name)).await?,
             };
         }
-        Err(Error::Conflict { code: "contended", message: format!("type {name} keeps changing"), holder: None })
+        Err(Error::Conflict { code: "concurrent_update", message: format!("type {name} keeps changing"), holder: None })
     }
 
     /// The catalog with a type that it did not have.
@@ -372,7 +380,7 @@ impl Engine {
         if new.data.bytes.len() > self.rules.max_data_bytes {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
-        let attempts = new.attempts.or(config.attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
+        let attempts = new.max_attempts.or(config.max_attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
         new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         let limits = catalog.limits(&config.queue);
         let weight = new.weight.unwrap_or(config.weight);
@@ -404,7 +412,7 @@ impl Engine {
             deadline_at: deadline.map(|deadline| now + deadline.duration()),
             windows,
             timeout: new.timeout_seconds.unwrap_or(config.timeout_seconds),
-            attempts,
+            max_attempts: attempts,
             retry: new.retry.as_ref().unwrap_or(&config.retry).clone(),
             correlation_key: new.correlation_key.clone(),
             unique: new.unique.clone(),
@@ -421,8 +429,8 @@ impl Engine {
         if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
             validate::check_host("callback_url", url).map_err(fault)?;
         }
-        let id = new.id.clone().unwrap_or_else(|| self.ports.store.place(self.draw_id(now), &spec, run_at));
-        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Life::new(run_at, waiting) })
+        let id = new.id.clone().unwrap_or_else(|| self.ports.store.assign_id(self.draw_id(now), &spec, run_at));
+        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Lifecycle::new(run_at, waiting) })
     }
 
     /// How long the job is kept when it has ended. One that waits for a reply knows a second delivery for one, and so is kept as
@@ -468,7 +476,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 }
 
 /// A fault of a value as an answer.
-pub fn fault(fault: validate::Fault) -> Error {
+pub fn fault(fault: validate::ValidationError) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }
 

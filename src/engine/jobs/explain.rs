@@ -14,7 +14,7 @@ use tidegate_core::{
         retry::Retry,
     },
     port::job_store::DueQuery,
-    queue::{Admission, Candidate, Limits, Rule, Usage, Verdict, config::SCAN_BOUND, order::Order},
+    queue::{Admission, AdmissionDecision, Candidate, Limits, Rule, Usage, config::SCAN_BOUND, order::Order},
     time::Timestamp,
 };
 
@@ -39,7 +39,7 @@ impl Engine {
             reason,
             earliest_at,
         };
-        if waiting == Waiting::Verdict {
+        if waiting == Waiting::RetryDecision {
             let since = job.life.history.last().map(|entry| entry.ended_at);
             let name = if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.to_string()) } else { None };
             return Ok(held("retry", name, since, "its retry strategy is being asked what follows".into(), None));
@@ -48,8 +48,8 @@ impl Engine {
             let (kind, reason) = match waiting {
                 Waiting::Due => ("due_time", "its due time has not come"),
                 Waiting::Window { .. } => ("window", "its windows are closed"),
-                Waiting::Retry | Waiting::Verdict => ("retry", "its next attempt is planned for later"),
-                Waiting::Throttler => ("throttler", job.life.moved.as_deref().unwrap_or("the throttler gave it a later time")),
+                Waiting::Retry | Waiting::RetryDecision => ("retry", "its next attempt is planned for later"),
+                Waiting::Throttler => ("throttler", job.life.deferral_reason.as_deref().unwrap_or("the throttler gave it a later time")),
             };
             let by = if waiting == Waiting::Throttler { self.throttler_of(&job.spec.queue).await? } else { None };
             let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
@@ -57,7 +57,7 @@ impl Engine {
         }
         let catalog = self.catalog().await?;
         let limits = catalog.limits(&job.spec.queue);
-        let view = self.ports.store.head(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches));
+        let view = self.ports.store.ledger(&job.spec.queue).await?.map(|(head, batches)| View::new(head, batches));
         let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
@@ -74,7 +74,7 @@ impl Engine {
         }
         let verdict = self.decide(&job, &limits, view, &asked, now).await?;
         Ok(match verdict {
-            Some(Verdict::Hold(hold)) => {
+            Some(AdmissionDecision::Hold(hold)) => {
                 let (kind, name) = match &hold.rule {
                     _ if hold.reserved => ("order", None),
                     Rule::Paused => ("paused", None),
@@ -86,8 +86,8 @@ impl Engine {
                 };
                 held(kind, name, since(&hold.rule), hold.reason, hold.earliest_at)
             }
-            Some(Verdict::Move(at)) => held("window", None, Some(run_at), "its windows are closed".into(), Some(at)),
-            Some(Verdict::Run) => {
+            Some(AdmissionDecision::Move(at)) => held("window", None, Some(run_at), "its windows are closed".into(), Some(at)),
+            Some(AdmissionDecision::Run) => {
                 held("worker", None, Some(run_at), "nothing holds it: it is about to be handed to a worker".into(), Some(now))
             }
             None => held("order", None, Some(run_at), "others go before it".into(), None),
@@ -108,7 +108,7 @@ impl Engine {
         mut view: Option<View>,
         asked: impl Fn(&Job) -> bool,
         now: Timestamp,
-    ) -> Result<Option<Verdict>, Error> {
+    ) -> Result<Option<AdmissionDecision>, Error> {
         let (usage, buckets) = match &mut view {
             Some(view) => (view.usage(limits).clone(), view.head.buckets.clone()),
             None => (Usage::default(), BTreeMap::new()),
@@ -129,7 +129,7 @@ impl Engine {
         let by_turns = limits.queue.partition_by.is_some() && !job.spec.critical;
         let queries = if by_turns {
             // Partitions take turns, and whoever of another goes first may reserve what this one needs.
-            let turn = view.as_ref().and_then(|view| view.head.turn.as_deref());
+            let turn = view.as_ref().and_then(|view| view.head.last_partition.as_deref());
             let names = self.partitions_in_turn(&job.spec.queue, &query.types, turn).await?;
             let limit = (SCAN_BOUND / names.len().max(1) as u32).max(1);
             names.into_iter().map(|name| DueQuery { partition: Some(name), limit, ..query.clone() }).collect()
@@ -142,7 +142,7 @@ impl Engine {
         // A round looks at those alone whom somebody takes.
         let mut taken: HashMap<TypeName, bool> = HashMap::from([(job.spec.job_type.clone(), true)]);
         let looked_at = |other: &Job| {
-            !other.life.awaits_verdict()
+            !other.life.awaits_retry_decision()
                 && match taken.get(&other.spec.job_type) {
                     Some(taken) => *taken,
                     None => *taken.entry(other.spec.job_type.clone()).or_insert_with(|| asked(other)),
@@ -151,28 +151,28 @@ impl Engine {
         for other in Turns::of(&mut lanes).filter(looked_at) {
             let candidate = Candidate::of(&other.spec);
             let Some(view) = &throttler else {
-                let verdict = admission.offer(candidate);
+                let verdict = admission.try_admit(candidate);
                 if other.id == job.id {
                     return Ok(Some(verdict));
                 }
                 continue;
             };
             // The throttler is asked about those that fit the limits one by one, as in a round.
-            let (verdict, last) = (admission.judge(candidate), other.id == job.id);
-            if verdict == Verdict::Run && view.granted(&other.id) != Some(other.life.version) {
+            let (verdict, last) = (admission.check(candidate), other.id == job.id);
+            if verdict == AdmissionDecision::Run && view.granted(&other.id) != Some(other.life.version) {
                 before.push(other);
             }
-            if last && verdict == Verdict::Run {
+            if last && verdict == AdmissionDecision::Run {
                 let held = self.ask_about(limits, view, &job.spec.queue, &before, now).await?;
-                return Ok(Some(held.map_or(Verdict::Run, Verdict::Hold)));
+                return Ok(Some(held.map_or(AdmissionDecision::Run, AdmissionDecision::Hold)));
             }
             if last {
                 return Ok(Some(verdict));
             }
         }
         // Beyond what a tick looks at from the front: the job is told what would hold it if its turn came.
-        Ok(match admission.offer(Candidate::of(&job.spec)) {
-            Verdict::Run => None,
+        Ok(match admission.try_admit(Candidate::of(&job.spec)) {
+            AdmissionDecision::Run => None,
             verdict => Some(verdict),
         })
     }

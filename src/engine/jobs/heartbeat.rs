@@ -6,7 +6,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{Event, Job, Revision, type_config::TypeConfig},
-    port::{Committed, job_store::Standing},
+    port::{Committed, job_store::CurrentRecord},
 };
 
 /// How often a sign of life is tried against others' writes.
@@ -20,7 +20,7 @@ impl Engine {
     /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that is not the running one; 403 for another's token.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
         let catalog = self.catalog().await?;
-        let known = self.recall_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
+        let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
         let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
         for _ in 0..TRIES {
             if beat.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
@@ -33,7 +33,7 @@ impl Engine {
                 Err(None) => return Err(Error::no_job(&beat.id)),
             }
         }
-        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
+        Err(Error::Conflict { code: "concurrent_update", message: "the job keeps changing".into(), holder: None })
     }
 
     /// One try; the job that stands there instead if it was refused.
@@ -51,22 +51,22 @@ impl Engine {
         let event = Event::Heartbeat { attempt: beat.attempt, until: now + lease.duration(), progress: beat.progress.clone() };
         let mut after = job.apply(event, now).map_err(|_| stale())?;
         // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
-        let was = self.plain.revision(&job.id).unwrap_or(job.life.revision);
+        let was = self.unclaimed.revision(&job.id).unwrap_or(job.life.revision);
         after.life.revision = Revision(was.0 + 1);
         let writes = self.change(was, &after, false, now);
         Ok(match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {
-                self.plain.forget(&after.id);
-                self.remember(&after);
+                self.unclaimed.forget(&after.id);
+                self.cache_job(&after);
                 let run = after.life.running().ok_or_else(stale)?;
                 Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })
             }
             refused => {
                 // Whatever it was when it was handed on, it is something else now.
-                self.plain.forget(&job.id);
+                self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 match refused {
-                    Some(Committed::Refused { standing: Standing::Job(there), .. }) => Err(Some(there)),
+                    Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => Err(Some(there)),
                     _ => Err(None),
                 }
             }

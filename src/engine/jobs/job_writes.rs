@@ -9,7 +9,7 @@ use super::objects;
 use crate::Engine;
 use tidegate_core::{
     job::{
-        Body, Encoding, Job, Life, Payload, QueueName, Revision, Spec, TypeName,
+        Body, Encoding, Job, Lifecycle, Payload, QueueName, Revision, Spec, TypeName,
         life::{self, Waiting},
         spec::KeepResult,
         type_config::TypeConfig,
@@ -29,7 +29,7 @@ pub(crate) fn callback_type() -> TypeConfig {
     TypeConfig {
         queue: CALLBACK_QUEUE.parse().expect("a good name"),
         target: Some(TargetConfig::Push(Box::new(Push::to("http://callback.invalid")))),
-        attempts: Some(8),
+        max_attempts: Some(8),
         timeout_seconds: Seconds::new(60),
         keep_result: KeepResult::None,
         retention_seconds: Seconds::new(86_400),
@@ -86,7 +86,7 @@ impl Engine {
             deadline_at: None,
             windows: Vec::new(),
             timeout: config.timeout_seconds,
-            attempts: config.attempts.unwrap_or(1),
+            max_attempts: config.max_attempts.unwrap_or(1),
             retry: config.retry,
             correlation_key: None,
             unique: None,
@@ -100,10 +100,10 @@ impl Engine {
             request_digest: [0; 16],
         };
         Some(Job {
-            id: self.ports.store.place(self.draw_id(now), &spec, now),
+            id: self.ports.store.assign_id(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
             data: Body::Inline(Payload { encoding: Encoding::Json, bytes: body.to_string().into() }),
-            life: Life::new(now, Waiting::Due),
+            life: Lifecycle::new(now, Waiting::Due),
         })
     }
 

@@ -6,8 +6,8 @@
 use object_store::{ObjectStoreExt, path::Path};
 
 use crate::{
-    Engine, Error, Ticked,
-    request::{Enqueued, Report, Verdict},
+    Engine, Error, TickOutcome,
+    request::{Enqueued, Report, ReportOutcome},
 };
 use tidegate_core::{
     job::{Body, Job, Payload},
@@ -43,9 +43,9 @@ impl Engine {
     }
 
     /// Removes what nothing names after a round: the bodies of jobs that it removed, and results that it did not take.
-    pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &Ticked) {
+    pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &TickOutcome) {
         for (report, answer) in reports.iter().zip(&ticked.reports) {
-            if let Verdict::Succeeded { result: Some(Body::Object { key, .. }) } = &report.verdict
+            if let ReportOutcome::Succeeded { result: Some(Body::Object { key, .. }) } = &report.outcome
                 && !may_name(answer.as_ref(), key)
             {
                 self.forget_object(key).await;

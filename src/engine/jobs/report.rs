@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::{
     Engine, Error,
-    request::{Report, Verdict},
+    request::{Report, ReportOutcome},
 };
 use tidegate_core::{
     job::{
         Body, Event, Job, Outcome,
-        life::{Entry, Next, ResultBody, State},
+        life::{AttemptRecord, ResultBody, RetryDecision, State},
         retry::Retry,
         type_config::Delivery,
     },
@@ -48,17 +48,17 @@ impl Engine {
             return Err(Error::Forbidden("the token is not that of the running attempt".into()));
         }
         let attempt = report.attempt;
-        let event = match &report.verdict {
-            Verdict::Succeeded { result } => Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) },
-            Verdict::Failed { failure, retryable, least_wait } => {
+        let event = match &report.outcome {
+            ReportOutcome::Succeeded { result } => Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) },
+            ReportOutcome::Failed { failure, retryable, least_wait } => {
                 let next = if *retryable && delivery == Delivery::AtLeastOnce {
                     match self.next(job) {
-                        Next::Wait(wait) => Next::Wait(wait.max(*least_wait)),
-                        Next::Ask(_) => Next::Ask(*least_wait),
-                        Next::GiveUp => Next::GiveUp,
+                        RetryDecision::Wait(wait) => RetryDecision::Wait(wait.max(*least_wait)),
+                        RetryDecision::AskPlugin(_) => RetryDecision::AskPlugin(*least_wait),
+                        RetryDecision::GiveUp => RetryDecision::GiveUp,
                     }
                 } else {
-                    Next::GiveUp
+                    RetryDecision::GiveUp
                 };
                 Event::Fail { attempt, failure: failure.clone(), next }
             }
@@ -68,10 +68,10 @@ impl Engine {
     }
 
     /// What the retry strategy of `job` says after its latest attempt.
-    pub(crate) fn next(&self, job: &Job) -> Next {
+    pub(crate) fn next(&self, job: &Job) -> RetryDecision {
         match &job.spec.retry {
-            Retry::Exponential(backoff) => Next::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction())),
-            Retry::Plugin(..) => Next::Ask(Duration::ZERO),
+            Retry::Exponential(backoff) => RetryDecision::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction())),
+            Retry::Plugin(..) => RetryDecision::AskPlugin(Duration::ZERO),
         }
     }
 
@@ -81,12 +81,12 @@ impl Engine {
     ///
     /// 413 for a result over the server's bound; the object store's.
     pub async fn prepare_report(&self, mut report: Report) -> Result<Report, Error> {
-        if let Verdict::Succeeded { result: Some(Body::Inline(payload)) } = &report.verdict {
+        if let ReportOutcome::Succeeded { result: Some(Body::Inline(payload)) } = &report.outcome {
             if payload.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
             }
             if payload.bytes.len() > RESULT_INLINE_BYTES {
-                report.verdict = Verdict::Succeeded { result: Some(self.put_object(payload.clone()).await?) };
+                report.outcome = ReportOutcome::Succeeded { result: Some(self.put_object(payload.clone()).await?) };
             }
         }
         Ok(report)
@@ -94,12 +94,12 @@ impl Engine {
 }
 
 /// Whether `report` repeats what is recorded.
-fn repeated(history: &[Entry], report: &Report) -> Result<(), Error> {
+fn repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Error> {
     let entry = history.iter().rev().find(|entry| entry.attempt == report.attempt);
-    let same = entry.is_some_and(|entry| match report.verdict {
+    let same = entry.is_some_and(|entry| match report.outcome {
         // An attempt that was ended by force is recorded as cancelled: no result of it was taken.
-        Verdict::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
-        Verdict::Failed { .. } => entry.outcome == Outcome::Failed,
+        ReportOutcome::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
+        ReportOutcome::Failed { .. } => entry.outcome == Outcome::Failed,
     });
     if entry.is_some_and(|entry| report.token.is_some_and(|token| token != entry.token)) {
         return Err(Error::Forbidden("the token is not that of the attempt".into()));

@@ -57,7 +57,7 @@ impl Engine {
         let full = jobs.len() as u32 == limit;
         let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, full, ..Swept::default() };
         let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
-        let held = self.plain.hold(jobs.iter().map(|job| &job.id));
+        let held = self.unclaimed.hold(jobs.iter().map(|job| &job.id));
         for job in jobs {
             // Handed on without a claim: its result says what becomes of it.
             if !held.holds(&job.id) {
@@ -75,7 +75,7 @@ impl Engine {
             };
             if after.is_some() || job.life.ended().is_some() {
                 changes.push((job, after));
-            } else if job.life.awaits_verdict() {
+            } else if job.life.awaits_retry_decision() {
                 swept.pending.push(job);
             }
         }
@@ -101,9 +101,9 @@ impl Engine {
                     swept.removed += 1;
                 }
                 Some(after) => {
-                    self.remember(&after);
+                    self.cache_job(&after);
                     Box::pin(self.forget_replaced(&job, &after)).await;
-                    if after.life.awaits_verdict() {
+                    if after.life.awaits_retry_decision() {
                         swept.pending.push(after.clone());
                     }
                     if job.life.ended().is_none() {

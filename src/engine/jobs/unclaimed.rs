@@ -11,50 +11,50 @@ use tidegate_core::job::{JobId, Revision};
 
 /// What this process knows of jobs that were handed on without a claim.
 #[derive(Default)]
-pub(crate) struct Plain {
-    known: Mutex<Known>,
+pub(crate) struct UnclaimedJobs {
+    known: Mutex<Dispatches>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Dispatches {
     /// The revision that stands in the store.
-    handed: HashMap<JobId, Revision>,
+    dispatched: HashMap<JobId, Revision>,
     /// How many change a job now.
     held: HashMap<JobId, u32>,
     /// How many changes there were.
     changes: u64,
 }
 
-impl Plain {
+impl UnclaimedJobs {
     /// The revision in the store of a job that was handed on.
     pub(crate) fn revision(&self, id: &JobId) -> Option<Revision> {
-        self.known.lock().handed.get(id).copied()
+        self.known.lock().dispatched.get(id).copied()
     }
 
     /// Whether `id` was handed on, and its result is not here yet.
-    pub(crate) fn is_handed(&self, id: &JobId) -> bool {
-        self.known.lock().handed.contains_key(id)
+    pub(crate) fn is_dispatched(&self, id: &JobId) -> bool {
+        self.known.lock().dispatched.contains_key(id)
     }
 
     /// Every job that was handed on, with the revision that stands in the store.
-    pub(crate) fn handed(&self) -> Vec<(JobId, Revision)> {
-        self.known.lock().handed.iter().map(|(id, was)| (id.clone(), *was)).collect()
+    pub(crate) fn dispatched(&self) -> Vec<(JobId, Revision)> {
+        self.known.lock().dispatched.iter().map(|(id, was)| (id.clone(), *was)).collect()
     }
 
     /// Its result is here, it was claimed after all, or it is found to have changed.
     pub(crate) fn forget(&self, id: &JobId) {
-        self.known.lock().handed.remove(id);
+        self.known.lock().dispatched.remove(id);
     }
 
     /// Hands jobs on, but for those that are held now: these come back.
-    pub(crate) fn hand_on<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, Revision)>) -> HashSet<JobId> {
+    pub(crate) fn dispatch<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, Revision)>) -> HashSet<JobId> {
         let mut known = self.known.lock();
         let mut refused = HashSet::new();
         for (id, was) in jobs {
             if known.held.contains_key(id) {
                 refused.insert(id.clone());
             } else {
-                known.handed.insert(id.clone(), was);
+                known.dispatched.insert(id.clone(), was);
             }
         }
         refused
@@ -68,7 +68,7 @@ impl Plain {
     /// Holds those of `ids` that were not handed on, until what comes back is dropped.
     pub(crate) fn hold<'a>(&self, ids: impl IntoIterator<Item = &'a JobId>) -> Held<'_> {
         let mut known = self.known.lock();
-        let ids: HashSet<JobId> = ids.into_iter().filter(|id| !known.handed.contains_key(*id)).cloned().collect();
+        let ids: HashSet<JobId> = ids.into_iter().filter(|id| !known.dispatched.contains_key(*id)).cloned().collect();
         for id in &ids {
             *known.held.entry(id.clone()).or_default() += 1;
         }
@@ -78,7 +78,7 @@ impl Plain {
 
 /// Jobs that are not handed on while this lives.
 pub(crate) struct Held<'a> {
-    plain: &'a Plain,
+    plain: &'a UnclaimedJobs,
     ids: HashSet<JobId>,
 }
 
@@ -111,20 +111,20 @@ mod tests {
 
     #[test]
     fn a_job_that_is_held_is_not_handed_on_and_one_that_was_is_not_held() {
-        let plain = Plain::default();
+        let plain = UnclaimedJobs::default();
         let (a, b): (JobId, JobId) = (name("a"), name("b"));
         let before = plain.changes();
         let held = plain.hold([&a]);
         let twice = plain.hold([&a]);
         assert!(held.holds(&a) && twice.holds(&a) && !held.holds(&b));
-        assert_eq!(plain.hand_on([(&a, Revision(1)), (&b, Revision(2))].into_iter()), HashSet::from([a.clone()]));
-        assert_eq!(plain.handed(), [(b.clone(), Revision(2))]);
+        assert_eq!(plain.dispatch([(&a, Revision(1)), (&b, Revision(2))].into_iter()), HashSet::from([a.clone()]));
+        assert_eq!(plain.dispatched(), [(b.clone(), Revision(2))]);
         assert!(!plain.hold([&b]).holds(&b));
         drop(held);
-        assert_eq!(plain.hand_on([(&a, Revision(1))].into_iter()).len(), 1, "another holds it still");
+        assert_eq!(plain.dispatch([(&a, Revision(1))].into_iter()).len(), 1, "another holds it still");
         drop(twice);
         assert_ne!(plain.changes(), before);
-        assert_eq!(plain.hand_on([(&a, Revision(1))].into_iter()).len(), 0);
+        assert_eq!(plain.dispatch([(&a, Revision(1))].into_iter()).len(), 0);
         plain.forget(&a);
         assert!(plain.hold([&a]).holds(&a));
     }

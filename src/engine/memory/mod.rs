@@ -24,11 +24,11 @@ use tidegate_core::{
     port::{
         job_store::{
             Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind,
-            RecordQuery, StateFilter, StoreError, Txn, apart, beside,
+            RecordQuery, StateFilter, StoreError, Txn, flatten, is_stored_apart,
         },
         listing::Cursor,
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
@@ -50,21 +50,21 @@ impl JobStore for MemoryStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut records = self.records.lock();
         let whole = |txn| {
-            let (writes, steps) = apart(txn);
-            records.commit(writes).rejoined(&steps)
+            let (writes, steps) = flatten(txn);
+            records.commit(writes).regrouped(&steps)
         };
         Ok(txns.into_iter().map(whole).collect())
     }
 
-    fn flight(&self) -> Duration {
+    fn max_in_flight_write(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn forgets(&self) -> bool {
+    fn expires_natively(&self) -> bool {
         false
     }
 
-    fn place(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+    fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
         id
     }
 
@@ -75,7 +75,7 @@ impl JobStore for MemoryStore {
 
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
         let records = self.records.lock();
-        let body = |id| records.jobs.get(id).filter(|job| beside(&job.data)).and_then(|job| job.data.inline().cloned());
+        let body = |id| records.jobs.get(id).filter(|job| is_stored_apart(&job.data)).and_then(|job| job.data.inline().cloned());
         Ok(ids.iter().map(body).collect())
     }
 
@@ -125,10 +125,10 @@ impl JobStore for MemoryStore {
         Ok(ids.map(|id| shown(&records.jobs[id])).collect())
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let records = self.records.lock();
         let Some(head) = records.heads.get(queue) else { return Ok(None) };
-        let named = head.named().filter_map(|id| records.batches.get(&(queue.clone(), id)));
+        let named = head.referenced_batches().filter_map(|id| records.batches.get(&(queue.clone(), id)));
         Ok(Some((head.clone(), named.cloned().collect())))
     }
 

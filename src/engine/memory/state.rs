@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidegate_core::{
     job::{Body, Job, JobId, QueueName},
     port::job_store::{
-        Committed, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Standing, Txn, Write, beside,
+        Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Txn, Write, is_stored_apart,
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Records {
     /// The jobs with a `wake_at`, by it.
     pub wakes: BTreeSet<(Timestamp, JobId)>,
     pub keys: BTreeMap<Key, JobId>,
-    pub heads: HashMap<QueueName, Head>,
+    pub heads: HashMap<QueueName, Ledger>,
     pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
@@ -32,7 +32,7 @@ pub(super) struct Records {
 
 /// `job` as readers see it: a large body stays beside it.
 pub(super) fn shown(job: &Job) -> Job {
-    let data = if beside(&job.data) { Body::Beside(job.data.len() as u32) } else { job.data.clone() };
+    let data = if is_stored_apart(&job.data) { Body::Beside(job.data.len() as u32) } else { job.data.clone() };
     Job { id: job.id.clone(), spec: job.spec.clone(), data, life: job.life.clone() }
 }
 
@@ -41,7 +41,7 @@ impl Records {
     pub(super) fn commit(&mut self, txn: Txn) -> Committed {
         for (step, write) in txn.iter().enumerate() {
             if let Some(standing) = self.refusal(write) {
-                return Committed::Refused { step, standing };
+                return Committed::Conflict { step, standing };
             }
         }
         for write in txn {
@@ -51,9 +51,9 @@ impl Records {
     }
 
     /// What stands in the way of `write`.
-    fn refusal(&self, write: &Write) -> Option<Standing> {
-        let job = |id| self.jobs.get(id).map_or(Standing::Nothing, |job| Standing::Job(Box::new(shown(job))));
-        let version = |version| if version == 0 { Standing::Nothing } else { Standing::Version(version) };
+    fn refusal(&self, write: &Write) -> Option<CurrentRecord> {
+        let job = |id| self.jobs.get(id).map_or(CurrentRecord::Nothing, |job| CurrentRecord::Job(Box::new(shown(job))));
+        let version = |version| if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) };
         match write {
             Write::AddJob(new) => self.jobs.contains_key(&new.id).then(|| job(&new.id)),
             Write::SetJob { job: Job { id, .. }, was, .. } | Write::RemoveJob { id, was } => {
@@ -61,11 +61,12 @@ impl Records {
             }
             Write::SetKey { key, was, .. } => {
                 let now = self.keys.get(key);
-                (now != expected(was)).then(|| now.map_or(Standing::Nothing, |job| Standing::Key { job: job.clone(), since: None }))
+                (now != expected(was))
+                    .then(|| now.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key { job: job.clone(), since: None }))
             }
-            Write::SetHead { queue, was, .. } => {
+            Write::SetLedger { queue, was, .. } => {
                 let now = self.heads.get(queue).map(|head| head.version);
-                (now.as_ref() != expected(was)).then(|| now.map_or(Standing::Nothing, Standing::Version))
+                (now.as_ref() != expected(was)).then(|| now.map_or(CurrentRecord::Nothing, CurrentRecord::Version))
             }
             Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
@@ -101,7 +102,7 @@ impl Records {
             Write::RemoveBatch(queue, id) => {
                 self.batches.remove(&(queue, id));
             }
-            Write::SetHead { queue, head, .. } => {
+            Write::SetLedger { queue, head, .. } => {
                 self.heads.insert(queue, head);
             }
             Write::RequireItem { .. } => {}

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tidegate_core::{
     port::{
         StoreError, WorkQueue,
-        work_queue::{Hint, Wake, Work},
+        work_queue::{Hint, Timer, Work},
     },
     time::Timestamp,
 };
@@ -19,7 +19,7 @@ pub struct MemoryWorkQueue(Mutex<Lists>);
 struct Lists {
     work: Vec<Work>,
     hints: Vec<Hint>,
-    wakes: Vec<Wake>,
+    wakes: Vec<Timer>,
 }
 
 impl MemoryWorkQueue {
@@ -43,7 +43,7 @@ impl MemoryWorkQueue {
     }
 
     /// Every wake-up whose time has come by `now`; they are here no more.
-    pub fn take_wakes(&self, now: Timestamp) -> Vec<Wake> {
+    pub fn take_wakes(&self, now: Timestamp) -> Vec<Timer> {
         let wakes = &mut self.0.lock().wakes;
         let (come, later) = std::mem::take(wakes).into_iter().partition(|wake| wake.at <= now);
         *wakes = later;
@@ -69,7 +69,7 @@ impl WorkQueue for MemoryWorkQueue {
         Ok(())
     }
 
-    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
         self.0.lock().wakes.extend(wakes.iter().cloned());
         Ok(())
     }

@@ -17,7 +17,7 @@ const MOST: usize = 64;
 
 /// A plugin that failed, and until when it is left alone.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct OpenCircuit {
     plugin: Plugin,
     /// JSON text.
     config: Arc<str>,
@@ -26,7 +26,7 @@ pub struct Trouble {
     pub(crate) until: Timestamp,
 }
 
-impl Trouble {
+impl OpenCircuit {
     /// The trouble that a plugin is in which failed at `now`, and was in `earlier` before.
     pub fn after(earlier: Option<Self>, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> Self {
         let earlier = earlier.filter(|trouble| trouble.is_of(plugin, config));
@@ -42,11 +42,11 @@ impl Trouble {
 
 /// The troubles of plugins that are asked by many at once.
 #[derive(Debug, Default)]
-pub struct Troubles(Mutex<Vec<Trouble>>);
+pub struct CircuitBreaker(Mutex<Vec<OpenCircuit>>);
 
-impl Troubles {
+impl CircuitBreaker {
     /// Whether `plugin` is to be left alone at `now`.
-    pub fn leave_alone(&self, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> bool {
+    pub fn is_open(&self, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> bool {
         self.0.lock().iter().any(|trouble| now < trouble.until && trouble.is_of(plugin, config))
     }
 
@@ -64,7 +64,7 @@ impl Troubles {
         {
             troubles.swap_remove(first);
         }
-        troubles.push(Trouble::after(earlier, plugin, config, now));
+        troubles.push(OpenCircuit::after(earlier, plugin, config, now));
     }
 
     /// A call was answered.
@@ -100,28 +100,28 @@ mod tests {
 
     #[test]
     fn those_that_were_asked_together_fail_once() {
-        let (troubles, start) = (Troubles::default(), Timestamp::EPOCH);
+        let (troubles, start) = (CircuitBreaker::default(), Timestamp::EPOCH);
         for late in [0, 100, 250] {
             troubles.failed(&plugin(1), &config(1), start, start + Duration::from_millis(late));
         }
-        assert!(troubles.leave_alone(&plugin(1), &config(1), start + Duration::from_millis(999)));
+        assert!(troubles.is_open(&plugin(1), &config(1), start + Duration::from_millis(999)));
         let again = start + FIRST_WAIT;
-        assert!(!troubles.leave_alone(&plugin(1), &config(1), again));
+        assert!(!troubles.is_open(&plugin(1), &config(1), again));
         troubles.failed(&plugin(1), &config(1), again, again);
-        assert!(troubles.leave_alone(&plugin(1), &config(1), again + Duration::from_millis(1999)));
-        assert!(!troubles.leave_alone(&plugin(2), &config(1), again), "another version");
-        assert!(!troubles.leave_alone(&plugin(1), &config(2), again), "another configuration");
+        assert!(troubles.is_open(&plugin(1), &config(1), again + Duration::from_millis(1999)));
+        assert!(!troubles.is_open(&plugin(2), &config(1), again), "another version");
+        assert!(!troubles.is_open(&plugin(1), &config(2), again), "another configuration");
         troubles.answered(&plugin(1), &config(1));
-        assert!(!troubles.leave_alone(&plugin(1), &config(1), again));
+        assert!(!troubles.is_open(&plugin(1), &config(1), again));
     }
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let troubles = Troubles::default();
+        let troubles = CircuitBreaker::default();
         for n in 0..=MOST {
             troubles.failed(&plugin(1), &config(n), Timestamp::EPOCH, Timestamp::EPOCH + Duration::from_millis(n as u64));
         }
-        assert!(!troubles.leave_alone(&plugin(1), &config(0), Timestamp::EPOCH));
-        assert!(troubles.leave_alone(&plugin(1), &config(MOST), Timestamp::EPOCH));
+        assert!(!troubles.is_open(&plugin(1), &config(0), Timestamp::EPOCH));
+        assert!(troubles.is_open(&plugin(1), &config(MOST), Timestamp::EPOCH));
     }
 }

@@ -330,7 +330,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As for a throttler, at `retry.strategy` and `retry.config`; also for those beyond 20 different ones in one request.
+    /// As for a throttler, at `retry.plugin` and `retry.config`; also for those beyond 20 different ones in one request.
     pub(crate) async fn check_retry(&self, catalog: &Catalog, retry: &Retry, checked: &mut Checked) -> Result<(), Error> {
         let Retry::Plugin(name, config) = retry else { return Ok(()) };
         if let Some((_, answer)) = checked.0.iter().find(|(known, _)| known == retry) {
@@ -376,7 +376,7 @@ impl Engine {
 }
 
 /// The names of a retry strategy's fields.
-const RETRY_FIELDS: [&str; 2] = ["retry.strategy", "retry.config"];
+const RETRY_FIELDS: [&str; 2] = ["retry.plugin", "retry.config"];
 
 /// The strategies that the jobs of one request brought, and what was found of each.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_anew
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
-        life::Plan,
+        life::PluginRetry,
         retry::{Backoff, Retry},
     },
     port::{
@@ -30,7 +30,7 @@ const SHARE: usize = 4;
 
 /// What [`Engine::verdicts`] did.
 #[derive(Debug, Default)]
-pub struct Verdicts {
+pub struct RetryDecisions {
     /// The jobs whose verdict was written, with the version they left.
     pub changed: Vec<(Job, Version)>,
     /// The calls that failed.
@@ -80,13 +80,13 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<Verdicts, Error> {
+    pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<RetryDecisions, Error> {
         let catalog = self.catalog().await?;
-        let waiting: Vec<Job> = jobs.into_iter().filter(|job| job.life.awaits_verdict()).collect();
+        let waiting: Vec<Job> = jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
         let strategies = by_strategy(waiting);
         let each: Vec<_> = strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
         let made: Vec<Vec<_>> = stream::iter(each).buffered(PLUGINS_AT_ONCE).collect().await;
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = RetryDecisions::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
         for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
             let made = match made {
@@ -138,7 +138,7 @@ impl Engine {
             let fault = Fault { kind: FaultKind::Unavailable, message: format!("there is no retry strategy {name}") };
             return Ok(self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault })));
         };
-        if self.troubles.leave_alone(&plugin, &call.config, now) {
+        if self.breaker.is_open(&plugin, &call.config, now) {
             tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
             return Ok(self.fall_back(job, None));
         }
@@ -156,7 +156,7 @@ impl Engine {
             Ok(answer) => {
                 let followed = self.follow(catalog, job, answer, now).await?;
                 if let Err(fault) = &followed {
-                    self.ports.policy.found(&plugin, &Call::Retry(Arc::clone(&call)), fault);
+                    self.ports.policy.report_fault(&plugin, &Call::Retry(Arc::clone(&call)), fault);
                 }
                 followed
             }
@@ -164,15 +164,15 @@ impl Engine {
         };
         Ok(match made {
             Ok(made) => {
-                self.troubles.answered(&plugin, &call.config);
+                self.breaker.answered(&plugin, &call.config);
                 let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
                 let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked { plugin, call, answer });
                 made.map(|made| Made { asked, ..made })
             }
             Err(fault) => {
                 // That it has no answer to one failure says nothing of others.
-                if fault.kind != FaultKind::Declined {
-                    self.troubles.failed(&plugin, &call.config, now, self.now());
+                if fault.kind != FaultKind::Rejected {
+                    self.breaker.failed(&plugin, &call.config, now, self.now());
                 }
                 self.fall_back(job, Some(RetryFault { plugin: Some(plugin), call, fault }))
             }
@@ -188,7 +188,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Result<Option<Made>, Fault>, Error> {
         let (at, data, priority) = match answer {
-            RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, Plan::GiveUp(message), false, now, None))),
+            RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, PluginRetry::GiveUp(message), false, now, None))),
             RetryAnswer::Retry { at, data, priority } => (at, data, priority),
         };
         let mut changed = job.clone();
@@ -209,7 +209,7 @@ impl Engine {
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
         }
-        Ok(Ok(planned(&changed, Plan::Retry(at), all, now, None)))
+        Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
     }
 
     /// JSON text as the new data of `job`, in the encoding that its data has.
@@ -238,7 +238,7 @@ impl Engine {
     fn fall_back(&self, job: &Job, fault: Option<RetryFault>) -> Option<Made> {
         let now = self.now();
         let wait = Backoff::default().after(job.life.attempt, self.ports.entropy.fraction());
-        planned(job, Plan::Retry(now + wait), false, now, fault)
+        planned(job, PluginRetry::Retry(now + wait), false, now, fault)
     }
 }
 
@@ -252,8 +252,8 @@ pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
     strategies
 }
 
-fn planned(job: &Job, plan: Plan, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
-    let job = job.apply(Event::Verdict { version: job.life.version, plan }, now).ok()?;
+fn planned(job: &Job, plan: PluginRetry, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
+    let job = job.apply(Event::DecideRetry { version: job.life.version, plan }, now).ok()?;
     Some(Made { job, all, fault, asked: None })
 }
 

@@ -38,7 +38,7 @@ const PASSES: usize = 100;
 
 /// What a call of [`Engine::occur`] did.
 #[derive(Debug, Default)]
-pub struct Occurred {
+pub struct Materialized {
     /// The jobs that were made, each with its schedule, in the order in which they were made.
     pub made: Vec<(ScheduleName, Enqueued)>,
     /// How many missed occurrences were passed over, by schedule.
@@ -120,8 +120,8 @@ impl Engine {
     /// # Errors
     ///
     /// The store's, if nothing was made before it failed.
-    pub async fn occur(&self, look_ahead: Duration) -> Result<Occurred, Error> {
-        let mut told = Occurred::default();
+    pub async fn materialize(&self, look_ahead: Duration) -> Result<Materialized, Error> {
+        let mut told = Materialized::default();
         let mut agenda = mem::take(&mut *self.agenda.lock());
         for _ in 0..PASSES {
             match self.pass(&mut agenda, look_ahead, &mut told).await {
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// One commit: a step of each schedule that has one. Whether there was any.
-    async fn pass(&self, agenda: &mut Agenda, look_ahead: Duration, told: &mut Occurred) -> Result<bool, Error> {
+    async fn pass(&self, agenda: &mut Agenda, look_ahead: Duration, told: &mut Materialized) -> Result<bool, Error> {
         let mut catalog = self.catalog().await?;
         if agenda.catalog != catalog.version || catalog.version == 0 {
             if self.finish_schedules(&catalog, told).await {
@@ -203,7 +203,7 @@ impl Engine {
                     told.skipped(&turn);
                     agenda.schedules.get_mut(&turn.name).expect("it had a turn").written(state);
                 }
-                Committed::Refused { .. } => stale = true,
+                Committed::Conflict { .. } => stale = true,
             }
         }
         if stale {
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Does what is left of changes that are under way, or died half way. Whether there were any.
-    async fn finish_schedules(&self, catalog: &Catalog, told: &mut Occurred) -> bool {
+    async fn finish_schedules(&self, catalog: &Catalog, told: &mut Materialized) -> bool {
         let mut any = false;
         for (name, item) in catalog.schedules.iter().filter(|(_, item)| item.replaced.is_some()) {
             any = true;
@@ -288,7 +288,7 @@ impl Agenda {
     }
 }
 
-impl Occurred {
+impl Materialized {
     fn skipped(&mut self, turn: &Turn) {
         if turn.step.skipped > 0 {
             *self.missed.entry(turn.name.clone()).or_default() += turn.step.skipped;
@@ -308,7 +308,7 @@ pub(crate) fn occurrence(name: &ScheduleName, config: &ScheduleConfig, data: &Pa
         windows: config.windows.clone(),
         timeout_seconds: config.timeout_seconds,
         deadline_seconds: config.deadline_seconds,
-        attempts: config.attempts,
+        max_attempts: config.max_attempts,
         retry: config.retry.clone(),
         unique: config.unique.clone(),
         attributes: config.attributes.clone(),

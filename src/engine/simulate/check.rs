@@ -6,7 +6,7 @@ use super::scenario::{Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, 
 use tidegate_core::{
     job::{TypeName, life::Reason},
     time::Seconds,
-    validate::{self, Fault, check_matcher, check_queue, check_span, check_text, check_type},
+    validate::{self, ValidationError, check_matcher, check_queue, check_span, check_text, check_type},
 };
 
 /// Most jobs of a scenario.
@@ -17,8 +17,8 @@ const MILLISECOND: Seconds = Seconds::from_millis(1);
 /// Most characters of the name of an attribute.
 const NAME_BYTES: usize = 64;
 
-impl From<Fault> for BadScenario {
-    fn from(fault: Fault) -> Self {
+impl From<ValidationError> for BadScenario {
+    fn from(fault: ValidationError) -> Self {
         Self { field: fault.field, message: fault.message }
     }
 }
@@ -33,7 +33,7 @@ impl Scenario {
         Ok(self.fields()?)
     }
 
-    fn fields(&self) -> Result<(), Fault> {
+    fn fields(&self) -> Result<(), ValidationError> {
         check_span("duration_seconds", self.duration_seconds, MILLISECOND, LONGEST)?;
         check_span("tick_seconds", self.tick_seconds, MILLISECOND, Seconds::new(3600))?;
         check_queue(&self.queue).map_err(|fault| fault.within("queue"))?;
@@ -42,12 +42,12 @@ impl Scenario {
             own_name(name).map_err(|fault| fault.within("types"))?;
         }
         if !(1..=100_000).contains(&self.workers) {
-            return Err(Fault::new("workers", "must be 1 to 100000"));
+            return Err(ValidationError::new("workers", "must be 1 to 100000"));
         }
         at_most("arrivals", self.arrivals.len(), 1000)?;
         at_most("service", self.service.len(), 100)?;
         if self.job_count() > MOST_JOBS {
-            return Err(Fault::new("arrivals", format!("must be at most {MOST_JOBS} jobs, those of `jobs` counted")));
+            return Err(ValidationError::new("arrivals", format!("must be at most {MOST_JOBS} jobs, those of `jobs` counted")));
         }
         each("arrivals", &self.arrivals, check_arrival)?;
         each("jobs", &self.jobs, check_job)?;
@@ -56,23 +56,23 @@ impl Scenario {
     }
 }
 
-fn each<T>(field: impl Display, items: &[T], check: impl Fn(&T) -> Result<(), Fault>) -> Result<(), Fault> {
+fn each<T>(field: impl Display, items: &[T], check: impl Fn(&T) -> Result<(), ValidationError>) -> Result<(), ValidationError> {
     items.iter().enumerate().try_for_each(|(index, item)| check(item).map_err(|fault| fault.within(format_args!("{field}[{index}]"))))
 }
 
-fn at_most(field: &str, count: usize, most: usize) -> Result<(), Fault> {
-    if count <= most { Ok(()) } else { Err(Fault::new(field, format!("must have at most {most} entries"))) }
+fn at_most(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
+    if count <= most { Ok(()) } else { Err(ValidationError::new(field, format!("must have at most {most} entries"))) }
 }
 
-fn own_name(name: &TypeName) -> Result<(), Fault> {
+fn own_name(name: &TypeName) -> Result<(), ValidationError> {
     let own = name.as_str().starts_with("tidegate.");
-    if own { Err(Fault::new(name.as_str(), "must not start with tidegate., as the server's own names do")) } else { Ok(()) }
+    if own { Err(ValidationError::new(name.as_str(), "must not start with tidegate., as the server's own names do")) } else { Ok(()) }
 }
 
-fn check_arrival(arrival: &Arrival) -> Result<(), Fault> {
-    own_name(&arrival.job_type).map_err(|fault| Fault::new("type", fault.message))?;
+fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
+    own_name(&arrival.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
     if !(1..=MOST_JOBS).contains(&u64::from(arrival.count)) {
-        return Err(Fault::new("count", format!("must be 1 to {MOST_JOBS}")));
+        return Err(ValidationError::new("count", format!("must be 1 to {MOST_JOBS}")));
     }
     check_span("from_seconds", arrival.from_seconds, Seconds::default(), LONGEST)?;
     let patterns = [
@@ -84,22 +84,22 @@ fn check_arrival(arrival: &Arrival) -> Result<(), Fault> {
     ];
     let mut given = patterns.iter().filter(|(_, given)| *given);
     if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
-        return Err(Fault::new(*second, format!("must not be given together with {first}")));
+        return Err(ValidationError::new(*second, format!("must not be given together with {first}")));
     }
     if arrival.at_once == Some(false) {
-        return Err(Fault::new("at_once", "must be true if it is given"));
+        return Err(ValidationError::new("at_once", "must be true if it is given"));
     }
     if let Some(every) = arrival.every_seconds {
         check_span("every_seconds", every, MILLISECOND, LONGEST)?;
     }
     for (field, rate) in [("per_second", arrival.per_second), ("poisson_per_second", arrival.poisson_per_second)] {
         if rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e6)) {
-            return Err(Fault::new(field, "must be over 0, and at most 1000000"));
+            return Err(ValidationError::new(field, "must be over 0, and at most 1000000"));
         }
     }
     if let Some(burst) = arrival.burst {
         if !(1..=MOST_JOBS).contains(&u64::from(burst.jobs)) {
-            return Err(Fault::new("burst.jobs", format!("must be 1 to {MOST_JOBS}")));
+            return Err(ValidationError::new("burst.jobs", format!("must be 1 to {MOST_JOBS}")));
         }
         check_span("burst.every_seconds", burst.every_seconds, MILLISECOND, LONGEST)?;
     }
@@ -110,7 +110,7 @@ fn check_arrival(arrival: &Arrival) -> Result<(), Fault> {
         at_most(&field(), weights.len(), 1000)?;
         let sum: f64 = weights.values().sum();
         if !(sum > 0.0 && sum.is_finite()) || weights.values().any(|weight| *weight < 0.0) {
-            return Err(Fault::new(field(), "must have weights of 0 or more, and a sum over 0"));
+            return Err(ValidationError::new(field(), "must have weights of 0 or more, and a sum over 0"));
         }
     }
     match arrival.delay_seconds {
@@ -119,47 +119,49 @@ fn check_arrival(arrival: &Arrival) -> Result<(), Fault> {
     }
 }
 
-fn check_job(job: &TracedJob) -> Result<(), Fault> {
-    own_name(&job.job_type).map_err(|fault| Fault::new("type", fault.message))?;
+fn check_job(job: &TracedJob) -> Result<(), ValidationError> {
+    own_name(&job.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
     check_span("at_seconds", job.at_seconds, Seconds::default(), LONGEST)?;
     at_most("attempts", job.attempts.len(), 100)
 }
 
-fn check_service(rule: &Service) -> Result<(), Fault> {
+fn check_service(rule: &Service) -> Result<(), ValidationError> {
     check_matcher(&rule.matcher).map_err(|fault| fault.within("match"))?;
     check_drawn("seconds", rule.seconds)?;
     rule.failure.as_ref().map_or(Ok(()), |failure| check_failure(failure).map_err(|fault| fault.within("failure")))
 }
 
-fn check_failure(failure: &FailureRule) -> Result<(), Fault> {
+fn check_failure(failure: &FailureRule) -> Result<(), ValidationError> {
     if !(0.0..=1.0).contains(&failure.rate) {
-        return Err(Fault::new("rate", "must be 0 to 1"));
+        return Err(ValidationError::new("rate", "must be 0 to 1"));
     }
-    if !matches!(failure.reason, Reason::Failed | Reason::Timeout | Reason::Lost | Reason::NotDelivered) {
-        return Err(Fault::new("reason", "must be failed, timeout, lost or not_delivered"));
+    if !matches!(failure.reason, Reason::Failed | Reason::Timeout | Reason::LeaseExpired | Reason::ConnectionLost | Reason::NotDelivered) {
+        return Err(ValidationError::new("reason", "must be failed, timeout, lease_expired, connection_lost or not_delivered"));
     }
     if failure.status.is_some_and(|status| !(100..600).contains(&status)) {
-        return Err(Fault::new("status", "must be 100 to 599"));
+        return Err(ValidationError::new("status", "must be 100 to 599"));
     }
     if failure.during_seconds.is_some_and(|[from, to]| from >= to) {
-        return Err(Fault::new("during_seconds", "must be [from, to] with from before to"));
+        return Err(ValidationError::new("during_seconds", "must be [from, to] with from before to"));
     }
     failure.seconds.map_or(Ok(()), |seconds| check_drawn("seconds", seconds))
 }
 
-fn check_drawn(field: &str, span: Span) -> Result<(), Fault> {
+fn check_drawn(field: &str, span: Span) -> Result<(), ValidationError> {
     let fits = |seconds: f64| (0.0..=LONGEST.as_f64()).contains(&seconds);
     let good = match span {
         Span::Fixed(seconds) | Span::Drawn(Drawn::Exponential(seconds)) => fits(seconds),
         Span::Drawn(Drawn::Uniform([least, most])) => fits(least) && fits(most) && least <= most,
     };
-    if good { Ok(()) } else { Err(Fault::new(field, format!("must be 0 to {}, the least before the most", LONGEST.as_f64()))) }
+    if good { Ok(()) } else { Err(ValidationError::new(field, format!("must be 0 to {}, the least before the most", LONGEST.as_f64()))) }
 }
 
-fn check_expect(expect: &Expect) -> Result<(), Fault> {
+fn check_expect(expect: &Expect) -> Result<(), ValidationError> {
     at_most("max_running", expect.max_running.len(), 1000)?;
     match expect.max_running.keys().find(|key| !key.is_empty() && !key.contains('=')) {
-        Some(key) => Err(Fault::new(format!("max_running.{key}"), "must be named attribute=value, type=name, or by an empty text")),
+        Some(key) => {
+            Err(ValidationError::new(format!("max_running.{key}"), "must be named attribute=value, type=name, or by an empty text"))
+        }
         None => Ok(()),
     }
 }

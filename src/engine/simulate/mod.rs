@@ -31,7 +31,7 @@ mod world;
 pub use compare::Difference;
 pub use policies::Plugins;
 pub use record::By;
-pub use report::{Agreement, Report};
+pub use report::{Agreement, SimulationReport};
 pub use scenario::{BadScenario, Scenario};
 pub use series::Series;
 pub use world::Failed;
@@ -39,9 +39,9 @@ pub use world::Failed;
 /// A simulation that is over.
 pub struct Simulation {
     /// What it comes to.
-    pub report: Report,
+    pub report: SimulationReport,
     /// What the live queue did, and how alike that is, if the scenario is a trace.
-    pub real: Option<(Report, Agreement)>,
+    pub real: Option<(SimulationReport, Agreement)>,
     ran: world::Ran,
 }
 

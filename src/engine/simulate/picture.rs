@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{COLUMNS, Report, Row};
+use super::report::{COLUMNS, Row, SimulationReport};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 64.0;
@@ -32,7 +32,7 @@ const STYLES: [(&str, &str); 7] = [
 ];
 
 /// The picture of `panels` one below the other, each with its title. All share one scale.
-pub fn draw(panels: &[(&str, &Report)]) -> String {
+pub fn draw(panels: &[(&str, &SimulationReport)]) -> String {
     let seconds = panels.iter().map(|(_, report)| report.seconds).fold(0.001, f64::max);
     let tallest = panels.iter().flat_map(|(_, report)| {
         let drawn = drawn(report).into_iter().map(|(_, row)| row);
@@ -55,7 +55,7 @@ pub fn draw(panels: &[(&str, &Report)]) -> String {
 }
 
 /// The values with a line of their own, the most running first, each with its place in the report.
-fn drawn(report: &Report) -> Vec<(usize, &Row)> {
+fn drawn(report: &SimulationReport) -> Vec<(usize, &Row)> {
     let mut rows: Vec<(usize, &Row)> = report.groups.iter().enumerate().collect();
     rows.sort_by(|(_, a), (_, b)| b.mean_running.total_cmp(&a.mean_running));
     rows.truncate(STYLES.len());
@@ -65,7 +65,7 @@ fn drawn(report: &Report) -> Vec<(usize, &Row)> {
 }
 
 struct Panel<'a> {
-    report: &'a Report,
+    report: &'a SimulationReport,
     seconds: f64,
     most: f64,
     top: f64,

@@ -117,7 +117,7 @@ pub(super) struct Decided {
 
 /// What was seen of a simulation's plugins.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenDecisions {
     throttler: Tally,
     retry: Tally,
     /// The decisions about each job, where they changed.
@@ -128,7 +128,7 @@ pub(super) struct Seen {
     round: HashMap<JobId, (What, u32)>,
 }
 
-impl Seen {
+impl SeenDecisions {
     fn reason(&mut self, text: &str) -> u32 {
         let text = without_numbers(text);
         if let Some(index) = self.known.get(&text) {
@@ -173,11 +173,11 @@ impl Seen {
 pub(super) struct Watched {
     pub policy: Arc<dyn Policy>,
     pub meter: Option<Meter>,
-    pub seen: Arc<Mutex<Seen>>,
+    pub seen: Arc<Mutex<SeenDecisions>>,
 }
 
 impl Watched {
-    fn note<T>(&self, plugin: &Plugin, tally: impl FnOnce(&mut Seen) -> &mut Tally, answer: &Result<T, Fault>) {
+    fn note<T>(&self, plugin: &Plugin, tally: impl FnOnce(&mut SeenDecisions) -> &mut Tally, answer: &Result<T, Fault>) {
         let usage = self.meter.as_ref().and_then(|meter| meter(plugin));
         let mut seen = self.seen.lock();
         let tally = tally(&mut seen);
@@ -239,14 +239,14 @@ impl Policy for Watched {
         self.policy.check(plugin, role, config).await
     }
 
-    fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
+    fn report_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
         let mut seen = self.seen.lock();
         let tally = match call {
             Call::Throttle(_) => &mut seen.throttler,
             Call::Retry(_) => &mut seen.retry,
         };
         tally.calls.fail(fault);
-        self.policy.found(plugin, call, fault);
+        self.policy.report_fault(plugin, call, fault);
     }
 }
 

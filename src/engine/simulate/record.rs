@@ -87,7 +87,7 @@ pub(super) struct Watch {
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(super) struct Recording {
     pub start: Timestamp,
     pub by: By,
     pub jobs: Vec<Note>,
@@ -106,7 +106,7 @@ pub(super) struct Record {
     pub wake: Option<Timestamp>,
 }
 
-impl Record {
+impl Recording {
     /// An empty record that begins at `start` and watches these sums.
     pub fn new(start: Timestamp, by: By, watches: impl IntoIterator<Item = Option<(By, String)>>) -> Self {
         Self {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     policies::Calls,
-    record::{By, Group, Note, Record},
+    record::{By, Group, Note, Recording},
     scenario::{Expect, Scenario},
     series::Series,
 };
@@ -17,7 +17,7 @@ pub const COLUMNS: usize = 400;
 
 /// How a queue did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct SimulationReport {
     /// By what jobs are told apart: an attribute's name, or `type`.
     pub by: String,
     /// Why it ended.
@@ -173,9 +173,9 @@ pub struct Agreement {
     pub overlap: BTreeMap<String, f64>,
 }
 
-impl Record {
+impl Recording {
     /// The report of what happened until `end` milliseconds.
-    pub(super) fn report(&self, scenario: &Scenario, over: Over, end: u64, rounds: u64) -> Report {
+    pub(super) fn report(&self, scenario: &Scenario, over: Over, end: u64, rounds: u64) -> SimulationReport {
         let mut groups: Vec<(usize, Row)> = (0..self.groups.len())
             .map(|index| {
                 let notes = self.jobs.iter().filter(|note| note.group == index);
@@ -188,7 +188,7 @@ impl Record {
             all: self.all.running.columns(end, COLUMNS),
             groups: groups.iter().map(|(index, _)| self.groups[*index].running.columns(end, COLUMNS)).collect(),
         };
-        let mut report = Report {
+        let mut report = SimulationReport {
             by: self.by.name().to_owned(),
             over,
             seconds: end as f64 / 1000.0,
@@ -243,7 +243,7 @@ impl Record {
     }
 
     /// What `expect` says, held against `report`.
-    fn expectations(&self, expect: &Expect, report: &Report) -> Vec<Expectation> {
+    fn expectations(&self, expect: &Expect, report: &SimulationReport) -> Vec<Expectation> {
         let mut found = Vec::new();
         for ((key, most), watch) in expect.max_running.iter().zip(&self.watches) {
             let (got, name) = (watch.running.most(), if key.is_empty() { "all" } else { key });
@@ -276,15 +276,16 @@ impl Record {
     }
 
     /// How this compares with what really happened, up to the end of both at `end` milliseconds.
-    pub(super) fn agreement(&self, real: &Record, ids: &[tidegate_core::job::JobId], end: u64) -> Agreement {
-        let started = |record: &Record, id| {
+    pub(super) fn agreement(&self, real: &Recording, ids: &[tidegate_core::job::JobId], end: u64) -> Agreement {
+        let started = |record: &Recording, id| {
             let note = &record.jobs[record.number(id)?];
             Some((note.started?, note.started?.since(note.due).as_secs_f64()))
         };
         let pairs: Vec<_> = ids.iter().filter_map(|id| Some((started(real, id)?, started(self, id)?))).collect();
         let off = pairs.iter().map(|((a, _), (b, _))| a.since(*b).max(b.since(*a)).as_secs_f64());
         let none = Series::default();
-        let of = |record: &Record, value: &str| record.groups.iter().find(|group| group.value == value).map(|group| group.running.clone());
+        let of =
+            |record: &Recording, value: &str| record.groups.iter().find(|group| group.value == value).map(|group| group.running.clone());
         let mut overlap: BTreeMap<String, f64> = real
             .groups
             .iter()

@@ -14,16 +14,16 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::record::Record;
+use super::record::Recording;
 use crate::memory::MemoryStore;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, Txn, Write,
-        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery, apart},
+        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery, flatten},
     },
     queue::{
-        GrantBatch, Head,
+        GrantBatch, Ledger,
         head::BatchId,
         order::{self, Order},
     },
@@ -37,28 +37,28 @@ pub(super) struct SimulationStore {
     /// The simulated queue, the only one that is indexed.
     queue: QueueName,
     index: Mutex<Index>,
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<Recording>>,
 }
 
 /// The scheduled jobs of the queue.
 struct Index {
     order: Order,
     /// Those that are not critical, and those that are, by partition and type.
-    lanes: [BTreeMap<(String, TypeName), Lane>; 2],
+    lanes: [BTreeMap<(String, TypeName), DueLane>; 2],
     /// Where each one stands.
-    places: HashMap<JobId, Place>,
+    places: HashMap<JobId, DuePlace>,
 }
 
 /// Jobs that are asked for together.
 #[derive(Default)]
-struct Lane {
+struct DueLane {
     /// Those that were due when somebody asked last, in the queue's order.
-    due: BTreeSet<order::Key>,
+    due: BTreeSet<order::OrderKey>,
     /// The others, by due time.
     later: BTreeSet<(Timestamp, JobId)>,
 }
 
-struct Place {
+struct DuePlace {
     critical: bool,
     lane: (String, TypeName),
     priority: i32,
@@ -82,7 +82,7 @@ impl Index {
         let spec = &job.spec;
         let lane = (spec.partition.clone(), spec.job_type.clone());
         self.lanes[usize::from(spec.critical)].entry(lane.clone()).or_default().later.insert((run_at, job.id.clone()));
-        let place = Place { critical: spec.critical, lane, priority: spec.priority, run_at };
+        let place = DuePlace { critical: spec.critical, lane, priority: spec.priority, run_at };
         self.places.insert(job.id.clone(), place);
     }
 
@@ -90,7 +90,7 @@ impl Index {
     fn due(&mut self, query: &DueQuery) -> (Vec<JobId>, bool, Option<Timestamp>) {
         let Self { order, lanes, places } = self;
         let lanes = &mut lanes[usize::from(query.critical)];
-        let asked: Vec<&mut Lane> = lanes
+        let asked: Vec<&mut DueLane> = lanes
             .iter_mut()
             .filter(|((partition, job_type), _)| {
                 query.partition.as_ref().is_none_or(|name| name == partition) && query.types.contains(job_type)
@@ -99,7 +99,7 @@ impl Index {
             .collect();
         let after = query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
         let most = query.limit as usize;
-        let mut keys: Vec<&order::Key> = Vec::new();
+        let mut keys: Vec<&order::OrderKey> = Vec::new();
         let mut next: Option<Timestamp> = None;
         for lane in asked {
             while lane.later.first().is_some_and(|(at, _)| *at <= query.until) {
@@ -132,7 +132,7 @@ impl Index {
 
 impl SimulationStore {
     /// An empty store whose `queue` has this order, and which shows `record` all that becomes of its jobs.
-    pub fn new(queue: QueueName, order: Order, clock: Arc<dyn Clock>, record: Arc<Mutex<Record>>) -> Self {
+    pub fn new(queue: QueueName, order: Order, clock: Arc<dyn Clock>, record: Arc<Mutex<Recording>>) -> Self {
         let index = Index { order, lanes: Default::default(), places: HashMap::new() };
         Self { memory: MemoryStore::new(), clock, queue, index: Mutex::new(index), record }
     }
@@ -155,7 +155,7 @@ impl JobStore for SimulationStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut committed = Vec::with_capacity(txns.len());
         for txn in txns {
-            let (txn, steps) = apart(txn);
+            let (txn, steps) = flatten(txn);
             let written: Vec<Job> = txn
                 .iter()
                 .filter_map(|write| match write {
@@ -163,7 +163,7 @@ impl JobStore for SimulationStore {
                     _ => None,
                 })
                 .collect();
-            let outcome: Vec<Committed> = self.memory.commit(vec![txn]).await?.into_iter().map(|answer| answer.rejoined(&steps)).collect();
+            let outcome: Vec<Committed> = self.memory.commit(vec![txn]).await?.into_iter().map(|answer| answer.regrouped(&steps)).collect();
             if matches!(outcome[..], [Committed::All]) {
                 for job in &written {
                     self.see(job);
@@ -205,16 +205,16 @@ impl JobStore for SimulationStore {
         Ok(self.index.lock().partitions(types, after, limit as usize))
     }
 
-    fn flight(&self) -> Duration {
-        self.memory.flight()
+    fn max_in_flight_write(&self) -> Duration {
+        self.memory.max_in_flight_write()
     }
 
-    fn forgets(&self) -> bool {
-        self.memory.forgets()
+    fn expires_natively(&self) -> bool {
+        self.memory.expires_natively()
     }
 
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.memory.place(id, spec, run_at)
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.memory.assign_id(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -233,8 +233,8 @@ impl JobStore for SimulationStore {
         self.memory.running(queue, after, limit).await
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
-        self.memory.head(queue).await
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        self.memory.ledger(queue).await
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

@@ -23,7 +23,7 @@ async fn with(json: &Value, plugins: &Plugins) -> Simulation {
     simulate(&scenario(json), plugins, By::named("region"), &mut |_| ()).await.unwrap()
 }
 
-async fn run(json: Value) -> Report {
+async fn run(json: Value) -> SimulationReport {
     with(&json, &Plugins::default()).await.report
 }
 
@@ -80,7 +80,7 @@ fn hipq() -> Value {
     })
 }
 
-fn unmet(report: &Report) -> Vec<&str> {
+fn unmet(report: &SimulationReport) -> Vec<&str> {
     report.expectations.iter().filter(|one| !one.met).map(|one| one.name.as_str()).collect()
 }
 
@@ -110,7 +110,7 @@ async fn an_expectation_that_is_not_met_is_told_with_what_was_so() {
 
 #[tokio::test]
 async fn the_same_seed_gives_the_same_report_byte_for_byte() {
-    let text = |report: &Report| serde_json::to_string(report).unwrap();
+    let text = |report: &SimulationReport| serde_json::to_string(report).unwrap();
     let mut json = hipq();
     let (one, again) = (with(&json, &shares(40)).await, with(&json, &shares(40)).await);
     assert_eq!(text(&one.report), text(&again.report));
@@ -181,7 +181,7 @@ async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
     let calls = std::sync::atomic::AtomicU32::new(0);
     let policy = FnPolicy::default().throttling(move |_, call| {
         if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
-            return Err(Fault { kind: FaultKind::Crashed, message: "it panicked".into() });
+            return Err(Fault { kind: FaultKind::Trapped, message: "it panicked".into() });
         }
         let decisions = call.candidates.iter().map(|_| Decision { action: Action::Run, reason: None }).collect();
         Ok(ThrottleAnswer { decisions, more: false, state: None })
@@ -189,7 +189,7 @@ async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
     let plugins = Plugins { policy: Arc::new(policy), ..throttled(|_| Vec::new()) };
     let report = with(&json!({"arrivals": [{"type": "t", "count": 3}]}), &plugins).await.report;
     assert_eq!(report.over, Over::Done);
-    assert_eq!(report.calls["throttler"].faults, [("crashed".to_owned(), 1)].into());
+    assert_eq!(report.calls["throttler"].faults, [("trapped".to_owned(), 1)].into());
     assert_eq!(report.calls["throttler"].first_fault.as_deref(), Some("it panicked"));
 }
 
@@ -226,7 +226,7 @@ async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
 async fn an_attempt_that_takes_longer_than_its_timeout_is_given_up() {
     for queue in [json!({}), json!({"concurrency": 5})] {
         let report = run(json!({
-            "queue": queue, "types": {"t": {"timeout_seconds": 5, "attempts": 1}},
+            "queue": queue, "types": {"t": {"timeout_seconds": 5, "max_attempts": 1}},
             "arrivals": [{"type": "t", "count": 2}], "service": [{"seconds": 10}],
         }))
         .await;
@@ -254,7 +254,7 @@ async fn a_trace_is_replayed_and_compared() {
     let attempt = |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
     let jobs: Vec<Value> = (0..4)
         .map(|n| {
-            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "attempts": attempt(n * 10),
+            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "max_attempts": attempt(n * 10),
                    "ended": "succeeded", "ended_seconds": n * 10 + 10})
         })
         .collect();
@@ -287,7 +287,7 @@ fn what_is_wrong_with_a_scenario_is_told_with_its_place() {
         (json!({"sed": 1}), "sed: unknown field"),
         (json!({"queue": {"concurency": 1}}), "queue.concurency: unknown field"),
         (json!({"queue": {"order_step_seconds": 301}}), "queue.order_step_seconds: must be"),
-        (json!({"types": {"t": {"attempts": 0}}}), "types.t.attempts: must be"),
+        (json!({"types": {"t": {"max_attempts": 0}}}), "types.t.max_attempts: must be"),
         (json!({"workers": 0}), "workers: must be"),
         (json!({"duration_seconds": 0}), "duration_seconds: must be"),
         (arrival(json!({"count": 0})), "arrivals[0].count: must be"),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{
-    record::{By, Record},
+    record::{By, Recording},
     scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
 };
 use tidegate_core::{
@@ -182,8 +182,8 @@ fn service(jobs: &[TracedJob]) -> Vec<Service> {
 }
 
 /// What the jobs of a trace really did, up to its end in milliseconds; none if nothing is known of it.
-pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Record, u64)> {
-    let mut record = Record::new(scenario.start, by.clone(), []);
+pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
+    let mut record = Recording::new(scenario.start, by.clone(), []);
     let at = |seconds: Seconds| scenario.start + seconds.duration();
     // Attempts by when they end and begin; at one moment, what ends goes first.
     let mut changes: Vec<(Timestamp, bool, usize)> = Vec::new();

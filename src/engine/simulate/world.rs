@@ -20,17 +20,17 @@ use parking_lot::Mutex;
 use super::{
     arrivals::{self, Coming},
     draw::{Draw, For},
-    policies::{Plugins, Seen, Watched},
-    record::{By, Record},
+    policies::{Plugins, SeenDecisions, Watched},
+    record::{By, Recording},
     report::Over,
     scenario::{BadScenario, Scenario, Service, TracedAttempt},
     store::SimulationStore,
 };
 use crate::{
-    Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
+    Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::Stage,
-    request::{Report, Verdict},
+    request::{Report, ReportOutcome},
 };
 use tidegate_core::{
     job::{
@@ -38,7 +38,7 @@ use tidegate_core::{
         life::{Failure, Reason},
         retry::Retry,
         spec::KeepResult,
-        type_config::{OnNoAnswer, Release, Start, TypeConfig},
+        type_config::{HoldSlotUntil, OnResponseTimeout, Start, TypeConfig},
     },
     port::Clock,
     queue::{Order, matcher::Subject},
@@ -81,13 +81,13 @@ pub enum Failed {
 
 /// A simulation that is over.
 pub(super) struct Ran {
-    pub record: Record,
+    pub record: Recording,
     pub over: Over,
     /// When, in milliseconds from its start.
     pub end: u64,
     pub rounds: u64,
     pub ids: Vec<JobId>,
-    pub seen: Seen,
+    pub seen: SeenDecisions,
 }
 
 /// An attempt under way.
@@ -123,11 +123,11 @@ impl Ord for Attempt {
 struct World<'a> {
     scenario: &'a Scenario,
     plugins: &'a Plugins,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<SeenDecisions>>,
     engine: Engine,
     clock: Arc<FakeClock>,
-    record: Arc<Mutex<Record>>,
-    memory: Memory,
+    record: Arc<Mutex<Recording>>,
+    memory: TickCache,
     types: Vec<TypeName>,
     coming: Vec<Coming<'a>>,
     ids: Vec<JobId>,
@@ -157,10 +157,10 @@ pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &m
     let ids = arrivals::ids(&coming)?;
     let watches =
         scenario.expect.max_running.keys().map(|key| key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned())));
-    let record = Arc::new(Mutex::new(Record::new(scenario.start, by, watches)));
+    let record = Arc::new(Mutex::new(Recording::new(scenario.start, by, watches)));
     let clock = Arc::new(FakeClock::new(scenario.start));
     let store = SimulationStore::new(scenario.name.clone(), Order::of(&scenario.queue), clock.clone(), Arc::clone(&record));
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(SeenDecisions::default()));
     let policy = Watched { policy: Arc::clone(&plugins.policy), meter: plugins.meter.clone(), seen: Arc::clone(&seen) };
     let ports = Ports {
         store: Arc::new(store),
@@ -180,7 +180,7 @@ pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &m
         engine: Engine::new(ports, Rules::default()),
         clock,
         record,
-        memory: Memory::default(),
+        memory: TickCache::default(),
         types,
         coming,
         ids,
@@ -333,13 +333,13 @@ impl World<'_> {
         let free = self.scenario.workers.saturating_sub(busy);
         let room = free.min(ROOM);
         // A simulated worker gives its signs of life in time.
-        let ask = Ask { types: self.types.clone(), room, worker: None, lease: Some(DECADE), hand: Hand::Claim };
-        let round = Round {
+        let ask = Demand { types: self.types.clone(), capacity: room, worker: None, lease: Some(DECADE), dispatch: Dispatch::Claim };
+        let round = TickInput {
             reports: std::mem::take(&mut self.reports),
             released: std::mem::take(&mut self.left),
-            asks: vec![ask],
+            demands: vec![ask],
             news: std::mem::take(&mut self.news),
-            ..Round::default()
+            ..TickInput::default()
         };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
         self.rounds += 1;
@@ -372,23 +372,23 @@ impl World<'_> {
             _ => self.drawn(job, number, now),
         };
         let token = job.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt, token, verdict };
+        let report = Report { id: job.id.clone(), job_type: None, attempt, token, outcome: verdict };
         self.started += 1;
         self.under_way.push(Reverse(Attempt { until: now + seconds.duration(), order: self.started, number, report }));
     }
 
     /// How long an attempt takes and how it ends, by the first rule that matches its job.
-    fn drawn(&self, job: &Job, number: usize, now: Timestamp) -> (Seconds, Verdict) {
+    fn drawn(&self, job: &Job, number: usize, now: Timestamp) -> (Seconds, ReportOutcome) {
         let spec = &job.spec;
         let subject = Subject { job_type: &spec.job_type, priority: spec.priority, attributes: &spec.attributes };
         let Some(rule) = self.scenario.service.iter().find(|rule| rule.matcher.matches(subject)) else {
-            return (arrivals::span(USUAL), Verdict::Succeeded { result: None });
+            return (arrivals::span(USUAL), ReportOutcome::Succeeded { result: None });
         };
         let mut draw = Draw::new(self.scenario.seed, For::Attempt, number as u64, u64::from(job.life.attempt));
         let (chance, seconds) = (draw.fraction(), draw.span(rule.seconds));
         let at = now.since(self.scenario.start);
         match fails(rule, chance, at) {
-            None => (arrivals::span(seconds), Verdict::Succeeded { result: None }),
+            None => (arrivals::span(seconds), ReportOutcome::Succeeded { result: None }),
             Some(failure) => {
                 let seconds = failure.seconds.map_or(seconds, |span| draw.span(span));
                 (arrivals::span(seconds), failed(failure.reason, failure.status, failure.retryable))
@@ -403,16 +403,16 @@ fn fails(rule: &Service, chance: f64, at: Duration) -> Option<&super::scenario::
     (within && chance < failure.rate).then_some(failure)
 }
 
-fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> Verdict {
+fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> ReportOutcome {
     let message = status.map_or_else(|| "simulated".to_owned(), |status| format!("simulated: HTTP {status}"));
     let failure = Failure { status, ..Failure::new(reason, message) };
-    Verdict::Failed { failure, retryable, least_wait: Duration::ZERO }
+    ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
 }
 
-fn traced_verdict(traced: &TracedAttempt) -> Verdict {
+fn traced_verdict(traced: &TracedAttempt) -> ReportOutcome {
     match traced.outcome {
         Some(Outcome::Failed) => failed(traced.reason.unwrap_or(Reason::Failed), traced.status, true),
-        _ => Verdict::Succeeded { result: None },
+        _ => ReportOutcome::Succeeded { result: None },
     }
 }
 
@@ -424,9 +424,9 @@ fn simulated(config: TypeConfig, queue: &QueueName) -> TypeConfig {
         callback_url: None,
         keep_result: KeepResult::None,
         retention_seconds: DECADE,
-        release: Release::AtLeaseEnd,
+        hold_slot_until: HoldSlotUntil::LeaseEnd,
         start: Start::Claim,
-        on_no_answer: OnNoAnswer::Fail,
+        on_response_timeout: OnResponseTimeout::Fail,
         ..config
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use tidegate_core::{
     job::{
-        Attributes, Body, Encoding, Job, JobId, Life, Payload, Spec, Value,
+        Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, Value,
         life::Waiting,
         retry::Retry,
         spec::{KeepResult, Unique},
@@ -51,7 +51,7 @@ pub fn job(id: &str) -> JobBuilder {
         deadline_at: None,
         windows: Vec::new(),
         timeout: Seconds::new(86_400),
-        attempts: 3,
+        max_attempts: 3,
         retry: Retry::default(),
         correlation_key: None,
         unique: None,
@@ -142,7 +142,7 @@ impl JobBuilder {
 
     /// The job.
     pub fn build(self) -> Job {
-        Job { id: self.id, spec: Arc::new(self.spec), data: self.data, life: Life::new(self.run_at, Waiting::Due) }
+        Job { id: self.id, spec: Arc::new(self.spec), data: self.data, life: Lifecycle::new(self.run_at, Waiting::Due) }
     }
 }
 

@@ -15,7 +15,7 @@ use tidegate_core::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
         SharedStore, StoreError, Txn,
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 
@@ -169,8 +169,8 @@ impl FaultyStore {
             }
             *most -= 1;
             let answer = self.inner.commit(vec![vec![write]]).await?;
-            if let Some(Committed::Refused { standing, .. }) = answer.into_iter().next() {
-                return Ok(Committed::Refused { step, standing });
+            if let Some(Committed::Conflict { standing, .. }) = answer.into_iter().next() {
+                return Ok(Committed::Conflict { step, standing });
             }
             tokio::task::yield_now().await;
         }
@@ -207,16 +207,16 @@ impl JobStore for FaultyStore {
         }
     }
 
-    fn flight(&self) -> Duration {
+    fn max_in_flight_write(&self) -> Duration {
         self.flight
     }
 
-    fn forgets(&self) -> bool {
-        self.inner.forgets()
+    fn expires_natively(&self) -> bool {
+        self.inner.expires_natively()
     }
 
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        let placed = self.inner.place(id.clone(), spec, run_at);
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        let placed = self.inner.assign_id(id.clone(), spec, run_at);
         if self.flight.is_zero() || placed != id { placed } else { format!("{id}.0").parse().expect("a place is a good end of an id") }
     }
 
@@ -261,9 +261,9 @@ impl JobStore for FaultyStore {
         self.inner.running(queue, after, limit).await
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         self.reads()?;
-        self.inner.head(queue).await
+        self.inner.ledger(queue).await
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

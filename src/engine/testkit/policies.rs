@@ -85,7 +85,7 @@ impl Policy for FnPolicy {
         (self.check)(plugin, role, config)
     }
 
-    fn found(&self, _: &Plugin, _: &Call, fault: &Fault) {
+    fn report_fault(&self, _: &Plugin, _: &Call, fault: &Fault) {
         self.faults.lock().push(fault.clone());
     }
 }
@@ -96,7 +96,7 @@ fn no_role() -> Fault {
 
 /// A plugin that crashed.
 pub fn fault(message: &str) -> Fault {
-    Fault { kind: FaultKind::Crashed, message: message.into() }
+    Fault { kind: FaultKind::Trapped, message: message.into() }
 }
 
 /// The answer that decides each candidate, in order, on its own.

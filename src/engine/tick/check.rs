@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Change, Plan, lease_over};
+use super::{JobChange, TickPlan, lease_over};
 use crate::{Catalog, Engine, Error, View, tick::view::AUDIT};
 use tidegate_core::{
     job::{Event, Job, JobId, State},
@@ -22,7 +22,7 @@ const CHECKS: usize = 2000;
 
 impl Engine {
     /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
-    pub(super) async fn check(&self, view: &View, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
+    pub(super) async fn check(&self, view: &View, catalog: &Catalog, plan: &mut TickPlan, now: Timestamp) -> Result<(), Error> {
         let mut looked = 0;
         for reference in view.due_checks(now) {
             if looked >= CHECKS {
@@ -60,7 +60,7 @@ impl Engine {
                     State::Scheduled { .. } => Event::Revoke { version: grant.version },
                     State::Ended { .. } => continue,
                 };
-                let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseOver { .. }));
+                let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseExpired { .. }));
                 if let Ok(job) = job.apply(event, now) {
                     plan.delta.released.push(release);
                     if job.life.ended().is_some() {
@@ -68,7 +68,7 @@ impl Engine {
                     } else if lapsed {
                         plan.lapsed.push(job.clone());
                     }
-                    plan.before.push(Change { job, was });
+                    plan.before.push(JobChange { job, was });
                 }
             }
             if resent {

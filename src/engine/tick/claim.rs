@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     Engine, Error,
-    tick::{self, Ask, Claimed, Hand},
+    tick::{self, Claimed, Demand, Dispatch},
 };
 use tidegate_core::{
     job::{Event, Job, JobId, QueueName, Token},
-    port::{Committed, Txn, Work, Write, job_store::Standing},
+    port::{Committed, Txn, Work, Write, job_store::CurrentRecord},
 };
 
 /// How often free jobs are offered again when their queue's configuration changes meanwhile.
@@ -33,7 +33,7 @@ impl Engine {
         }
         for (queue, work) in queues {
             let named = work.iter().map(|(_, work)| (*work).clone()).collect();
-            let mut claimed = self.claim_free(queue, named, worker).await?;
+            let mut claimed = self.claim_unlimited(queue, named, worker).await?;
             for (index, work) in work {
                 // A piece that is there twice is claimed by the first.
                 claims[index] = claimed.remove(&work.job);
@@ -71,18 +71,18 @@ impl Engine {
             };
             let Ok(claimed) = job.apply(event, now) else { continue };
             txns.push(vec![Write::SetJob { job: claimed.clone(), was: job.life.revision, all: false }]);
-            claiming.push((*index, Claimed { ask: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed }));
+            claiming.push((*index, Claimed { demand: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed }));
         }
         let outcomes = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
         for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
             let done = match outcome {
                 Committed::All => true,
                 // A refused claim that finds its own token has succeeded: its first answer was lost.
-                Committed::Refused { standing: Standing::Job(there), .. } => tick::same_claim(&there, &claimed.job),
-                Committed::Refused { .. } => false,
+                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => tick::same_claim(&there, &claimed.job),
+                Committed::Conflict { .. } => false,
             };
             if done {
-                self.remember(&claimed.job);
+                self.cache_job(&claimed.job);
                 claims[index] = Some(claimed);
             }
         }
@@ -90,17 +90,18 @@ impl Engine {
     }
 
     /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
-    async fn claim_free(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Claimed>, Error> {
+    async fn claim_unlimited(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Claimed>, Error> {
         let mut claimed = HashMap::new();
         let mut named = named;
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if !self.headless(queue, &catalog, &limits).await? {
+            if !self.is_unlimited_under(queue, &catalog, &limits).await? {
                 break;
             }
             let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
-            let ask = Ask { types, room: named.len() as u32, worker: worker.map(str::to_owned), lease: None, hand: Hand::Claim };
+            let ask =
+                Demand { types, capacity: named.len() as u32, worker: worker.map(str::to_owned), lease: None, dispatch: Dispatch::Claim };
             let ticked = self.tick_named(queue, &named, ask, &catalog, &limits).await?;
             claimed.extend(ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)));
             named.retain(|work| !claimed.contains_key(&work.job));

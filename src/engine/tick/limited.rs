@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    Change, Known, Memory, Plan, Round, Throttling, Ticked, grant, same_claim,
-    search::{Rooms, Search},
+    JobChange, KnownJobs, Throttling, TickCache, TickInput, TickOutcome, TickPlan, grant, same_claim,
+    search::{Capacities, Search},
     standing_job, ticked,
 };
 use crate::{
@@ -22,9 +22,9 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, Version},
     port::{
         Committed, Txn, Work, Write,
-        job_store::{Expect, ItemKind, Standing},
+        job_store::{CurrentRecord, Expect, ItemKind},
     },
-    queue::{Admission, Head, Limits, Rule, head::BatchId},
+    queue::{Admission, Ledger, Limits, Rule, head::BatchId},
     time::Timestamp,
 };
 
@@ -39,30 +39,31 @@ impl Engine {
     /// The head of `queue` as it stands; a new one if the queue needs one and has none.
     pub(super) async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
         let now = self.now();
-        if let Some((head, batches)) = self.ports.store.head(queue).await? {
+        if let Some((head, batches)) = self.ports.store.ledger(queue).await? {
             self.collect(queue, &head).await?;
             return View::whole(head, batches).map(Some);
         }
         if !limits.any() {
             return Ok(None);
         }
-        let flight = self.ports.store.flight();
-        let head = Head { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Head::default() };
-        let write = Write::SetHead { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
+        let flight = self.ports.store.max_in_flight_write();
+        let head =
+            Ledger { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Ledger::default() };
+        let write = Write::SetLedger { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
-            _ => self.ports.store.head(queue).await?.map(|(head, batches)| View::whole(head, batches)).transpose(),
+            _ => self.ports.store.ledger(queue).await?.map(|(head, batches)| View::whole(head, batches)).transpose(),
         }
     }
 
     /// Removes the batches of ticks that died between writing one and naming it. A tick that still means to name
     /// one wrote it for a later head than this, or will be refused.
-    async fn collect(&self, queue: &QueueName, head: &Head) -> Result<(), Error> {
-        if self.ports.store.flight().is_zero() {
+    async fn collect(&self, queue: &QueueName, head: &Ledger) -> Result<(), Error> {
+        if self.ports.store.max_in_flight_write().is_zero() {
             return Ok(());
         }
         let stored = self.ports.store.batches(queue).await?;
-        let named: HashSet<BatchId> = head.named().collect();
+        let named: HashSet<BatchId> = head.referenced_batches().collect();
         let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named.contains(id));
         let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
         if !txns.is_empty() {
@@ -72,15 +73,15 @@ impl Engine {
     }
 
     /// A round of a queue with a head: one transaction. `None` if it was refused.
-    pub(super) async fn tick_head(
+    pub(super) async fn tick_limited(
         &self,
         queue: &QueueName,
-        memory: &mut Memory,
-        round: &Round,
-        known: &mut Known,
+        memory: &mut TickCache,
+        round: &TickInput,
+        known: &mut KnownJobs,
         catalog: &Catalog,
         limits: &Arc<Limits>,
-    ) -> Result<Option<Ticked>, Error> {
+    ) -> Result<Option<TickOutcome>, Error> {
         let reserved = memory.view.as_ref().map(|view| memory.reserved(view, limits)).unwrap_or_default();
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
@@ -91,8 +92,8 @@ impl Engine {
             memory.view = None;
             return Ok(None);
         }
-        let (look, turn, lap) = (view.head.look.clone(), view.head.turn.clone(), view.head.lap.clone());
-        let mut plan = Plan { look, reserved, turn, lap, ..Plan::default() };
+        let (look, turn, lap) = (view.head.scan_cursor.clone(), view.head.last_partition.clone(), view.head.lap_start.clone());
+        let mut plan = TickPlan { scan_cursor: look, reserved, last_partition: turn, lap_start: lap, ..TickPlan::default() };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
@@ -102,7 +103,7 @@ impl Engine {
         }
         plan.delta.released.extend(round.released.iter().filter(|(job, version)| view.granted(job) == Some(*version)).cloned());
         self.check(view, catalog, &mut plan, now).await?;
-        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.untold, now);
+        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.unreported, now);
         plan.trouble.clone_from(&memory.trouble);
         self.note_ended(view, &mut plan).await?;
 
@@ -116,7 +117,7 @@ impl Engine {
             }
         }
         if head.settling_until.is_none() {
-            self.take_plain(queue, view, &mut plan, now);
+            self.adopt_unclaimed(queue, view, &mut plan, now);
         }
         let mut usage = view.usage(limits).clone();
         let released: HashSet<&JobId> = plan.delta.released.iter().map(|(job, _)| job).collect();
@@ -129,8 +130,8 @@ impl Engine {
         let admission = Admission::new(limits, usage, head.buckets.clone(), now);
         plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
-            let (granted, rooms) = (Some((&*view, gone)), Rooms::of(round));
-            Search { engine: self, queue, catalog, limits, now, granted, admission, rooms, plan: &mut plan }.run().await?
+            let (granted, rooms) = (Some((&*view, gone)), Capacities::of(round));
+            Search { engine: self, queue, catalog, limits, now, granted, admission, capacities: rooms, plan: &mut plan }.run().await?
         } else {
             admission.finish().1
         };
@@ -143,22 +144,22 @@ impl Engine {
         memory.trouble = plan.trouble.take();
         memory.faults.append(&mut plan.faults);
         memory.faults.truncate(FAULTS);
-        self.finish_head(queue, memory, head, plan, known, limits, answers, now).await
+        self.commit_limited(queue, memory, head, plan, known, limits, answers, now).await
     }
 
     /// Commits a round of a queue with a head.
     #[allow(clippy::too_many_arguments, reason = "the last step of one function, split for its length")]
-    async fn finish_head(
+    async fn commit_limited(
         &self,
         queue: &QueueName,
-        memory: &mut Memory,
-        mut head: Head,
-        mut plan: Plan,
-        known: &mut Known,
+        memory: &mut TickCache,
+        mut head: Ledger,
+        mut plan: TickPlan,
+        known: &mut KnownJobs,
         limits: &Arc<Limits>,
         answers: Vec<Result<Job, Error>>,
         now: Timestamp,
-    ) -> Result<Option<Ticked>, Error> {
+    ) -> Result<Option<TickOutcome>, Error> {
         let view = memory.view.as_mut().expect("the caller read it");
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
@@ -168,8 +169,9 @@ impl Engine {
         } else {
             head.held.clone()
         };
-        let atomic = self.ports.store.flight().is_zero();
-        let moved = (&plan.look, &plan.turn, &plan.lap) != (&view.head.look, &view.head.turn, &view.head.lap);
+        let atomic = self.ports.store.max_in_flight_write().is_zero();
+        let moved = (&plan.scan_cursor, &plan.last_partition, &plan.lap_start)
+            != (&view.head.scan_cursor, &view.head.last_partition, &view.head.lap_start);
         let changes_head = !plan.delta.released.is_empty()
             || !plan.delta.granted.is_empty()
             || !plan.delta.checked.is_empty()
@@ -187,9 +189,9 @@ impl Engine {
             head.nonce = self.ports.entropy.bits() as u64;
             head.time = now;
             head.config_version = head.config_version.max(limits.version);
-            head.look.clone_from(&plan.look);
-            head.turn.clone_from(&plan.turn);
-            head.lap.clone_from(&plan.lap);
+            head.scan_cursor.clone_from(&plan.scan_cursor);
+            head.last_partition.clone_from(&plan.last_partition);
+            head.lap_start.clone_from(&plan.lap_start);
             head.buckets = std::mem::take(&mut plan.buckets);
             head.held = since;
             let ready = view.prepare(head, &plan.delta);
@@ -200,11 +202,12 @@ impl Engine {
                 writes.push(Write::RequireItem { kind: ItemKind::Plugin, name: plugin.to_string(), version });
             }
             writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
-            writes.push(Write::SetHead { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
+            writes.push(Write::SetLedger { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
             prepared = Some(ready);
         } else {
             let head = &mut view.head;
-            (head.held, head.look, head.turn, head.lap) = (since, plan.look.clone(), plan.turn.clone(), plan.lap.clone());
+            (head.held, head.scan_cursor, head.last_partition, head.lap_start) =
+                (since, plan.scan_cursor.clone(), plan.last_partition.clone(), plan.lap_start.clone());
         }
         let untold = plan.throttling.as_ref().map(|throttling| Arc::clone(throttling.untold())).unwrap_or_default();
         let claims: Vec<Txn> =
@@ -215,7 +218,7 @@ impl Engine {
             if !whole.is_empty() {
                 match self.ports.store.commit(vec![whole.clone()]).await?.pop() {
                     Some(Committed::All) => {}
-                    Some(Committed::Refused { step, standing }) => {
+                    Some(Committed::Conflict { step, standing }) => {
                         self.refused(&whole[step], standing, known, memory, prepared.as_ref());
                         return Ok(None);
                     }
@@ -232,19 +235,19 @@ impl Engine {
                 plan.claims.retain(|claim| !lost.contains(&claim.job.id));
                 plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
                 for id in &lost {
-                    self.plain.forget(id);
+                    self.unclaimed.forget(id);
                 }
                 plan.again = true;
             }
         }
         let view = memory.view.as_mut().expect("it was not lost");
         for change in plan.before.iter().chain(&plan.claims) {
-            self.remember(&change.job);
+            self.cache_job(&change.job);
         }
         for claim in &plan.claims {
-            self.plain.forget(&claim.job.id);
+            self.unclaimed.forget(&claim.job.id);
         }
-        memory.untold = untold;
+        memory.unreported = untold;
         view.note_read(&plan.delta);
         if let Some(prepared) = prepared {
             view.committed(prepared, &plan.delta, limits);
@@ -268,15 +271,15 @@ impl Engine {
         &self,
         before: Vec<Txn>,
         writes: Txn,
-        plan: &Plan,
-        known: &mut Known,
-        memory: &mut Memory,
+        plan: &TickPlan,
+        known: &mut KnownJobs,
+        memory: &mut TickCache,
         prepared: Option<&Prepared>,
     ) -> Result<bool, Error> {
         if !before.is_empty() {
             let mut whole = true;
             for (txn, answer) in before.iter().zip(self.ports.store.commit(before.clone()).await?) {
-                if let Committed::Refused { step, standing } = answer {
+                if let Committed::Conflict { step, standing } = answer {
                     self.refused(&txn[step], standing, known, memory, prepared);
                     whole = false;
                 }
@@ -291,7 +294,7 @@ impl Engine {
         }
         match self.ports.store.commit(vec![writes.clone()]).await?.pop() {
             Some(Committed::All) => Ok(true),
-            Some(Committed::Refused { step, standing }) => {
+            Some(Committed::Conflict { step, standing }) => {
                 self.refused(&writes[step], standing, known, memory, prepared);
                 self.reread(plan, known).await?;
                 Ok(false)
@@ -301,16 +304,16 @@ impl Engine {
     }
 
     /// Claims what was granted, each on its own, and removes what the head names no more. The jobs that were not claimed.
-    async fn claim_all(&self, claims: Vec<Txn>, plan: &Plan, garbage: Vec<Write>) -> Result<HashSet<JobId>, Error> {
+    async fn claim_all(&self, claims: Vec<Txn>, plan: &TickPlan, garbage: Vec<Write>) -> Result<HashSet<JobId>, Error> {
         let txns: Vec<Txn> = claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
         if txns.is_empty() {
             return Ok(HashSet::new());
         }
         let mut lost = HashSet::new();
         for (claim, answer) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
-            if let Committed::Refused { standing, .. } = answer
+            if let Committed::Conflict { standing, .. } = answer
                 // A refused claim that finds its own token has succeeded: its first answer was lost.
-                && !matches!(&standing, Standing::Job(there) if same_claim(there, &claim.job))
+                && !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, &claim.job))
             {
                 lost.insert(claim.job.id.clone());
             }
@@ -319,14 +322,14 @@ impl Engine {
     }
 
     /// Takes note of why a transaction was refused, so that the next try sees what stands.
-    fn refused(&self, write: &Write, standing: Standing, known: &mut Known, memory: &mut Memory, prepared: Option<&Prepared>) {
+    fn refused(&self, write: &Write, standing: CurrentRecord, known: &mut KnownJobs, memory: &mut TickCache, prepared: Option<&Prepared>) {
         let write = match write {
             Write::Together(writes) => writes.last().unwrap_or(write),
             write => write,
         };
         match write {
             Write::SetJob { job, .. } => {
-                self.plain.forget(&job.id);
+                self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 known.jobs.insert(job.id.clone(), standing_job(standing));
             }
@@ -336,14 +339,14 @@ impl Engine {
                 memory.view = None;
             }
         }
-        if !self.ports.store.flight().is_zero() {
+        if !self.ports.store.max_in_flight_write().is_zero() {
             memory.view = None;
         }
     }
 
     /// Reads the settled jobs anew: without atomic transactions some of them are written by now.
-    async fn reread(&self, plan: &Plan, known: &mut Known) -> Result<(), Error> {
-        if self.ports.store.flight().is_zero() {
+    async fn reread(&self, plan: &TickPlan, known: &mut KnownJobs) -> Result<(), Error> {
+        if self.ports.store.max_in_flight_write().is_zero() {
             return Ok(());
         }
         let ids: Vec<JobId> = plan.before.iter().map(|change| change.job.id.clone()).collect();
@@ -355,7 +358,7 @@ impl Engine {
     }
 
     /// Takes every running job of a queue that just got its head as a grant.
-    async fn adopt(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) -> Result<(), Error> {
+    async fn adopt(&self, queue: &QueueName, view: &View, plan: &mut TickPlan, now: Timestamp) -> Result<(), Error> {
         let mut after = None;
         loop {
             let page = self.ports.store.running(queue, after.as_ref(), 1000).await?;
@@ -373,8 +376,8 @@ impl Engine {
     /// Claims the jobs that this engine handed on without a claim, and takes them as grants: limits count them from here on.
     ///
     /// They were handed on before the queue had a head. No other engine knows of them.
-    fn take_plain(&self, queue: &QueueName, view: &View, plan: &mut Plan, now: Timestamp) {
-        let plain = self.plain.handed();
+    fn adopt_unclaimed(&self, queue: &QueueName, view: &View, plan: &mut TickPlan, now: Timestamp) {
+        let plain = self.unclaimed.dispatched();
         if plain.is_empty() {
             return;
         }
@@ -386,12 +389,12 @@ impl Engine {
         for (job, was) in fresh {
             plan.delta.granted.push(grant(job, now));
             plan.delta.check_at = now;
-            plan.claims.push(Change { job: job.clone(), was });
+            plan.claims.push(JobChange { job: job.clone(), was });
         }
     }
 
     /// Hands admitted work on, and then says in the head that it went out.
-    async fn send(&self, queue: &QueueName, memory: &mut Memory, plan: &mut Plan, limits: &Arc<Limits>) -> Result<(), Error> {
+    async fn send(&self, queue: &QueueName, memory: &mut TickCache, plan: &mut TickPlan, limits: &Arc<Limits>) -> Result<(), Error> {
         let view = memory.view.as_mut().expect("only a queue with a head sends");
         let mut work = std::mem::take(&mut plan.send);
         let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
@@ -410,7 +413,7 @@ impl Engine {
         head.nonce = self.ports.entropy.bits() as u64;
         let prepared = view.prepare(head, &plan.delta);
         let mut writes: Txn = prepared.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())).collect();
-        writes.push(Write::SetHead { queue: queue.clone(), head: prepared.head.clone(), was: Expect::Is(view.head.version) });
+        writes.push(Write::SetLedger { queue: queue.clone(), head: prepared.head.clone(), was: Expect::Is(view.head.version) });
         writes.extend(prepared.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
         match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {

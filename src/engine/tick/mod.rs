@@ -33,66 +33,66 @@ use std::{
 };
 
 use super::{Catalog, Engine, Error, View, request::Report};
-use crate::{jobs::report::Settled, plugins::circuit_breaker::Trouble, tick::view::Delta};
+use crate::{jobs::report::Settled, plugins::circuit_breaker::OpenCircuit, tick::view::Delta};
 use tidegate_core::{
-    job::{Event, Job, JobId, Life, QueueName, Revision, TypeName, Version, life::Next, type_config::Delivery},
-    port::{Work, job_store::Standing, policy::Ended},
-    queue::{Grant, Limits, Rule, admission::Reserved, order::Position},
+    job::{Event, Job, JobId, Lifecycle, QueueName, Revision, TypeName, Version, life::RetryDecision, type_config::Delivery},
+    port::{Work, job_store::CurrentRecord, policy::Ended},
+    queue::{Grant, Limits, Rule, admission::Reservations, order::Position},
     time::{Seconds, Timestamp},
 };
 
 pub(super) use offer::push_lease;
 pub(super) use search::Turns;
-pub use throttle::Asked;
+pub use throttle::ThrottlerCall;
 use throttle::Throttling;
 
 /// How often a round is worked out anew when somebody else wrote.
-const TRIES: usize = 8;
+const MAX_TICK_RETRIES: usize = 8;
 
 /// Somebody who takes jobs of these types.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Demand {
     /// The types.
     pub types: Vec<TypeName>,
     /// How many.
-    pub room: u32,
+    pub capacity: u32,
     /// How it names itself.
     pub worker: Option<String>,
     /// How long its leases last; absent: as the type says.
     pub lease: Option<Seconds>,
     /// What happens to what it gets.
-    pub hand: Hand,
+    pub dispatch: Dispatch,
 }
 
 /// What happens to an admitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hand {
+pub enum Dispatch {
     /// It is claimed in the same commit and handed to the asker.
     Claim,
     /// It is sent through the work queue, to be claimed by whoever gets it.
-    Send,
+    Queue,
 }
 
 /// What a round starts from.
 #[derive(Clone, Debug, Default)]
-pub struct Round {
+pub struct TickInput {
     /// What became of attempts.
     pub reports: Vec<Report>,
     /// Jobs that left the version they were granted at.
     pub released: Vec<(JobId, Version)>,
     /// Who takes jobs.
-    pub asks: Vec<Ask>,
+    pub demands: Vec<Demand>,
     /// How many more each worker takes that has a capacity, in all its asks.
     pub workers: BTreeMap<String, u32>,
     /// Whether something came, or became free, since the last round: where a scan goes on that has passed it, another follows.
     pub news: bool,
     /// How much the jobs that they take may have together; absent: any.
-    pub space: Option<Space>,
+    pub byte_budget: Option<ByteBudget>,
 }
 
 /// Room for jobs by the bytes that each has where it is shown whole: an answer may have a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct ByteBudget {
     /// What is left.
     pub left: usize,
     /// What there is where nothing was taken yet. A job that has more counts for as much: it is taken alone, so that it does not wait for
@@ -100,10 +100,10 @@ pub struct Space {
     pub most: usize,
 }
 
-impl Space {
+impl ByteBudget {
     /// What is left beside `job`, if it fits.
     #[must_use]
-    pub fn beside(self, job: &Job) -> Option<Self> {
+    pub fn after(self, job: &Job) -> Option<Self> {
         let left = self.left.checked_sub(self.bytes(job))?;
         Some(Self { left, ..self })
     }
@@ -116,25 +116,25 @@ impl Space {
 
 /// What one engine remembers of a queue between rounds. Losing it costs reads, and what a scan that goes on has reserved.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct TickCache {
     view: Option<View>,
     /// The catalog under which the queue was seen to have no head: without a change of it none appears.
-    headless: Option<u64>,
-    turn: Option<String>,
-    lap: Option<String>,
-    look: Option<Position>,
+    unlimited_under: Option<u64>,
+    last_partition: Option<String>,
+    lap_start: Option<String>,
+    scan_cursor: Option<Position>,
     /// What candidates before `look` have reserved in this scan.
-    reserved: (Scan, Reserved),
+    reservations: (Scan, Reservations),
     /// Whether something came since the scan that goes on began.
     news: bool,
     /// When more is due than was, by what that scan saw.
     next_at: Option<Timestamp>,
     /// The throttler that failed last.
-    trouble: Option<Trouble>,
+    trouble: Option<OpenCircuit>,
     /// Attempts that ended, and of which the throttler is still to hear: it failed, or was left alone.
-    untold: Arc<Vec<Ended>>,
+    unreported: Arc<Vec<Ended>>,
     /// Calls that failed and were not told of yet.
-    faults: Vec<Asked>,
+    faults: Vec<ThrottlerCall>,
 }
 
 /// Which scan it is, as far as it has come. Another process may end one and begin the next, which writes the head; and what is reserved
@@ -142,39 +142,40 @@ pub struct Memory {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Scan {
     config_version: u64,
-    head_version: u64,
-    look: Option<Position>,
+    ledger_version: u64,
+    cursor: Option<Position>,
 }
 
 impl Scan {
     fn of(view: &View, limits: &Limits) -> Self {
-        Self { config_version: limits.version, head_version: view.head.version, look: view.head.look.clone() }
+        Self { config_version: limits.version, ledger_version: view.head.version, cursor: view.head.scan_cursor.clone() }
     }
 }
 
-impl Memory {
+impl TickCache {
     /// The view of the queue's head, if there is one and it was read.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
     /// What earlier rounds of the scan that goes on in `view` have reserved, if they were taken here.
-    fn reserved(&self, view: &View, limits: &Limits) -> Reserved {
-        let (scan, reserved) = &self.reserved;
-        if view.head.look.is_some() && *scan == Scan::of(view, limits) { reserved.clone() } else { Reserved::default() }
+    fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
+        let (scan, reserved) = &self.reservations;
+        if view.head.scan_cursor.is_some() && *scan == Scan::of(view, limits) { reserved.clone() } else { Reservations::default() }
     }
 
     /// Takes note of news that a scan which goes on may have passed.
-    fn note_news(&mut self, round: &Round, now: Timestamp) {
-        let (look, lap) = self.view.as_ref().map_or((&self.look, &self.lap), |view| (&view.head.look, &view.head.lap));
+    fn note_news(&mut self, round: &TickInput, now: Timestamp) {
+        let (look, lap) =
+            self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| (&view.head.scan_cursor, &view.head.lap_start));
         let goes_on = look.is_some() || lap.is_some();
         self.news |= goes_on && (round.news || self.next_at.is_some_and(|at| at <= now));
     }
 
     /// Takes note of what `plan` leaves to the next round's scan. One that is through begins anew if there were news.
-    fn keep_scan(&mut self, plan: &mut Plan, limits: &Limits) {
+    fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
         let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
-        self.reserved = (scan, std::mem::take(&mut plan.reserved));
+        self.reservations = (scan, std::mem::take(&mut plan.reserved));
         if plan.goes_on() {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
         } else if plan.searched {
@@ -188,7 +189,7 @@ impl Memory {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     /// Which asker: an index into [`Round::asks`].
-    pub ask: usize,
+    pub demand: usize,
     /// The job, running.
     pub job: Job,
     /// When it was due.
@@ -197,7 +198,7 @@ pub struct Claimed {
 
 /// What a round did.
 #[derive(Debug, Default)]
-pub struct Ticked {
+pub struct TickOutcome {
     /// One answer per report, in order: the job as it stands now.
     pub reports: Vec<Result<Job, Error>>,
     /// Which of the reports said what was known already.
@@ -221,26 +222,26 @@ pub struct Ticked {
     /// Whether jobs wait for their retry strategy to be asked: sweep at once.
     pub pending: bool,
     /// What the throttler said, page by page, if another version runs in its shadow.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<ThrottlerCall>,
     /// Calls of the throttler that failed.
-    pub faults: Vec<Asked>,
+    pub faults: Vec<ThrottlerCall>,
 }
 
 /// A job's change in a round.
-struct Change {
+struct JobChange {
     job: Job,
     was: Revision,
 }
 
 /// A round, worked out and not yet committed.
 #[derive(Default)]
-struct Plan {
+struct TickPlan {
     /// Settled, fenced, revoked and moved jobs: written before the head.
-    before: Vec<Change>,
+    before: Vec<JobChange>,
     /// Claims: written after it.
-    claims: Vec<Change>,
+    claims: Vec<JobChange>,
     /// Claims that are not written until their result comes.
-    plain: Vec<Change>,
+    unclaimed: Vec<JobChange>,
     claimed: Vec<Claimed>,
     /// Jobs that this round has dealt with. Its pages may overlap, and a job is offered once.
     seen: HashSet<JobId>,
@@ -256,38 +257,38 @@ struct Plan {
     searched: bool,
     next_at: Option<Timestamp>,
     again: bool,
-    look: Option<Position>,
+    scan_cursor: Option<Position>,
     /// What candidates before `look` have reserved.
-    reserved: Reserved,
-    turn: Option<String>,
-    lap: Option<String>,
+    reserved: Reservations,
+    last_partition: Option<String>,
+    lap_start: Option<String>,
     buckets: BTreeMap<(String, String), tidegate_core::queue::head::Bucket>,
     /// The queue's throttler, as far as the round has asked it.
     throttling: Option<Throttling>,
-    trouble: Option<Trouble>,
-    asked: Vec<Asked>,
-    faults: Vec<Asked>,
+    trouble: Option<OpenCircuit>,
+    asked: Vec<ThrottlerCall>,
+    faults: Vec<ThrottlerCall>,
     /// Whether the throttler moved or dropped somebody, which must not happen but under this head.
     decided: bool,
 }
 
-impl Plan {
+impl TickPlan {
     fn wake(&mut self, at: Option<Timestamp>) {
         self.next_at = self.next_at.into_iter().chain(at).min();
     }
 
     /// Whether the scan stopped on its way.
     fn goes_on(&self) -> bool {
-        self.look.is_some() || self.lap.is_some()
+        self.scan_cursor.is_some() || self.lap_start.is_some()
     }
 }
 
 /// The jobs of a round as they are known, with what this round makes of them.
-struct Known {
+struct KnownJobs {
     jobs: HashMap<JobId, Option<Job>>,
 }
 
-impl Ticked {
+impl TickOutcome {
     /// The jobs whose reports told something new.
     pub fn settled(&self) -> impl Iterator<Item = &Job> {
         self.reports.iter().enumerate().filter(|(index, _)| !self.repeated.contains(index)).filter_map(|(_, report)| report.as_ref().ok())
@@ -303,22 +304,22 @@ impl Engine {
     ///
     /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
     /// answers its reports with the error (their repeat is harmless) and ticks again.
-    pub async fn tick(&self, queue: &QueueName, memory: &mut Memory, round: Round) -> Result<Ticked, Error> {
+    pub async fn tick(&self, queue: &QueueName, memory: &mut TickCache, round: TickInput) -> Result<TickOutcome, Error> {
         let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
-        let recalled = if attempts.is_empty() { Vec::new() } else { self.recall_attempts(&attempts).await? };
-        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
-        for attempt in 0..TRIES {
+        let recalled = if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
+        let mut known = KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        for attempt in 0..MAX_TICK_RETRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if memory.view.is_none() && memory.headless != Some(catalog.version) {
+            if memory.view.is_none() && memory.unlimited_under != Some(catalog.version) {
                 memory.view = self.view(queue, &limits).await?;
-                memory.headless = memory.view.is_none().then_some(catalog.version);
+                memory.unlimited_under = memory.view.is_none().then_some(catalog.version);
             }
             memory.note_news(&round, self.now());
             let done = if memory.view.is_some() {
-                self.tick_head(queue, memory, &round, &mut known, &catalog, &limits).await
+                self.tick_limited(queue, memory, &round, &mut known, &catalog, &limits).await
             } else {
-                self.tick_free(queue, memory, &round, &mut known, &catalog, &limits).await
+                self.tick_unlimited(queue, memory, &round, &mut known, &catalog, &limits).await
             };
             match done {
                 Ok(Some(mut ticked)) => {
@@ -350,21 +351,21 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; repeating the reports is harmless.
-    pub async fn report(&self, queue: &QueueName, reports: Vec<Report>) -> Result<Ticked, Error> {
+    pub async fn report(&self, queue: &QueueName, reports: Vec<Report>) -> Result<TickOutcome, Error> {
         let attempts: Vec<(JobId, u16)> = reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
-        let recalled = self.recall_attempts(&attempts).await?;
-        let mut known = Known { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        let recalled = self.cached_attempts(&attempts).await?;
+        let mut known = KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         self.settle_apart(queue, reports, &mut known).await
     }
 
     /// Settles `reports`, each on its own, whether or not the queue has a head. Nobody releases anything: what they free is left.
-    async fn settle_apart(&self, queue: &QueueName, reports: Vec<Report>, known: &mut Known) -> Result<Ticked, Error> {
+    async fn settle_apart(&self, queue: &QueueName, reports: Vec<Report>, known: &mut KnownJobs) -> Result<TickOutcome, Error> {
         let running = |job: &Job| job.life.running().map(|_| job.life.version);
         let before: Vec<Option<Version>> = reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
-        let round = Round { reports, ..Round::default() };
+        let round = TickInput { reports, ..TickInput::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
-        let mut ticked = self.tick_free(queue, &mut Memory::default(), &round, known, &catalog, &limits).await?.unwrap_or_default();
+        let mut ticked = self.tick_unlimited(queue, &mut TickCache::default(), &round, known, &catalog, &limits).await?.unwrap_or_default();
         let settled = ticked.reports.iter().zip(before);
         ticked.left = settled
             .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
@@ -376,7 +377,14 @@ impl Engine {
     }
 
     /// What each report makes of its job: the changes go to the plan, the answers come back.
-    fn settle_all(&self, round: &Round, known: &Known, catalog: &Catalog, plan: &mut Plan, now: Timestamp) -> Vec<Result<Job, Error>> {
+    fn settle_all(
+        &self,
+        round: &TickInput,
+        known: &KnownJobs,
+        catalog: &Catalog,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) -> Vec<Result<Job, Error>> {
         let mut settled: HashMap<&JobId, Job> = HashMap::new();
         round
             .reports
@@ -393,10 +401,10 @@ impl Engine {
                         Ok(job)
                     }
                     Settled::Changed(after) => {
-                        let was = self.plain.revision(&report.id).unwrap_or(job.life.revision);
+                        let was = self.unclaimed.revision(&report.id).unwrap_or(job.life.revision);
                         let mut after = *after;
                         after.life.revision = Revision(was.0 + 1);
-                        plan.before.push(Change { job: after.clone(), was });
+                        plan.before.push(JobChange { job: after.clone(), was });
                         settled.insert(&report.id, after.clone());
                         Ok(after)
                     }
@@ -406,25 +414,25 @@ impl Engine {
     }
 
     /// Forgets what was remembered of reported jobs, but of those that nobody else knows to run.
-    fn forget(&self, round: &Round) {
+    fn forget(&self, round: &TickInput) {
         let mut running = self.running.lock();
-        for report in round.reports.iter().filter(|report| !self.plain.is_handed(&report.id)) {
+        for report in round.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id)) {
             running.remove(&report.id);
         }
     }
 }
 
-fn ticked(mut plan: Plan, reports: Vec<Result<Job, Error>>) -> Ticked {
+fn ticked(mut plan: TickPlan, reports: Vec<Result<Job, Error>>) -> TickOutcome {
     // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
     let changed = || plan.before.iter().map(|change| &change.job.life);
-    let next = changed().filter(|life| !life.awaits_verdict()).filter_map(Life::run_at).min();
-    let pending = changed().any(Life::awaits_verdict);
+    let next = changed().filter(|life| !life.awaits_retry_decision()).filter_map(Lifecycle::run_at).min();
+    let pending = changed().any(Lifecycle::awaits_retry_decision);
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
     let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
-    let Plan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
+    let TickPlan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
     let (faults, left) = (Vec::new(), Vec::new());
-    Ticked { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, left, pending, asked, faults }
+    TickOutcome { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, left, pending, asked, faults }
 }
 
 /// The grant of a job, decided at `granted_at`.
@@ -455,15 +463,15 @@ pub(super) fn same_claim(there: &Job, ours: &Job) -> bool {
     matches!((there.life.running(), ours.life.running()), (Some(there), Some(ours)) if there.token == ours.token)
 }
 
-fn standing_job(standing: Standing) -> Option<Job> {
+fn standing_job(standing: CurrentRecord) -> Option<Job> {
     match standing {
-        Standing::Job(job) => Some(*job),
+        CurrentRecord::Job(job) => Some(*job),
         _ => None,
     }
 }
 
 /// What [`Next`] means for a lease that ended, kept here so that sweeps and checks agree.
 pub(super) fn lease_over(engine: &Engine, catalog: &Catalog, job: &Job) -> Event {
-    let next: Next = engine.next(job);
-    Event::LeaseOver { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }
+    let next: RetryDecision = engine.next(job);
+    Event::LeaseExpired { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }
 }

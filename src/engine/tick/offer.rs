@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Ask, Change, Claimed, Hand, Plan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
+use super::{Claimed, Demand, Dispatch, JobChange, TickPlan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
 use crate::{Catalog, tick::view::AUDIT};
 use tidegate_core::{
     job::{
         Event, Job, Token,
         life::{State, Waiting},
-        type_config::{Delivery, Release, Start, TypeConfig},
+        type_config::{Delivery, HoldSlotUntil, Start, TypeConfig},
     },
-    queue::{Candidate, Verdict, admission::Hold},
+    queue::{AdmissionDecision, Candidate, admission::Hold},
     time::Timestamp,
 };
 
@@ -19,13 +19,13 @@ const PUSH_MARGIN: Duration = Duration::from_secs(5);
 
 impl Search<'_> {
     /// Offers one job; whether it was admitted.
-    pub(super) fn offer(&mut self, job: &Job) -> bool {
+    pub(super) fn try_admit(&mut self, job: &Job) -> bool {
         let Some(ask) = self.consider(job) else { return false };
-        let bytes = self.rooms.bytes(job);
-        match self.rooms.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
-            Some(Verdict::Hold(hold)) => self.plan.hold(hold),
-            Some(Verdict::Move(opening)) => self.plan.await_window(job, opening, self.now),
-            Some(Verdict::Run) => {
+        let bytes = self.capacities.bytes(job);
+        match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
+            Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
+            Some(AdmissionDecision::Move(opening)) => self.plan.await_window(job, opening, self.now),
+            Some(AdmissionDecision::Run) => {
                 self.admit(ask, job, bytes);
                 return true;
             }
@@ -36,7 +36,7 @@ impl Search<'_> {
 
     /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
     pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
-        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.plain.is_handed(&job.id) {
+        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.unclaimed.is_dispatched(&job.id) {
             return None;
         }
         if let Some((view, _)) = &self.granted
@@ -53,7 +53,7 @@ impl Search<'_> {
                 }
             }
         }
-        let ask = self.rooms.find(job)?;
+        let ask = self.capacities.find(job)?;
         if let Some(ended) = overdue(job, self.now) {
             self.plan.end(job, ended);
             return None;
@@ -65,20 +65,20 @@ impl Search<'_> {
             return None;
         }
         // Its retry strategy is still to be asked.
-        (!job.life.awaits_verdict()).then_some(ask)
+        (!job.life.awaits_retry_decision()).then_some(ask)
     }
 
     /// Grants and claims (or sends) an admitted job that takes so much space.
     pub(super) fn admit(&mut self, ask: usize, job: &Job, bytes: usize) {
         let now = self.now;
-        let asker = &self.rooms.asks[ask];
+        let asker = &self.capacities.demands[ask];
         let granted = self.granted.is_some();
-        if asker.hand == Hand::Send && granted {
+        if asker.dispatch == Dispatch::Queue && granted {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.sent = false;
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
             self.plan.wake(Some(now + CLAIM_BY));
-            self.rooms.take(ask, bytes);
+            self.capacities.take(ask, bytes);
             return;
         }
         let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
@@ -96,25 +96,25 @@ impl Search<'_> {
         let Ok(claimed) = job.apply(event, now) else { return };
         if granted {
             self.plan.delta.granted.push(grant(job, now));
-            let flight = self.engine.ports.store.flight();
+            let flight = self.engine.ports.store.max_in_flight_write();
             // Without atomic transactions the grant may be written and the claim not.
             let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, until.min(now + claim_by));
         }
-        let plain = !granted && push && config.is_some_and(is_plain);
-        let change = Change { job: claimed.clone(), was };
+        let plain = !granted && push && config.is_some_and(is_unclaimed);
+        let change = JobChange { job: claimed.clone(), was };
         if plain {
-            self.plan.plain.push(change);
+            self.plan.unclaimed.push(change);
         } else {
             self.plan.claims.push(change);
         }
-        self.plan.claimed.push(Claimed { ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
-        self.rooms.take(ask, bytes);
+        self.plan.claimed.push(Claimed { demand: ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
+        self.capacities.take(ask, bytes);
     }
 }
 
-impl Plan {
+impl TickPlan {
     /// Counts a candidate that is held, and looks again when it can run.
     pub(super) fn hold(&mut self, hold: Hold) {
         self.wake(hold.earliest_at);
@@ -131,7 +131,7 @@ impl Plan {
     pub(super) fn put_off(&mut self, job: &Job, run_at: Timestamp, waiting: Waiting, reason: Option<String>, now: Timestamp) {
         let event = Event::Move { version: job.life.version, run_at, waiting, reason };
         if let Ok(moved) = job.apply(event, now) {
-            self.before.push(Change { was: job.life.revision, job: moved });
+            self.before.push(JobChange { was: job.life.revision, job: moved });
         }
         self.wake(Some(run_at));
     }
@@ -140,7 +140,7 @@ impl Plan {
     pub(super) fn end(&mut self, job: &Job, ended: Job) {
         debug_assert!(matches!(ended.life.state, State::Ended { .. }), "it has ended");
         self.ended.push(job.id.clone());
-        self.before.push(Change { was: job.life.revision, job: ended });
+        self.before.push(JobChange { was: job.life.revision, job: ended });
     }
 }
 
@@ -150,9 +150,9 @@ fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
 }
 
 /// How long a claimed job's worker may be silent.
-fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Duration {
+fn lease(config: Option<&TypeConfig>, push: bool, ask: &Demand, job: &Job) -> Duration {
     let Some(config) = config else { return job.spec.timeout.duration() };
-    if config.release == Release::OnReport {
+    if config.hold_slot_until == HoldSlotUntil::Report {
         return job.spec.timeout.duration();
     }
     match (push, ask.lease) {
@@ -165,11 +165,11 @@ fn lease(config: Option<&TypeConfig>, push: bool, ask: &Ask, job: &Job) -> Durat
 /// How long the deliverer of a claimed push may be silent.
 pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-    let ask = Ask { types: Vec::new(), room: 0, worker: None, lease: None, hand: Hand::Claim };
+    let ask = Demand { types: Vec::new(), capacity: 0, worker: None, lease: None, dispatch: Dispatch::Claim };
     lease(config, true, &ask, job)
 }
 
 /// Whether jobs of this push type are handed on without a claim.
-fn is_plain(config: &TypeConfig) -> bool {
+fn is_unclaimed(config: &TypeConfig) -> bool {
     config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
 }

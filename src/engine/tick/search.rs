@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Ask, Plan, Round, Space, throttle::PAGE};
+use super::{ByteBudget, Demand, TickInput, TickPlan, throttle::PAGE};
 use crate::{Catalog, Engine, Error, View};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{Work, job_store::DueQuery},
     queue::{
-        Admission, Candidate, Limits, Rule, Verdict,
+        Admission, AdmissionDecision, Candidate, Limits, Rule,
         config::SCAN_BOUND,
         head::Bucket,
         order::{Order, Position},
@@ -40,8 +40,8 @@ pub(super) struct Search<'a> {
     pub(super) granted: Option<(&'a View, HashMap<JobId, Version>)>,
     /// What the limits say of a candidate, over those that were admitted before it.
     pub(super) admission: Admission<'a>,
-    pub(super) rooms: Rooms<'a>,
-    pub(super) plan: &'a mut Plan,
+    pub(super) capacities: Capacities<'a>,
+    pub(super) plan: &'a mut TickPlan,
 }
 
 impl Search<'_> {
@@ -55,27 +55,33 @@ impl Search<'_> {
 
 /// The rooms of a round's askers as they fill.
 #[derive(Clone)]
-pub(super) struct Rooms<'a> {
-    pub(super) asks: &'a [Ask],
+pub(super) struct Capacities<'a> {
+    pub(super) demands: &'a [Demand],
     /// How many jobs each asker still takes for itself.
     jobs: Vec<u32>,
     /// How many more each worker takes that has a capacity, in all its asks.
     workers: BTreeMap<&'a str, u32>,
     /// What all of them together take.
-    space: Option<Space>,
+    byte_budget: Option<ByteBudget>,
     /// Whether somebody was too large for the space that is left: nobody is taken any more, so that the smaller do not overtake him.
     pub(super) full: bool,
 }
 
-impl<'a> Rooms<'a> {
-    pub(super) fn of(round: &'a Round) -> Self {
+impl<'a> Capacities<'a> {
+    pub(super) fn of(round: &'a TickInput) -> Self {
         let workers = round.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
-        Self { asks: &round.asks, jobs: round.asks.iter().map(|ask| ask.room).collect(), workers, space: round.space, full: false }
+        Self {
+            demands: &round.demands,
+            jobs: round.demands.iter().map(|ask| ask.capacity).collect(),
+            workers,
+            byte_budget: round.byte_budget,
+            full: false,
+        }
     }
 
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
-        let asks = self.asks.iter().enumerate().filter(|(index, _)| self.takes(*index));
+        let asks = self.demands.iter().enumerate().filter(|(index, _)| self.takes(*index));
         let mut types: Vec<TypeName> = asks.flat_map(|(_, ask)| ask.types.iter().cloned()).collect();
         types.sort_unstable();
         types.dedup();
@@ -84,19 +90,19 @@ impl<'a> Rooms<'a> {
 
     /// Whether the asker `ask` takes more.
     fn takes(&self, ask: usize) -> bool {
-        let worker = self.asks[ask].worker.as_deref().and_then(|name| self.workers.get(name));
+        let worker = self.demands[ask].worker.as_deref().and_then(|name| self.workers.get(name));
         !self.full && self.jobs[ask] > 0 && worker != Some(&0)
     }
 
     /// Who takes `job`, if there is space for it.
     pub(super) fn find(&self, job: &Job) -> Option<usize> {
-        (0..self.asks.len()).find(|ask| self.takes(*ask) && self.asks[*ask].types.contains(&job.spec.job_type))
+        (0..self.demands.len()).find(|ask| self.takes(*ask) && self.demands[*ask].types.contains(&job.spec.job_type))
     }
 
     /// How many are still taken, if they are small.
     pub(super) fn total(&self) -> u32 {
         let mut workers = self.workers.clone();
-        self.asks.iter().zip(&self.jobs).fold(0, |sum: u32, (ask, jobs)| {
+        self.demands.iter().zip(&self.jobs).fold(0, |sum: u32, (ask, jobs)| {
             let mut taken = *jobs;
             if let Some(free) = ask.worker.as_deref().and_then(|name| workers.get_mut(name)) {
                 taken = taken.min(*free);
@@ -108,15 +114,15 @@ impl<'a> Rooms<'a> {
 
     /// What `job` takes of the space. A job is written out for that, so it is asked once.
     pub(super) fn bytes(&self, job: &Job) -> usize {
-        self.space.map_or(0, |space| space.bytes(job))
+        self.byte_budget.map_or(0, |space| space.bytes(job))
     }
 
     /// The verdict of `admission` on a candidate that takes so much space. None if it would run and is too large for what is left.
-    pub(super) fn offer(&mut self, admission: &mut Admission<'_>, candidate: Candidate<'_>, bytes: usize) -> Option<Verdict> {
-        if self.space.is_none_or(|space| bytes <= space.left) {
-            return Some(admission.offer(candidate));
+    pub(super) fn try_admit(&mut self, admission: &mut Admission<'_>, candidate: Candidate<'_>, bytes: usize) -> Option<AdmissionDecision> {
+        if self.byte_budget.is_none_or(|space| bytes <= space.left) {
+            return Some(admission.try_admit(candidate));
         }
-        let held = Some(admission.judge(candidate)).filter(|verdict| *verdict != Verdict::Run);
+        let held = Some(admission.check(candidate)).filter(|verdict| *verdict != AdmissionDecision::Run);
         self.full |= held.is_none();
         held
     }
@@ -124,10 +130,10 @@ impl<'a> Rooms<'a> {
     /// Gives a job that takes so much space to the asker `ask`.
     pub(super) fn take(&mut self, ask: usize, bytes: usize) {
         self.jobs[ask] -= 1;
-        if let Some(free) = self.asks[ask].worker.as_deref().and_then(|name| self.workers.get_mut(name)) {
+        if let Some(free) = self.demands[ask].worker.as_deref().and_then(|name| self.workers.get_mut(name)) {
             *free -= 1;
         }
-        if let Some(space) = &mut self.space {
+        if let Some(space) = &mut self.byte_budget {
             space.left = space.left.saturating_sub(bytes);
         }
     }
@@ -136,7 +142,7 @@ impl<'a> Rooms<'a> {
 impl Search<'_> {
     /// Offers candidates, critical ones first, until nobody takes more or nothing more fits. The token buckets as they are then.
     pub(super) async fn run(mut self) -> Result<BTreeMap<(String, String), Bucket>, Error> {
-        if self.rooms.total() > 0 {
+        if self.capacities.total() > 0 {
             self.plan.searched = true;
             self.plan.seen = self.plan.before.iter().map(|change| change.job.id.clone()).collect();
             self.scan(true, None, SCAN_BOUND).await?;
@@ -152,7 +158,7 @@ impl Search<'_> {
 
     /// The types somebody still takes and of which one may be admitted.
     fn types(&self, critical: bool) -> Vec<TypeName> {
-        let mut types = self.rooms.types();
+        let mut types = self.capacities.types();
         if !critical {
             types.retain(|name| !self.admission.closed_to(name));
         }
@@ -167,7 +173,7 @@ impl Search<'_> {
                 job.life.version == work.version && job.spec.queue == *self.queue && job.life.run_at().is_some_and(|at| at <= self.now)
             };
             if let Some(job) = job.filter(stands) {
-                self.offer(&job);
+                self.try_admit(&job);
             }
         }
         Ok(())
@@ -175,20 +181,20 @@ impl Search<'_> {
 
     /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
     async fn scan_all(&mut self) -> Result<(), Error> {
-        let (look, reserved) = (self.plan.look.take(), std::mem::take(&mut self.plan.reserved));
+        let (look, reserved) = (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
         let front = if look.is_some() { FRONT } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
-        self.plan.look = match (look, stopped) {
+        self.plan.scan_cursor = match (look, stopped) {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
             (Some(look), Some(_)) => {
                 // Whoever was passed on the way here is passed by nobody behind.
-                self.admission.recall(&reserved);
+                self.admission.restore_reservations(&reserved);
                 self.scan(false, Some(look), SCAN_BOUND).await?
             }
         };
-        if self.plan.look.is_some() {
+        if self.plan.scan_cursor.is_some() {
             self.plan.again = true;
             self.plan.reserved = self.admission.take_reserved();
         }
@@ -210,7 +216,7 @@ impl Search<'_> {
             }
             let throttled = !critical && self.plan.asks_throttler();
             // As many as are wanted; more each time that what was read did not do.
-            let wanted = if throttled { self.rooms.total().max(PAGE) } else { self.rooms.total() };
+            let wanted = if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total() };
             let limit = wanted.saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
             let query = DueQuery {
                 queue: self.queue.clone(),
@@ -237,7 +243,7 @@ impl Search<'_> {
                 for job in page.jobs {
                     looked += 1;
                     last = Some(position(&job));
-                    self.offer(&job);
+                    self.try_admit(&job);
                     if self.admission.closed(critical) {
                         return Ok(None);
                     }
@@ -267,7 +273,7 @@ impl Search<'_> {
     /// While nothing stops it, the search goes on with the next tick: first deeper into each partition of which there
     /// is more (`look`), then to the partitions that one round does not visit, until it has come round (`lap`).
     async fn scan_partitions(&mut self) -> Result<(), Error> {
-        let types = self.rooms.types();
+        let types = self.capacities.types();
         if types.is_empty() || self.admission.closed(false) {
             self.held_if_closed(false);
             return Ok(());
@@ -275,14 +281,14 @@ impl Search<'_> {
         if self.plan.throttler_holds_all() {
             return Ok(());
         }
-        let (turn, look) = (self.plan.turn.clone(), self.plan.look.take());
+        let (turn, look) = (self.plan.last_partition.clone(), self.plan.scan_cursor.take());
         let store = &self.engine.ports.store;
         let mut names = self.engine.partitions_in_turn(self.queue, &types, turn.as_deref()).await?;
         if names.is_empty() {
             return Ok(());
         }
         let throttled = self.plan.asks_throttler();
-        let wanted = if throttled { self.rooms.total().max(PAGE) } else { self.rooms.total().saturating_add(8) };
+        let wanted = if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total().saturating_add(8) };
         let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
         let question = |partition: &str, after: Option<Position>| DueQuery {
             queue: self.queue.clone(),
@@ -319,43 +325,43 @@ impl Search<'_> {
                 None => stopped = true,
             }
         }
-        while offered && !self.admission.closed(false) && self.rooms.total() > 0 {
+        while offered && !self.admission.closed(false) && self.capacities.total() > 0 {
             offered = false;
             for lane in &mut lanes {
                 let Some(job) = lane.next() else { continue };
                 offered = true;
                 let partition = job.spec.partition.clone();
-                if self.offer(&job) {
-                    self.plan.turn = Some(partition);
+                if self.try_admit(&job) {
+                    self.plan.last_partition = Some(partition);
                 }
-                if self.admission.closed(false) || self.rooms.total() == 0 {
+                if self.admission.closed(false) || self.capacities.total() == 0 {
                     break;
                 }
             }
         }
-        stopped |= self.admission.closed(false) || self.rooms.types().is_empty();
+        stopped |= self.admission.closed(false) || self.capacities.types().is_empty();
         if stopped {
-            (self.plan.look, self.plan.lap) = (look, None);
+            (self.plan.scan_cursor, self.plan.lap_start) = (look, None);
             return Ok(());
         }
         // Where each value of what makes partitions has a limit to itself, one that is full holds all of its partition.
         let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
         let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
-        self.plan.look = deeper.filter(is_open).or_else(|| match look {
+        self.plan.scan_cursor = deeper.filter(is_open).or_else(|| match look {
             Some(look) => ends.into_values().find(|end| end.partition > look.partition && is_open(end)),
             None => ends.into_values().find(is_open),
         });
-        if self.plan.look.is_some() {
+        if self.plan.scan_cursor.is_some() {
             // These partitions to their end first.
-            self.plan.turn = turn;
+            self.plan.last_partition = turn;
         } else {
-            let start = self.plan.lap.take().or_else(|| turn.clone()).unwrap_or_default();
+            let start = self.plan.lap_start.take().or_else(|| turn.clone()).unwrap_or_default();
             let more = names.len() == PARTITIONS as usize;
             if let Some(last) = names.pop().filter(|last| more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)) {
-                (self.plan.turn, self.plan.lap) = (Some(last), Some(start));
+                (self.plan.last_partition, self.plan.lap_start) = (Some(last), Some(start));
             }
         }
-        self.plan.again |= self.plan.look.is_some() || self.plan.lap.is_some();
+        self.plan.again |= self.plan.scan_cursor.is_some() || self.plan.lap_start.is_some();
         Ok(())
     }
 
@@ -368,7 +374,7 @@ impl Search<'_> {
         look: Option<&Position>,
     ) -> Result<Option<BTreeMap<String, Position>>, Error> {
         let order = Order::of(&self.limits.queue);
-        let first = self.rooms.total().max(PAGE) as usize;
+        let first = self.capacities.total().max(PAGE) as usize;
         let mut size = first;
         let mut line = Turns::of(lanes).collect::<Vec<Job>>().into_iter();
         let places: Vec<Position> = line.as_slice().iter().map(position).collect();
@@ -377,7 +383,7 @@ impl Search<'_> {
             match self.throttle(&mut line, size).await? {
                 ControlFlow::Break(None) => return Ok(None),
                 ControlFlow::Break(Some(_)) => late = true,
-                ControlFlow::Continue(()) if self.admission.closed(false) || self.rooms.total() == 0 => return Ok(None),
+                ControlFlow::Continue(()) if self.admission.closed(false) || self.capacities.total() == 0 => return Ok(None),
                 ControlFlow::Continue(()) => size *= 2,
             }
         }

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
-    Ask, Change, Known, Memory, Plan, Round, TRIES, Ticked, delivery, same_claim,
-    search::{Rooms, Search},
+    Demand, JobChange, KnownJobs, MAX_TICK_RETRIES, TickCache, TickInput, TickOutcome, TickPlan, delivery, same_claim,
+    search::{Capacities, Search},
     standing_job, ticked,
 };
 use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
@@ -14,23 +14,23 @@ use tidegate_core::{
     job::{Job, JobId, QueueName},
     port::{
         Committed, Txn, Work, Write,
-        job_store::{ItemKind, Standing},
+        job_store::{CurrentRecord, ItemKind},
     },
     queue::{Admission, Limits},
 };
 
 impl Engine {
     /// A round of a queue without a head: every change on its own.
-    pub(super) async fn tick_free(
+    pub(super) async fn tick_unlimited(
         &self,
         queue: &QueueName,
-        memory: &mut Memory,
-        round: &Round,
-        known: &mut Known,
+        memory: &mut TickCache,
+        round: &TickInput,
+        known: &mut KnownJobs,
         catalog: &Catalog,
         limits: &Limits,
-    ) -> Result<Option<Ticked>, Error> {
-        self.free_round(queue, memory, round, &[], known, catalog, limits).await
+    ) -> Result<Option<TickOutcome>, Error> {
+        self.tick_unlimited_once(queue, memory, round, &[], known, catalog, limits).await
     }
 
     /// A round of a queue without a head that offers the jobs in `named` alone, each if it is as it was when it was sent.
@@ -38,38 +38,43 @@ impl Engine {
         &self,
         queue: &QueueName,
         named: &[Work],
-        ask: Ask,
+        ask: Demand,
         catalog: &Catalog,
         limits: &Limits,
-    ) -> Result<Ticked, Error> {
-        let round = Round { asks: vec![ask], ..Round::default() };
-        let mut known = Known { jobs: HashMap::new() };
-        let ticked = self.free_round(queue, &mut Memory::default(), &round, named, &mut known, catalog, limits).await?;
+    ) -> Result<TickOutcome, Error> {
+        let round = TickInput { demands: vec![ask], ..TickInput::default() };
+        let mut known = KnownJobs { jobs: HashMap::new() };
+        let ticked = self.tick_unlimited_once(queue, &mut TickCache::default(), &round, named, &mut known, catalog, limits).await?;
         Ok(ticked.unwrap_or_default())
     }
 
     #[allow(clippy::too_many_arguments, reason = "a round is made of many parts")]
-    async fn free_round(
+    async fn tick_unlimited_once(
         &self,
         queue: &QueueName,
-        memory: &mut Memory,
-        round: &Round,
+        memory: &mut TickCache,
+        round: &TickInput,
         named: &[Work],
-        known: &mut Known,
+        known: &mut KnownJobs,
         catalog: &Catalog,
         limits: &Limits,
-    ) -> Result<Option<Ticked>, Error> {
+    ) -> Result<Option<TickOutcome>, Error> {
         let now = self.now();
-        let changes = self.plain.changes();
-        let mut plan = Plan { look: memory.look.take(), turn: memory.turn.clone(), lap: memory.lap.take(), ..Plan::default() };
+        let changes = self.unclaimed.changes();
+        let mut plan = TickPlan {
+            scan_cursor: memory.scan_cursor.take(),
+            last_partition: memory.last_partition.clone(),
+            lap_start: memory.lap_start.take(),
+            ..TickPlan::default()
+        };
         let mut answers = self.settle_all(round, known, catalog, &mut plan, now);
         let free = Limits {
             queue: tidegate_core::queue::QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() },
             ..Limits::default()
         };
         let admission = Admission::new(&free, tidegate_core::queue::Usage::default(), BTreeMap::new(), now);
-        let rooms = Rooms::of(round);
-        let search = Search { engine: self, queue, catalog, limits, now, granted: None, admission, rooms, plan: &mut plan };
+        let rooms = Capacities::of(round);
+        let search = Search { engine: self, queue, catalog, limits, now, granted: None, admission, capacities: rooms, plan: &mut plan };
         if named.is_empty() {
             search.run().await?;
         } else {
@@ -85,11 +90,11 @@ impl Engine {
         let committed = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
         let (mut lost, mut stale) = (HashSet::new(), HashSet::new());
         for (index, outcome) in committed.into_iter().enumerate() {
-            let Committed::Refused { standing, .. } = outcome else { continue };
+            let Committed::Conflict { standing, .. } = outcome else { continue };
             if index >= before {
                 let job = &plan.claims[index - before].job;
                 // A refused claim that finds its own token has succeeded: its first answer was lost.
-                if !matches!(&standing, Standing::Job(there) if same_claim(there, job)) {
+                if !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, job)) {
                     lost.insert(job.id.clone());
                 }
                 continue;
@@ -97,19 +102,19 @@ impl Engine {
             let id = &plan.before[index].job.id;
             stale.insert(id.clone());
             known.jobs.insert(id.clone(), standing_job(standing));
-            self.plain.forget(id);
+            self.unclaimed.forget(id);
             self.running.lock().remove(id);
         }
         // What was not claimed because something changed is looked for anew.
         plan.again |= !lost.is_empty();
-        self.hand_on_plain(&mut plan, catalog, changes).await?;
+        self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
         for change in plan.before.iter().chain(&plan.claims).filter(|change| !lost.contains(&change.job.id)) {
-            self.remember(&change.job);
+            self.cache_job(&change.job);
         }
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-        memory.turn.clone_from(&plan.turn);
-        memory.lap.clone_from(&plan.lap);
-        memory.look.clone_from(&plan.look);
+        memory.last_partition.clone_from(&plan.last_partition);
+        memory.lap_start.clone_from(&plan.lap_start);
+        memory.scan_cursor.clone_from(&plan.scan_cursor);
         memory.keep_scan(&mut plan, limits);
         plan.ended.retain(|id| !stale.contains(id));
         // What else the round did stands, whatever becomes of these.
@@ -121,8 +126,14 @@ impl Engine {
     }
 
     /// Settles one report again, until what it was worked out from stands still.
-    async fn settle_again(&self, report: &Report, answer: &Result<Job, Error>, known: &mut Known, catalog: &Catalog) -> Result<Job, Error> {
-        for _ in 0..TRIES {
+    async fn settle_again(
+        &self,
+        report: &Report,
+        answer: &Result<Job, Error>,
+        known: &mut KnownJobs,
+        catalog: &Catalog,
+    ) -> Result<Job, Error> {
+        for _ in 0..MAX_TICK_RETRIES {
             let now = self.now();
             let job = known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?;
             // Somebody else's write may have led to the same revision: only the same life is ours.
@@ -133,53 +144,53 @@ impl Engine {
             let writes = self.change(job.life.revision, &settled, false, now);
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
-                    self.remember(&settled);
+                    self.cache_job(&settled);
                     known.jobs.insert(report.id.clone(), Some((*settled).clone()));
                     return Ok(*settled);
                 }
-                Some(Committed::Refused { standing, .. }) => drop(known.jobs.insert(report.id.clone(), standing_job(standing))),
+                Some(Committed::Conflict { standing, .. }) => drop(known.jobs.insert(report.id.clone(), standing_job(standing))),
                 None => break,
             }
         }
-        Err(Error::Conflict { code: "contended", message: "the job keeps changing".into(), holder: None })
+        Err(Error::Conflict { code: "concurrent_update", message: "the job keeps changing".into(), holder: None })
     }
 
     /// Hands on the jobs that need no claim, but for those that changed, or whose configuration did, since they were read: these
     /// are looked for anew. `changes` is what [`Plain::changes`](crate::jobs::unclaimed::Plain::changes) was before the read.
-    async fn hand_on_plain(&self, plan: &mut Plan, catalog: &Catalog, changes: u64) -> Result<(), Error> {
-        if plan.plain.is_empty() {
+    async fn dispatch_unclaimed(&self, plan: &mut TickPlan, catalog: &Catalog, changes: u64) -> Result<(), Error> {
+        if plan.unclaimed.is_empty() {
             return Ok(());
         }
-        let mut lost = self.plain.hand_on(plan.plain.iter().map(|change| (&change.job.id, change.was)));
+        let mut lost = self.unclaimed.dispatch(plan.unclaimed.iter().map(|change| (&change.job.id, change.was)));
         // From here on nobody else changes them.
-        let stale = self.stale_plain(plan, catalog, changes).await;
+        let stale = self.stale_unclaimed(plan, catalog, changes).await;
         let forget: Vec<JobId> = match &stale {
             Ok(stale) => stale.clone(),
-            Err(_) => plan.plain.iter().map(|change| change.job.id.clone()).collect(),
+            Err(_) => plan.unclaimed.iter().map(|change| change.job.id.clone()).collect(),
         };
         for id in &forget {
-            self.plain.forget(id);
+            self.unclaimed.forget(id);
         }
         lost.extend(stale?);
         plan.again |= !lost.is_empty();
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-        plan.plain.retain(|change| !lost.contains(&change.job.id));
+        plan.unclaimed.retain(|change| !lost.contains(&change.job.id));
         let mut running = self.running.lock();
-        running.extend(plan.plain.iter().map(|change| (change.job.id.clone(), change.job.clone())));
+        running.extend(plan.unclaimed.iter().map(|change| (change.job.id.clone(), change.job.clone())));
         Ok(())
     }
 
     /// Which of the jobs that were just handed on are not any more what they were when they were read.
-    async fn stale_plain(&self, plan: &Plan, catalog: &Catalog, changes: u64) -> Result<Vec<JobId>, Error> {
-        let ids: Vec<JobId> = plan.plain.iter().map(|change| change.job.id.clone()).collect();
+    async fn stale_unclaimed(&self, plan: &TickPlan, catalog: &Catalog, changes: u64) -> Result<Vec<JobId>, Error> {
+        let ids: Vec<JobId> = plan.unclaimed.iter().map(|change| change.job.id.clone()).collect();
         if self.ports.store.items_version().await? != catalog.version {
             return Ok(ids);
         }
-        if self.plain.changes() == changes {
+        if self.unclaimed.changes() == changes {
             return Ok(Vec::new());
         }
         let there = self.ports.store.get(&ids).await?;
-        let same = |(change, there): &(&Change, Option<Job>)| there.as_ref().is_some_and(|job| job.life.revision == change.was);
-        Ok(plan.plain.iter().zip(there).filter(|pair| !same(pair)).map(|(change, _)| change.job.id.clone()).collect())
+        let same = |(change, there): &(&JobChange, Option<Job>)| there.as_ref().is_some_and(|job| job.life.revision == change.was);
+        Ok(plan.unclaimed.iter().zip(there).filter(|pair| !same(pair)).map(|(change, _)| change.job.id.clone()).collect())
     }
 }

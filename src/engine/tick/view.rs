@@ -14,8 +14,8 @@ use tidegate_core::{
     job::{JobId, PluginName, Value, Version},
     port::policy::{Plugin, PolicyState},
     queue::{
-        Grant, GrantBatch, Head, Limits, Usage,
-        head::{BatchId, BatchRef, Bits, Kept, PolicyMemory},
+        Grant, GrantBatch, Ledger, Limits, Usage,
+        head::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
     },
     time::Timestamp,
 };
@@ -35,7 +35,7 @@ const STATE_NUMBER: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct View {
     /// The head as it was read or committed last.
-    pub head: Head,
+    pub head: Ledger,
     batches: HashMap<BatchId, Arc<GrantBatch>>,
     places: HashMap<JobId, (BatchId, usize)>,
     /// Batches whose jobs were not read since the head was: hints about them may have been lost.
@@ -79,7 +79,7 @@ pub(crate) struct NewState {
 /// What committing a [`Delta`] takes.
 pub(crate) struct Prepared {
     /// The view after the commit.
-    pub head: Head,
+    pub head: Ledger,
     /// Batches to write before the head.
     pub add: Vec<GrantBatch>,
     /// Batches to remove after it.
@@ -88,7 +88,7 @@ pub(crate) struct Prepared {
 
 impl View {
     /// The view of a head and its batches. Every grant's job is read once, whoever wrote it.
-    pub fn new(head: Head, batches: Vec<GrantBatch>) -> Self {
+    pub fn new(head: Ledger, batches: Vec<GrantBatch>) -> Self {
         let unread = head.batches.iter().map(|reference| reference.id).collect();
         let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
         let (usage, state) = (Usage::default(), Arc::default());
@@ -103,9 +103,9 @@ impl View {
     /// # Errors
     ///
     /// [`Error::Internal`] if a batch is missing that the head names: its grants would be taken for released.
-    pub(crate) fn whole(head: Head, batches: Vec<GrantBatch>) -> Result<Self, Error> {
+    pub(crate) fn whole(head: Ledger, batches: Vec<GrantBatch>) -> Result<Self, Error> {
         let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
-        let missing = head.named().find(|id| !there.contains(id));
+        let missing = head.referenced_batches().find(|id| !there.contains(id));
         match missing {
             Some(id) => Err(Error::Internal(format!("the head names batch {:016x}, which is not there", id.0))),
             None => Ok(Self::new(head, batches)),
@@ -115,8 +115,8 @@ impl View {
     fn read_state(&self) -> Arc<PolicyState> {
         let kept = self.head.policy.as_ref().map(|policy| &policy.state);
         Arc::new(match kept {
-            Some(Kept::Here(state)) => state.clone(),
-            Some(Kept::Beside(id)) => self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default(),
+            Some(StateLocation::Inline(state)) => state.clone(),
+            Some(StateLocation::Batch(id)) => self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default(),
             None => PolicyState::new(),
         })
     }
@@ -124,13 +124,13 @@ impl View {
     /// What `plugin` remembers: nothing, if what is kept is another plugin's or of another shape.
     pub fn state(&self, plugin: &Plugin) -> Arc<PolicyState> {
         let shape = plugin.version.throttler.as_ref().map(|says| says.state_version);
-        let fits = |policy: &PolicyMemory| policy.plugin == plugin.name && Some(policy.state_version) == shape;
+        let fits = |policy: &KeptPolicyState| policy.plugin == plugin.name && Some(policy.state_version) == shape;
         if self.head.policy.as_ref().is_some_and(fits) { Arc::clone(&self.state) } else { Arc::default() }
     }
 
     /// The end of what is kept for a throttler that the queue has no more.
     pub(crate) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
-        let PolicyMemory { plugin, state_version, .. } = self.head.policy.as_ref()?;
+        let KeptPolicyState { plugin, state_version, .. } = self.head.policy.as_ref()?;
         let gone = limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
         gone.then(|| NewState { plugin: plugin.clone(), state_version: *state_version, state: PolicyState::new() })
     }
@@ -218,7 +218,7 @@ impl View {
 
     /// The head after `delta`, with what must be written around it. `head` is this view's head with
     /// everything but its batches already changed.
-    pub(crate) fn prepare(&self, mut head: Head, delta: &Delta) -> Prepared {
+    pub(crate) fn prepare(&self, mut head: Ledger, delta: &Delta) -> Prepared {
         for (job, version) in &delta.released {
             if let Some((batch, index)) = self.places.get(job).filter(|_| self.granted(job) == Some(*version))
                 && let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *batch)
@@ -252,7 +252,7 @@ impl View {
     }
 
     /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
-    fn merge(&self, head: &mut Head, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+    fn merge(&self, head: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
         let sparse = head.batches.iter().filter(|reference| live(reference) * 4 < reference.count as usize).count();
         if head.batches.len() <= MOST_BATCHES && sparse < 2 {
@@ -294,7 +294,7 @@ impl View {
     }
 
     /// How large the live grants of a batch are, whether it is new or not.
-    fn bytes_of(&self, head: &Head, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
+    fn bytes_of(&self, head: &Ledger, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
         if let Some(fresh) = add.iter().find(|batch| batch.id == id) {
             return fresh.grants.iter().map(bytes).collect();
         }
@@ -366,16 +366,16 @@ fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
 
 /// Adds a batch of `grants` to `head`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
 /// the loser's late write would change what the winner's head names.
-fn append(head: &mut Head, add: &mut Vec<GrantBatch>, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) {
+fn append(head: &mut Ledger, add: &mut Vec<GrantBatch>, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) {
     let mut numbers = (0..).map(|nth| BatchId((head.nonce >> 1) ^ nth)).filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
-    let id = numbers.find(|id| head.named().all(|named| named != *id)).expect("there are more numbers than batches");
+    let id = numbers.find(|id| head.referenced_batches().all(|named| named != *id)).expect("there are more numbers than batches");
     head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
     add.push(GrantBatch { id, for_head: head.version, grants, state: None });
 }
 
 /// Puts a throttler's new state into `head`, or into a record that `head` names.
-fn keep_state(head: &mut Head, new: &NewState, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
-    if let Some(PolicyMemory { state: Kept::Beside(old), .. }) = head.policy.take() {
+fn keep_state(head: &mut Ledger, new: &NewState, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = head.policy.take() {
         remove.push(old);
     }
     let NewState { plugin, state_version, state } = new.clone();
@@ -384,11 +384,11 @@ fn keep_state(head: &mut Head, new: &NewState, add: &mut Vec<GrantBatch>, remove
     }
     let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
     let state = if bytes <= STATE_BYTES {
-        Kept::Here(state)
+        StateLocation::Inline(state)
     } else {
         let id = BatchId((head.nonce >> 1) ^ STATE_NUMBER);
         add.push(GrantBatch { id, for_head: head.version, grants: Vec::new(), state: Some(state) });
-        Kept::Beside(id)
+        StateLocation::Batch(id)
     };
-    head.policy = Some(PolicyMemory { plugin, state_version, state });
+    head.policy = Some(KeptPolicyState { plugin, state_version, state });
 }

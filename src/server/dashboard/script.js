@@ -180,7 +180,7 @@ let cursor = '';
 let next = '';
 
 const jobRow = (job) => node('tr', {},
-  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.state)), cell(`${job.attempt}/${job.attempts}`, 'number'),
+  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.state)), cell(`${job.attempt}/${job.max_attempts}`, 'number'),
   cell(job.priority, 'number'), cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
 
 // What was searched for last; what is being typed is not searched for yet.
@@ -217,7 +217,7 @@ const fields = (job) => {
   add('state', state(job.state));
   add('type', job.type);
   add('queue', job.queue);
-  add('attempt', `${job.attempt} of ${job.attempts}`);
+  add('attempt', `${job.attempt} of ${job.max_attempts}`);
   add('priority', job.priority);
   add('weight', job.critical ? `${job.weight}, critical` : job.weight);
   add('created', time(job.created_at));

@@ -171,7 +171,7 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
 }
 
 fn too_deep(field: String) -> Problem {
-    Problem::invalid_as("too_deep", field, format!("is nested deeper than {MAX_DEPTH}"))
+    Problem::invalid_as("nesting_too_deep", field, format!("is nested deeper than {MAX_DEPTH}"))
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
@@ -360,10 +360,10 @@ mod tests {
         for (depth, fits) in [(64, true), (65, false)] {
             let body = json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
             let ask: Ask<'_> = body.read().unwrap();
-            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("too_deep"));
+            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("nesting_too_deep"));
         }
         let hostile = Bytes::from("[".repeat(100_000));
-        assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "too_deep");
+        assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "nesting_too_deep");
         let hostile = format!(r#"{{"type":"a","data":{}"#, "[".repeat(1000));
         assert_eq!(Body::new(Encoding::Json, hostile.into()).unwrap_err().field(), Some("data"));
         let harmless = format!(r#"["{}", "\"{}"]"#, "[".repeat(200), "{".repeat(200));

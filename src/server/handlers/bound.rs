@@ -27,5 +27,5 @@ pub fn bounded(answer: Response, most: Option<usize>) -> Response {
     let Some(most) = most.filter(|_| excess(&answer, most) > 0) else { return answer };
     let bytes = bytes(&answer);
     let detail = format!("the answer has {bytes} bytes, and one may have {most} here: ask for fewer at a time");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "answer_too_large", detail).into_response()
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "response_too_large", detail).into_response()
 }

@@ -9,7 +9,7 @@ use super::{
     access::{Admin, May},
     media::Accept,
 };
-use tidegate_core::port::health_check::{Check, Level};
+use tidegate_core::port::health_check::{Check, CheckLevel};
 
 /// How the server is.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -51,7 +51,7 @@ impl From<Check> for CheckView {
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer {
     let checks = api.server.doctor().await;
-    let ok = checks.iter().all(|check| check.level != Level::Error);
+    let ok = checks.iter().all(|check| check.level != CheckLevel::Error);
     let checks = checks.into_iter().map(CheckView::from).collect();
     Ok(accept.ok(Doctor { ok, version: env!("CARGO_PKG_VERSION"), checks }).into_response())
 }

@@ -134,7 +134,7 @@ impl From<Error> for Problem {
                 let code = if field == "data" { "data_too_large" } else { "too_large" };
                 Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).blame(field)
             }
-            Error::Stale { .. } => Self::new(StatusCode::PRECONDITION_FAILED, "stale", detail),
+            Error::Stale { .. } => Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail),
             Error::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, "forbidden", detail),
             Error::Unavailable { retry_after, .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).header(header::RETRY_AFTER, whole_seconds(retry_after))
@@ -207,7 +207,7 @@ mod tests {
             (Error::no_job(&"x".parse().unwrap()), 404, "job_not_found"),
             (Error::Conflict { code: "id_taken", message: "taken".into(), holder: None }, 409, "id_taken"),
             (Error::TooLarge { field: "data", limit: 4 }, 413, "data_too_large"),
-            (Error::Stale { version: 2 }, 412, "stale"),
+            (Error::Stale { version: 2 }, 412, "precondition_failed"),
             (Error::Forbidden("no".into()), 403, "forbidden"),
             (Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() }, 503, "unavailable"),
             (Error::Internal("disk on fire".into()), 500, "internal"),

@@ -22,12 +22,12 @@ use tidegate_core::{
     event::{Event, read},
     job::{Encoding, Payload, TriggerName},
     time::Timestamp,
-    validate::Fault,
+    validate::ValidationError,
 };
 use tidegate_engine::{
     self as engine, Error,
     events::{
-        dead_letters::{DeadEvent, Replayed},
+        dead_letters::{DeadLetter, Replayed},
         ingest::{Did, Ingested},
     },
 };
@@ -76,7 +76,7 @@ fn one(event: Event) -> Came {
     Came::One(Box::new(event))
 }
 
-fn problem(fault: Fault) -> Problem {
+fn problem(fault: ValidationError) -> Problem {
     engine::fault(fault).into()
 }
 
@@ -160,7 +160,7 @@ async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request
 
 /// An event of which a trigger could make nothing.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = DeadEvent)]
+#[schema(as = DeadLetter)]
 struct DeadView {
     /// Its id here: the trigger and the event make it.
     id: String,
@@ -177,73 +177,73 @@ struct DeadView {
 }
 
 impl DeadView {
-    fn new(dead: DeadEvent, encoding: Encoding) -> Self {
+    fn new(dead: DeadLetter, encoding: Encoding) -> Self {
         let event = Raw::new(&Payload::json(dead.event.get().to_owned()), encoding);
         Self { id: dead.id, trigger: dead.trigger, reason: dead.reason, failed_at: dead.failed_at, event }
     }
 }
 
-/// A page of dead events.
+/// A page of dead letters.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-struct DeadEventPage {
-    /// The dead events, in no particular order.
-    dead_events: Vec<DeadView>,
+struct DeadLetterPage {
+    /// The dead letters, in no particular order.
+    dead_letters: Vec<DeadView>,
     /// Where the next page starts; absent on the last. A page may be short, even empty, and yet have a next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
 /// Events of which a trigger could make nothing, with the reason.
-#[utoipa::path(get, path = "/v1/dead-events", operation_id = "list_dead_events", tag = "events",
+#[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "events",
     params(
         ("trigger" = Option<String>, Query, description = "Only this trigger's"),
         ("limit" = Option<u32>, Query, description = "Most of the page, 1 to 1000 (default 100); no more than 100 are looked at"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
-    responses((status = 200, description = "A page", body = DeadEventPage)),
+    responses((status = 200, description = "A page", body = DeadLetterPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (trigger, limit, cursor) = (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
-    let (letters, next_cursor) = api.server.dead_events(trigger.as_ref(), cursor, limit).await?;
-    let dead_events = letters.into_iter().map(|dead| DeadView::new(dead, accept.0)).collect();
-    Ok(accept.ok(DeadEventPage { dead_events, next_cursor }).into_response())
+    let (letters, next_cursor) = api.server.dead_letters(trigger.as_ref(), cursor, limit).await?;
+    let dead_letters = letters.into_iter().map(|dead| DeadView::new(dead, accept.0)).collect();
+    Ok(accept.ok(DeadLetterPage { dead_letters, next_cursor }).into_response())
 }
 
-/// One dead event.
-#[utoipa::path(get, path = "/v1/dead-events/{id}", operation_id = "get_dead_event", tag = "events",
+/// One dead letter.
+#[utoipa::path(get, path = "/v1/dead-letters/{id}", operation_id = "get_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The dead event", body = DeadView), (status = 404, description = "`dead_event_not_found`")),
+    responses((status = 200, description = "The dead letter", body = DeadView), (status = 404, description = "`dead_letter_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Name<String>) -> Answer {
-    Ok(accept.ok(DeadView::new(api.server.dead_event(&id).await?, accept.0)).into_response())
+    Ok(accept.ok(DeadView::new(api.server.dead_letter(&id).await?, accept.0)).into_response())
 }
 
-/// Delete a dead event.
-#[utoipa::path(delete, path = "/v1/dead-events/{id}", operation_id = "delete_dead_event", tag = "events",
+/// Delete a dead letter.
+#[utoipa::path(delete, path = "/v1/dead-letters/{id}", operation_id = "delete_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "Deleted"), (status = 404, description = "`dead_event_not_found`")),
+    responses((status = 204, description = "Deleted"), (status = 404, description = "`dead_letter_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -> Result<StatusCode, Problem> {
-    api.server.delete_dead_event(&id).await?;
+    api.server.delete_dead_letter(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Apply the trigger of a dead event anew, as it stands now.
+/// Apply the trigger of a dead letter anew, as it stands now.
 ///
-/// What it makes has the id that it would have had then, so a repeat does nothing twice. Unless it fails again, the dead event is gone.
-#[utoipa::path(post, path = "/v1/dead-events/{id}/replay", operation_id = "replay_dead_event", tag = "events",
+/// What it makes has the id that it would have had then, so a repeat does nothing twice. Unless it fails again, the dead letter is gone.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", operation_id = "replay_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = Replayed),
-        (status = 404, description = "`dead_event_not_found`, `trigger_not_found`"),
+        (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
         (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(id): Name<String>) -> Answer {
-    Ok(accept.ok(api.server.replay_dead_event(&id).await?).into_response())
+    Ok(accept.ok(api.server.replay_dead_letter(&id).await?).into_response())
 }
 
-/// Which dead events.
+/// Which dead letters.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ReplayDead {
@@ -253,7 +253,7 @@ struct ReplayDead {
     cursor: Option<String>,
 }
 
-/// What became of some dead events.
+/// What became of some dead letters.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 struct ReplayedDead {
     /// How many are gone: their triggers did something about them, or are not about them any more.
@@ -265,23 +265,23 @@ struct ReplayedDead {
     next_cursor: Option<String>,
 }
 
-/// Apply the triggers of many dead events anew: a hundred in one call, which says where the next one starts.
-#[utoipa::path(post, path = "/v1/dead-events/replay", operation_id = "replay_dead_events", tag = "events", request_body = ReplayDead,
+/// Apply the triggers of many dead letters anew: a hundred in one call, which says where the next one starts.
+#[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events", request_body = ReplayDead,
     responses((status = 200, description = "How many are gone, and how many are dead still", body = ReplayedDead)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
     let asked: ReplayDead = body.read_or_default()?;
-    let (letters, next_cursor) = api.server.dead_events(asked.trigger.as_ref(), asked.cursor, 100).await?;
+    let (letters, next_cursor) = api.server.dead_letters(asked.trigger.as_ref(), asked.cursor, 100).await?;
     let mut done = ReplayedDead { next_cursor, ..ReplayedDead::default() };
     for letter in letters {
-        match api.server.replay_dead_event(&letter.id).await {
+        match api.server.replay_dead_letter(&letter.id).await {
             Ok(Replayed::Applied(Did::Dead { .. }))
             | Err(Error::NotFound { code: "trigger_not_found", .. } | Error::Conflict { code: "not_replayable", .. }) => done.dead += 1,
             // Somebody else was faster.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
             // It keeps none of the others.
             Err(error @ Error::Internal(_)) => {
-                tracing::error!(id = letter.id, %error, "a dead event cannot be replayed");
+                tracing::error!(id = letter.id, %error, "a dead letter cannot be replayed");
                 done.dead += 1;
             }
             Err(error) => return Err(error.into()),

@@ -61,7 +61,7 @@ pub async fn only_here(State(hosts): State<Arc<Hosts>>, request: Request, next: 
             "without a token this server is for this machine alone, and {name:?} is no name of it: make a token, or set public_url to the \
              name that it is reached by"
         );
-        return Problem::new(StatusCode::FORBIDDEN, "foreign_host", detail).into_response();
+        return Problem::new(StatusCode::FORBIDDEN, "host_not_allowed", detail).into_response();
     }
     next.run(request).await
 }

@@ -100,7 +100,7 @@ fn answer(accept: Accept, status: StatusCode, name: &TypeName, item: &TypeItem) 
         (status = 201, description = "The type is new", body = TypeView),
         (status = 200, description = "Replaced", body = TypeView),
         (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
     State(api): State<Api>,
@@ -124,7 +124,7 @@ async fn put(
         (status = 200, description = "Changed", body = TypeView),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn patch(
     State(api): State<Api>,
@@ -208,7 +208,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 204, description = "Deleted"),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`type_has_live_jobs`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
     State(api): State<Api>,

@@ -81,13 +81,13 @@ fn complete_operation(method: &str, operation: &mut Value) {
     let parameters = operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
     let mut common = vec![("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"), ("500", "`internal`")];
     if body || parameters {
-        common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `too_deep`, and words of single fields; `field` names it"));
+        common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and words of single fields; `field` names it"));
     }
     if body {
-        common.push(("413", "`data_too_large`, `body_too_large`, `answer_too_large`"));
+        common.push(("413", "`data_too_large`, `body_too_large`, `response_too_large`"));
         common.push(("415", "`unsupported_media_type`"));
     } else {
-        common.push(("413", "`answer_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time"));
+        common.push(("413", "`response_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time"));
     }
     if guarded {
         common.push(("401", "`unauthorized`"));
@@ -101,7 +101,7 @@ fn complete_operation(method: &str, operation: &mut Value) {
         let conflict = responses.entry("409").or_insert_with(|| json!({"description": ""}));
         let special = conflict["description"].as_str().unwrap_or_default().to_owned();
         let comma = if special.is_empty() { "" } else { "; " };
-        conflict["description"] = format!("{special}{comma}`contended`: somebody else keeps changing it, try again").into();
+        conflict["description"] = format!("{special}{comma}`concurrent_update`: somebody else keeps changing it, try again").into();
     }
     for (status, description) in common {
         responses.entry(status).or_insert_with(|| json!({"description": description}));

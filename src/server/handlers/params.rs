@@ -222,7 +222,7 @@ fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     }
     let version = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix("\"v").and_then(|rest| rest.strip_suffix('"'));
     version.and_then(|digits| digits.parse().ok()).map(Some).ok_or_else(|| {
-        Problem::new(StatusCode::PRECONDITION_FAILED, "stale", "If-Match must be the one ETag that was read, such as \"v3\"")
+        Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", "If-Match must be the one ETag that was read, such as \"v3\"")
             .blame("If-Match")
     })
 }

@@ -81,7 +81,7 @@ fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem
     responses(
         (status = 201, description = "The queue is new", body = QueueView),
         (status = 200, description = "Replaced", body = QueueView),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
     State(api): State<Api>,
@@ -104,7 +104,7 @@ async fn put(
     responses(
         (status = 200, description = "Changed", body = QueueView),
         (status = 404, description = "`queue_not_found`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn patch(
     State(api): State<Api>,
@@ -165,8 +165,8 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`queue_not_found`"),
-        (status = 409, description = "`queue_has_live_jobs`, `queue_has_types`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 409, description = "`queue_has_live_jobs`, `queue_in_use`"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
     State(api): State<Api>,

@@ -138,7 +138,7 @@ fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
         (status = 200, description = "Replaced", body = ScheduleView),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`too_many_schedules`: there are 10000 already"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
     State(api): State<Api>,
@@ -163,7 +163,7 @@ async fn put(
     responses(
         (status = 200, description = "Changed", body = ScheduleView),
         (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn patch(
     State(api): State<Api>,
@@ -227,7 +227,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`schedule_not_found`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
     State(api): State<Api>,

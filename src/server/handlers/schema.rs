@@ -113,7 +113,7 @@ pub struct PushRequest {
     /// Which attempt, from 1.
     attempt: u16,
     /// Most attempts.
-    attempts: u16,
+    max_attempts: u16,
     /// What it carries.
     #[schema(value_type = AnyValue)]
     data: AnyValue,

@@ -68,7 +68,7 @@ struct TokenPage {
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
     responses(
         (status = 201, description = "The token", body = TokenView),
-        (status = 409, description = "`admin_token_first`: it would lock everybody out"),
+        (status = 409, description = "`admin_token_required`: it would lock everybody out"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body: Body) -> Answer {
     let ask: NewTokenBody = body.read()?;
@@ -80,7 +80,7 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
     }
     if admin.anonymous && !ask.scopes.allow(Scope::Admin) {
         let detail = "the first token must have scope admin, since without a token nobody is let in any more";
-        return Err(Problem::new(StatusCode::CONFLICT, "admin_token_first", detail).blame("scopes"));
+        return Err(Problem::new(StatusCode::CONFLICT, "admin_token_required", detail).blame("scopes"));
     }
     let (item, text) = TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
     let json = serde_json::to_vec(&item).map_err(|error| Problem::internal(error.to_string()))?;

@@ -68,7 +68,7 @@ fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &Trigger
         (status = 200, description = "Replaced", body = TriggerView),
         (status = 400, description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` names what is to blame"),
         (status = 409, description = "`too_many_triggers`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
     State(api): State<Api>,
@@ -107,7 +107,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }
 
-/// Delete a trigger. Its dead events stay.
+/// Delete a trigger. Its dead letters stay.
 #[utoipa::path(delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "events",
     params(
         ("trigger" = String, Path, description = "The trigger's name"),
@@ -116,7 +116,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`trigger_not_found`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
     State(api): State<Api>,

@@ -18,13 +18,13 @@ use tidegate_backends::{
     dynamodb::{
         Key,
         sdk::SdkTable,
-        table::{Ask, Change, EXPIRES, Item, Table, Val},
+        table::{Change, EXPIRES, Item, PageQuery, Table, Val},
     },
 };
 use tidegate_core::{
     port::{
         Clock, Entropy, StoreError,
-        health_check::{Check, Checkup, Level},
+        health_check::{Check, CheckLevel, HealthCheck},
     },
     time::Timestamp,
 };
@@ -91,11 +91,16 @@ impl CloudCheckup {
         checks.push(if keys != [("p", &KeyType::Hash), ("s", &KeyType::Range)] {
             let said: Vec<String> = keys.iter().map(|(name, role)| format!("{name} ({role})")).collect();
             let found = format!("{name} has the keys {}, and p (HASH), s (RANGE) are expected", said.join(", "));
-            Check::new(Level::Error, about, found, "TIDEGATE_TABLE names another table, or one that something else made: name the stack's")
+            Check::new(
+                CheckLevel::Error,
+                about,
+                found,
+                "TIDEGATE_TABLE names another table, or one that something else made: name the stack's",
+            )
         } else if status == "ACTIVE" || status == "UPDATING" {
             Check::ok(about, format!("{name} in {} is {status}, with its keys", self.place()))
         } else {
-            Check::new(Level::Error, about, format!("{name} is {status}"), "wait until it is ACTIVE; see what changes it")
+            Check::new(CheckLevel::Error, about, format!("{name} is {status}"), "wait until it is ACTIVE; see what changes it")
         });
         let about = "table's forgetting";
         checks.push(match self.tables.describe_time_to_live().table_name(name).send().await {
@@ -114,7 +119,7 @@ impl CloudCheckup {
                         "ended jobs stay and are paid for: `aws dynamodb update-time-to-live --table-name {name} \
                          --time-to-live-specification Enabled=true,AttributeName={EXPIRES}`"
                     );
-                    Check::new(Level::Warning, about, found, advice)
+                    Check::new(CheckLevel::Warning, about, found, advice)
                 }
             }
             Err(error) => refused(about, name, &error),
@@ -148,7 +153,7 @@ impl CloudCheckup {
             let changed = table.write(&[update]).await.map_err(step("a conditional write"))?;
             let refused = table.write(&[wrong]).await.map_err(step("a conditional write"))?;
             let read = table.get(&[item("b").key]).await.map_err(step("a read"))?;
-            let ask = Ask { p: partition.clone(), from: "a".into(), to: "z".into(), limit: None, backward: false };
+            let ask = PageQuery { p: partition.clone(), from: "a".into(), to: "z".into(), limit: None, backward: false };
             let queried = table.query(&ask).await.map_err(step("a query"))?;
             let together = table.together(&[Change::Insert(item("c")), delete("a")]).await.map_err(step("a transaction"))?;
             let gone = table.write(&[conditional, delete("c")]).await.map_err(step("a removal"))?;
@@ -158,13 +163,13 @@ impl CloudCheckup {
         match steps.await {
             Ok(true) => Check::ok(about, "a probe was written, read, changed on a condition and removed"),
             Ok(false) => Check::new(
-                Level::Error,
+                CheckLevel::Error,
                 about,
                 "conditions are not kept",
                 "what is at the endpoint is no DynamoDB: limits would not hold on it",
             ),
             Err((what, error)) => {
-                let (level, text) = (Level::Error, error.to_string());
+                let (level, text) = (CheckLevel::Error, error.to_string());
                 Check::new(level, about, format!("{what} failed: {text}"), advice_for(&text))
             }
         }
@@ -221,7 +226,7 @@ impl CloudCheckup {
         (there != here && host.ends_with("amazonaws.com")).then(|| {
             let found = format!("{url} is in {there}, and this function runs in {here}");
             Check::new(
-                Level::Error,
+                CheckLevel::Error,
                 about,
                 found,
                 format!("deploy the stack as a whole to one region, or name the queue that it has in {here}"),
@@ -234,7 +239,7 @@ impl CloudCheckup {
         let about = format!("{name} queue's dead letters");
         let Some(dead) = redrive(found).and_then(|(arn, _)| Some(arn.rsplit(':').next()?.to_owned())) else {
             let advice = "what cannot be handled comes again for ever: give it a redrive policy with 5 receives, as in infra/template.yaml";
-            return Check::new(Level::Error, about, "there is no dead-letter queue", advice);
+            return Check::new(CheckLevel::Error, about, "there is no dead-letter queue", advice);
         };
         let url = url.rsplit_once('/').map_or_else(|| dead.clone(), |(account, _)| format!("{account}/{dead}"));
         match self.attributes(&url).await {
@@ -246,7 +251,7 @@ impl CloudCheckup {
                     Check::ok(about, format!("none in {dead}"))
                 } else {
                     let advice = "`dead-letter` takes them within seconds when it works: see its log, and that of what gave up on them";
-                    Check::new(Level::Warning, about, format!("{waiting} wait in {dead}"), advice)
+                    Check::new(CheckLevel::Warning, about, format!("{waiting} wait in {dead}"), advice)
                 }
             }
         }
@@ -259,7 +264,7 @@ impl CloudCheckup {
             (Some(endpoint), _) => endpoint.clone(),
             (None, Some(region)) => format!("https://dynamodb.{region}.amazonaws.com/"),
             (None, None) => {
-                return Check::new(Level::Error, about, "there is no region", "set AWS_REGION; Lambda does so by itself");
+                return Check::new(CheckLevel::Error, about, "there is no region", "set AWS_REGION; Lambda does so by itself");
             }
         };
         let asked = async {
@@ -269,13 +274,13 @@ impl CloudCheckup {
         };
         match asked.await {
             Err(error) => {
-                Check::new(Level::Warning, about, format!("{url} did not tell the time: {error}"), "see that the function reaches it")
+                Check::new(CheckLevel::Warning, about, format!("{url} did not tell the time: {error}"), "see that the function reaches it")
             }
             Ok((before, answer, after)) => {
                 let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
                 match date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) {
                     Some(there) => of_clock(Timestamp::from_utc(there.to_utc()), before, after),
-                    None => Check::new(Level::Note, about, format!("{url} does not tell the time"), "a local stack may not; AWS does"),
+                    None => Check::new(CheckLevel::Note, about, format!("{url} does not tell the time"), "a local stack may not; AWS does"),
                 }
             }
         }
@@ -287,7 +292,7 @@ impl CloudCheckup {
             Some(token) => {
                 let found = format!("the token {} of the stack's parameters is good, with every right", token.id);
                 Check::new(
-                    Level::Note,
+                    CheckLevel::Note,
                     about,
                     found,
                     "once there are tokens of people's own (`tidegate token create`), deploy with AdminToken empty",
@@ -299,11 +304,11 @@ impl CloudCheckup {
 }
 
 #[async_trait]
-impl Checkup for CloudCheckup {
+impl HealthCheck for CloudCheckup {
     async fn checks(&self) -> Vec<Check> {
         let mut checks = self.check_table().await;
         // What is not there cannot be written to.
-        if checks.first().is_some_and(|check| check.level != Level::Error) || !checks[0].found.contains("ResourceNotFound") {
+        if checks.first().is_some_and(|check| check.level != CheckLevel::Error) || !checks[0].found.contains("ResourceNotFound") {
             checks.push(self.check_rights().await);
         }
         checks.extend(self.check_queues().await);
@@ -335,7 +340,7 @@ fn of_backlog(about: &str, found: &HashMap<Name, String>, taker: &str) -> Check 
         let advice = format!(
             "nobody takes them: is the event source mapping of `{taker}` enabled, may its role receive and delete, is its concurrency used up?"
         );
-        return Check::new(Level::Warning, about, said, advice);
+        return Check::new(CheckLevel::Warning, about, said, advice);
     }
     Check::ok(about, said)
 }
@@ -343,7 +348,7 @@ fn of_backlog(about: &str, found: &HashMap<Name, String>, taker: &str) -> Check 
 /// What a queue's settings are like.
 fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) -> Check {
     let is = |name: Name, value: &str| found.get(&name).is_some_and(|found| found == value);
-    let error = |found: String, advice: &str| Check::new(Level::Error, about, found, advice);
+    let error = |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
     if is(Name::FifoQueue, "true") != fifo {
         let (is, expected) = if fifo { ("a standard queue", "FIFO") } else { ("FIFO", "a standard queue") };
         return error(
@@ -360,7 +365,7 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
     if fifo && !is(Name::FifoThroughputLimit, "perMessageGroupId") {
         let found = format!("its throughput is limited {}", found.get(&Name::FifoThroughputLimit).map_or("as a whole", String::as_str));
         return Check::new(
-            Level::Warning,
+            CheckLevel::Warning,
             about,
             found,
             "busy queues wait for each other: DeduplicationScope=messageGroup, FifoThroughputLimit=perMessageGroupId",
@@ -378,7 +383,7 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
         ),
         Some((_, most)) if most < 3 => {
             let found = format!("a message is given up after {most} receives");
-            Check::new(Level::Warning, about, found, "a throttled call is enough for that: 5 is what the template has")
+            Check::new(CheckLevel::Warning, about, found, "a throttled call is enough for that: 5 is what the template has")
         }
         Some((_, most)) => Check::ok(about, format!("visible again after {visible} s, given up after {most} receives")),
     }
@@ -391,7 +396,7 @@ fn of_clock(there: Timestamp, before: Timestamp, after: Timestamp) -> Check {
     if off <= SKEW {
         return Check::ok(about, "it agrees with the table's");
     }
-    let level = if off > BAD_SKEW { Level::Error } else { Level::Warning };
+    let level = if off > BAD_SKEW { CheckLevel::Error } else { CheckLevel::Warning };
     Check::new(
         level,
         about,
@@ -413,7 +418,7 @@ where
         }
         None => aws_sdk_sqs::error::DisplayErrorContext(error).to_string(),
     };
-    Check::new(Level::Error, about, format!("{what}: {said}"), advice_for(&said))
+    Check::new(CheckLevel::Error, about, format!("{what}: {said}"), advice_for(&said))
 }
 
 /// What to do about a refusal.
@@ -461,25 +466,25 @@ mod tests {
     #[test]
     fn a_queue_that_is_not_as_it_should_be_is_told_of() {
         for (change, fifo, level, word) in [
-            (&[][..], false, Level::Ok, "1800 s"),
-            (&[], true, Level::Ok, "5 receives"),
-            (&[("FifoQueue", Some("true"))], false, Level::Error, "it is FIFO"),
-            (&[("FifoQueue", None)], true, Level::Error, "a standard queue"),
-            (&[("VisibilityTimeout", Some("30"))], false, Level::Error, "30 s, and 1800 s"),
-            (&[("RedrivePolicy", None)], false, Level::Error, "no dead-letter queue"),
+            (&[][..], false, CheckLevel::Ok, "1800 s"),
+            (&[], true, CheckLevel::Ok, "5 receives"),
+            (&[("FifoQueue", Some("true"))], false, CheckLevel::Error, "it is FIFO"),
+            (&[("FifoQueue", None)], true, CheckLevel::Error, "a standard queue"),
+            (&[("VisibilityTimeout", Some("30"))], false, CheckLevel::Error, "30 s, and 1800 s"),
+            (&[("RedrivePolicy", None)], false, CheckLevel::Error, "no dead-letter queue"),
             (
                 &[("RedrivePolicy", Some(r#"{"deadLetterTargetArn": "a", "maxReceiveCount": "1"}"#))],
                 false,
-                Level::Warning,
+                CheckLevel::Warning,
                 "after 1 receives",
             ),
-            (&[("ContentBasedDeduplication", Some("true"))], true, Level::Error, "deduplication is on"),
-            (&[("FifoThroughputLimit", Some("perQueue"))], true, Level::Warning, "perQueue"),
+            (&[("ContentBasedDeduplication", Some("true"))], true, CheckLevel::Error, "deduplication is on"),
+            (&[("FifoThroughputLimit", Some("perQueue"))], true, CheckLevel::Warning, "perQueue"),
         ] {
             let check = of_queue("work queue", &queue(change, fifo), fifo, 1800);
             assert_eq!(check.level, level, "{change:?}: {check:?}");
             assert!(check.found.contains(word), "{change:?}: {check:?}");
-            assert_eq!(check.advice.is_empty(), level == Level::Ok, "{check:?}");
+            assert_eq!(check.advice.is_empty(), level == CheckLevel::Ok, "{check:?}");
         }
     }
 
@@ -489,10 +494,10 @@ mod tests {
             let counts = [("ApproximateNumberOfMessages", Some(waiting)), ("ApproximateNumberOfMessagesNotVisible", Some(taken))];
             of_backlog("backlog", &queue(&counts, false), "tick")
         };
-        assert_eq!([of("0", "0"), of("10", "0"), of("5000", "20")].map(|check| check.level), [Level::Ok; 3]);
+        assert_eq!([of("0", "0"), of("10", "0"), of("5000", "20")].map(|check| check.level), [CheckLevel::Ok; 3]);
         let check = of("11", "0");
         assert!(
-            check.level == Level::Warning && check.found.starts_with("11 wait") && check.advice.contains("mapping of `tick`"),
+            check.level == CheckLevel::Warning && check.found.starts_with("11 wait") && check.advice.contains("mapping of `tick`"),
             "{check:?}"
         );
     }
@@ -508,7 +513,7 @@ mod tests {
         let told = |there: u64| of_clock(at(there as i64), at(100_000), at(100_050)).level;
         assert_eq!(
             [told(99_000), told(103_000), told(105_000), told(120_000), told(80_000)],
-            [Level::Ok, Level::Ok, Level::Warning, Level::Error, Level::Error]
+            [CheckLevel::Ok, CheckLevel::Ok, CheckLevel::Warning, CheckLevel::Error, CheckLevel::Error]
         );
     }
 

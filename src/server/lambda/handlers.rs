@@ -10,7 +10,7 @@ use crate::runtime::Server;
 use tidegate_backends::sqs::Message;
 use tidegate_core::{
     job::QueueName,
-    port::{News, Wake, Work},
+    port::{HintKind, Timer, Work},
     time::Timestamp,
 };
 
@@ -25,12 +25,12 @@ const BEGINNING: usize = 200;
 /// Parts of the minute's round failed. The next one does again what this one did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} parts of the minute's round failed, as the log says")]
-pub struct MinuteFailed(pub usize);
+pub struct SweepFailed(pub usize);
 
 /// What the messages of one call say of a queue.
 #[derive(Default)]
-struct Told {
-    news: Vec<News>,
+struct Messages {
+    news: Vec<HintKind>,
     wakes: Vec<Timestamp>,
     records: Vec<usize>,
 }
@@ -40,26 +40,26 @@ struct Told {
 /// # Errors
 ///
 /// [`MinuteFailed`], so that the invocation counts as failed and its alarm is heard.
-pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Result<Failures, MinuteFailed> {
+pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Result<Failures, SweepFailed> {
     if !event.records.is_empty() {
-        return Ok(told(server, event, until).await);
+        return Ok(read_messages(server, event, until).await);
     }
-    let done = server.minute(until).await;
+    let done = server.maintenance_sweep(until).await;
     tracing::info!(queues = done.queues, ahead = done.ahead, late = done.late, failed = done.failed, "the minute's round");
-    if done.failed == 0 { Ok(Failures::default()) } else { Err(MinuteFailed(done.failed)) }
+    if done.failed == 0 { Ok(Failures::default()) } else { Err(SweepFailed(done.failed)) }
 }
 
 /// Takes the rounds of the queues that the messages name.
-async fn told(server: &Server, event: &Event, until: Timestamp) -> Failures {
+async fn read_messages(server: &Server, event: &Event, until: Timestamp) -> Failures {
     received(event);
     let mut failures = Failures::default();
-    let mut queues: BTreeMap<QueueName, Told> = BTreeMap::new();
+    let mut queues: BTreeMap<QueueName, Messages> = BTreeMap::new();
     for (index, record) in event.records.iter().enumerate() {
         match Message::parse(&record.body) {
             Ok(Message::Hints(hints)) => {
                 for hint in hints {
                     let told = queues.entry(hint.queue).or_default();
-                    told.news.push(hint.news);
+                    told.news.push(hint.kind);
                     told.records.push(index);
                 }
             }
@@ -71,7 +71,7 @@ async fn told(server: &Server, event: &Event, until: Timestamp) -> Failures {
             other => strange(record, &other, &mut failures),
         }
     }
-    let rounds: Vec<_> = queues.iter().map(|(queue, told)| rounds(server, queue, told, until)).collect();
+    let rounds: Vec<_> = queues.iter().map(|(queue, told)| tick_queues(server, queue, told, until)).collect();
     let done: Vec<bool> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
     let told = server.flush().await.is_ok();
     for (done, told_of) in done.into_iter().zip(queues.values()) {
@@ -84,30 +84,30 @@ async fn told(server: &Server, event: &Event, until: Timestamp) -> Failures {
 }
 
 /// The rounds of one queue: one for the news and the wake-ups that have come, one for each that is about to. Whether all were taken.
-async fn rounds(server: &Server, queue: &QueueName, told: &Told, until: Timestamp) -> bool {
+async fn tick_queues(server: &Server, queue: &QueueName, told: &Messages, until: Timestamp) -> bool {
     let clock = &server.engine().ports().clock;
     let now = clock.now();
     let (early, mut wakes): (Vec<Timestamp>, Vec<Timestamp>) = told.wakes.iter().partition(|at| **at > now + SOON);
     wakes.sort_unstable();
     wakes.dedup();
-    let back: Vec<Wake> = early.into_iter().map(|at| Wake { at, queue: queue.clone() }).collect();
-    let mut done = back.is_empty() || server.engine().ports().work.wake(&back).await.is_ok();
+    let back: Vec<Timer> = early.into_iter().map(|at| Timer { at, queue: queue.clone() }).collect();
+    let mut done = back.is_empty() || server.engine().ports().work.set_timers(&back).await.is_ok();
     let come = wakes.partition_point(|at| *at <= now);
     let mut news = told.news.clone();
     if come > 0 {
-        news.push(News::Look);
+        news.push(HintKind::Due);
     }
     if !news.is_empty() {
         done &= taken(server, queue, news, until).await;
     }
     for at in &wakes[come..] {
         clock.sleep_until(*at).await;
-        done &= taken(server, queue, vec![News::Look], until).await;
+        done &= taken(server, queue, vec![HintKind::Due], until).await;
     }
     done
 }
 
-async fn taken(server: &Server, queue: &QueueName, news: Vec<News>, until: Timestamp) -> bool {
+async fn taken(server: &Server, queue: &QueueName, news: Vec<HintKind>, until: Timestamp) -> bool {
     match server.tick_queue(queue, news, until).await {
         Ok(()) => true,
         Err(error) => {
@@ -131,7 +131,7 @@ pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failur
 }
 
 /// Ends as failed attempts the work that was given up, and takes the rounds that were.
-pub async fn give_up(server: &Server, event: &Event, until: Timestamp) -> Failures {
+pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp) -> Failures {
     let mut failures = Failures::default();
     let (rounds, work): (Vec<Record>, Vec<Record>) =
         event.records.iter().cloned().partition(|record| !matches!(Message::parse(&record.body), Ok(Message::Work(_))));
@@ -139,7 +139,7 @@ pub async fn give_up(server: &Server, event: &Event, until: Timestamp) -> Failur
         let event = Event { records: work };
         let (work, places) = work_of(&event, &mut failures);
         tracing::error!(pieces = work.len(), "work was given up by its queue");
-        for (done, index) in server.give_up(work).await.into_iter().zip(places) {
+        for (done, index) in server.fail_undeliverable(work).await.into_iter().zip(places) {
             if !done {
                 failures.add(&event.records[index]);
             }
@@ -148,12 +148,12 @@ pub async fn give_up(server: &Server, event: &Event, until: Timestamp) -> Failur
     let (rounds, unreadable): (Vec<Record>, Vec<Record>) = rounds.into_iter().partition(|record| Message::parse(&record.body).is_ok());
     for record in unreadable {
         // Nobody can ever take it, and here it would come again for two weeks.
-        metrics::counter!("tidegate_unreadable_total").increment(1);
+        metrics::counter!("tidegate_messages_malformed_total").increment(1);
         tracing::error!(message = record.id, body = beginning(&record.body), "a message that nobody can read is dropped");
     }
     if !rounds.is_empty() {
         let event = Event { records: rounds };
-        let failed = told(server, &event, until).await;
+        let failed = read_messages(server, &event, until).await;
         event.records.iter().filter(|record| failed.ids().any(|id| id == record.id)).for_each(|record| failures.add(record));
     }
     failures

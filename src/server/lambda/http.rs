@@ -83,13 +83,13 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
             let _ = server.flush().await;
             encoded(answer)
         };
-        async move { metrics.around(call).await }
+        async move { metrics.instrument(call).await }
     });
     handlers::router(server, options).layer(layer)
 }
 
 /// Leaves the stage of an API Gateway out of a request's path: it stands in front of it, but for that of `$default`.
-pub fn leave_out_stage<B>(request: &mut http::Request<B>, stage: &str) {
+pub fn strip_stage_prefix<B>(request: &mut http::Request<B>, stage: &str) {
     let Some(asked) = request.uri().path_and_query() else { return };
     let behind = asked.as_str().strip_prefix('/').and_then(|asked| asked.strip_prefix(stage)).filter(|behind| behind.starts_with('/'));
     // Behind a domain of its own the stage is not there, and one called `v1` looks like the beginning of a route.
@@ -113,7 +113,7 @@ fn encoded(mut answer: Response) -> Response {
 
 /// Reads the tokens; whether they could be.
 async fn read(server: &Server) -> bool {
-    let read = server.tell_tokens().await;
+    let read = server.publish_tokens().await;
     if let Err(error) = &read {
         tracing::warn!(%error, "the tokens cannot be read; they are those that were read last");
     }

@@ -26,10 +26,10 @@ mod telemetry;
 pub mod testkit;
 
 pub use event::{Event, Failures};
-pub use handlers::{MinuteFailed, deliver, give_up, tick};
-pub use http::{leave_out_stage, router};
+pub use handlers::{SweepFailed, deliver, handle_dead_letter, tick};
+pub use http::{router, strip_stage_prefix};
 pub use ingest::Ingest;
-pub use open::{CannotOpen, open, open_to_deliver, until};
-pub use redelivery::Again;
+pub use open::{CannotOpen, deadline, open, open_to_deliver};
+pub use redelivery::Redelivery;
 pub use settings::CloudSettings;
 pub use telemetry::{Metrics, observe};

@@ -111,19 +111,20 @@ async fn open_with(
     };
     let public_url = settings.public_url.clone().unwrap_or_default();
     let options = Options { public_url, answer_bytes: Some(ANSWER_BYTES), ..Options::default() };
-    let builder = Server::builder(ports, target(&config)?).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).away();
+    let builder =
+        Server::builder(ports, target(&config)?).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).serverless();
     // What this process has to itself needs no rights.
     let builder = if settings.table == MEMORY {
         builder
     } else {
-        builder.checkup(Arc::new(CloudCheckup::new(settings.clone(), &config, Arc::new(SystemClock), Arc::new(SystemEntropy))))
+        builder.health_check(Arc::new(CloudCheckup::new(settings.clone(), &config, Arc::new(SystemClock), Arc::new(SystemEntropy))))
     };
     Ok(builder)
 }
 
 /// What is left of a call that Lambda ends at `deadline`, in milliseconds since the epoch: until then nothing new is begun, and
 /// what runs is given up.
-pub fn until(deadline: u64) -> Timestamp {
+pub fn deadline(deadline: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64))
 }
 

@@ -34,20 +34,20 @@ pub fn after(receives: usize) -> Option<Duration> {
 }
 
 /// Tells the queues of a deployment when what failed is to come again.
-pub struct Again {
+pub struct Redelivery {
     queues: SqsQueues,
     /// Made when something fails: most calls need none.
     client: OnceCell<Client>,
 }
 
-impl Again {
+impl Redelivery {
     /// For the queues that `settings` name.
     pub fn new(settings: &CloudSettings) -> Self {
         Self { queues: settings.queues.clone(), client: OnceCell::new() }
     }
 
     /// Has the `failures` among the messages of `event` come again soon. What cannot be told comes when its visibility timeout is over.
-    pub async fn soon(&self, event: &Event, failures: &Failures) {
+    pub async fn schedule(&self, event: &Event, failures: &Failures) {
         let failed: Vec<(&Record, i32)> =
             failures.ids().filter_map(|id| event.records.iter().find(|record| record.id == id)).filter_map(wait_of).collect();
         // All messages of a call are of one queue.
@@ -63,7 +63,7 @@ impl Again {
                 entry.receipt_handle(&record.receipt).visibility_timeout(*seconds).build().ok()
             });
             let asked = client.change_message_visibility_batch().queue_url(url).set_entries(Some(entries.collect()));
-            metrics::counter!("tidegate_queue_requests_total", "kind" => if is_fifo(url) { "fifo" } else { "standard" }).increment(1);
+            metrics::counter!("tidegate_sqs_requests_total", "kind" => if is_fifo(url) { "fifo" } else { "standard" }).increment(1);
             match asked.send().await {
                 Ok(answer) => answer.failed.iter().for_each(|failed| not_told(&failed.code)),
                 Err(error) => not_told(&DisplayErrorContext(&error).to_string()),

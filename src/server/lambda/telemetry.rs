@@ -39,12 +39,12 @@ impl Metrics {
     }
 
     /// Makes the `call`, and writes what was measured meanwhile.
-    pub fn around<T>(&self, call: impl Future<Output = T>) -> impl Future<Output = T> {
+    pub fn instrument<T>(&self, call: impl Future<Output = T>) -> impl Future<Output = T> {
         let call = Box::pin(call);
         async move {
             let done = call.await;
             if let Some(emf) = &self.0 {
-                metrics::counter!("tidegate_calls_total").increment(1);
+                metrics::counter!("tidegate_lambda_invocations_total").increment(1);
                 write(&emf.flush(SystemClock.now()));
             }
             done
@@ -63,5 +63,5 @@ fn write(lines: &[u8]) {
 pub(super) fn received(event: &Event) {
     let Some(first) = event.records.first() else { return };
     let kind = if matches!(Message::parse(&first.body), Ok(Message::Hints(_))) { "fifo" } else { "standard" };
-    metrics::counter!("tidegate_queue_requests_total", "kind" => kind).increment(2);
+    metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(2);
 }

@@ -25,11 +25,11 @@ use tidegate_engine::{
 /// Jobs of one page.
 const PAGE: u32 = 200;
 /// Ended operations that are kept.
-const KEPT: usize = 100;
+const MAX_OPERATIONS: usize = 100;
 
 /// An operation as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredOperation {
     operation: Operation,
     job_type: Option<TypeName>,
     queue: Option<QueueName>,
@@ -44,7 +44,7 @@ struct Stored {
     asked: String,
 }
 
-impl Stored {
+impl StoredOperation {
     /// Whether `job` is meant. The server's own jobs tell others of ends: they are meant by nobody who does not name them.
     fn means(&self, job: &Job) -> bool {
         let own = |name: &str| name.starts_with("tidegate.");
@@ -70,7 +70,7 @@ impl Server {
         let operation =
             Operation { id, kind, state: "running".into(), matched: 0, done: 0, refused: 0, created_at: now, ended_at: None, error: None };
         let end = now + std::time::Duration::from_millis(1);
-        let stored = Stored {
+        let stored = StoredOperation {
             operation,
             job_type: filter.job_type,
             queue: filter.queue,
@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// Stores a new operation. The one that stands, if the same was asked for before.
-    async fn add(&self, stored: Stored) -> Result<Stored, Error> {
+    async fn add(&self, stored: StoredOperation) -> Result<StoredOperation, Error> {
         let (kind, name) = (ItemKind::Operation, stored.operation.id.clone());
         let write = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(bytes(&stored)?) };
         if let Some(Committed::All) = self.inner.engine.ports().store.commit(vec![vec![write]]).await?.pop() {
@@ -103,11 +103,15 @@ impl Server {
                 let message = "another operation was asked for with this idempotency key".to_owned();
                 Err(Error::Conflict { code: "idempotency_key_reused", message, holder: None })
             }
-            None => Err(Error::Conflict { code: "contended", message: "an operation of this id was just forgotten".into(), holder: None }),
+            None => Err(Error::Conflict {
+                code: "concurrent_update",
+                message: "an operation of this id was just forgotten".into(),
+                holder: None,
+            }),
         }
     }
 
-    async fn stored(&self, id: &str) -> Result<Option<Stored>, Error> {
+    async fn stored(&self, id: &str) -> Result<Option<StoredOperation>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
         Ok(items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice(&item.bytes).ok()))
     }
@@ -122,14 +126,14 @@ impl Server {
         found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound { code: "operation_not_found", what: format!("operation {id}") })
     }
 
-    async fn save(&self, stored: &Stored) -> Result<(), Error> {
+    async fn save(&self, stored: &StoredOperation) -> Result<(), Error> {
         self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes(stored)?)).await
     }
 
     /// Has an operation done, unless it is under way here.
-    fn spawn_bulk(&self, mut stored: Stored) {
-        if let Some(away) = &self.inner.away {
-            away.notes.operation(&stored.operation.id);
+    fn spawn_bulk(&self, mut stored: StoredOperation) {
+        if let Some(away) = &self.inner.serverless {
+            away.outbox.operation_left(&stored.operation.id);
             return;
         }
         if !self.inner.operations.lock().insert(stored.operation.id.clone()) {
@@ -152,7 +156,7 @@ impl Server {
     }
 
     /// Records how an operation ended.
-    async fn end_bulk(&self, mut stored: Stored, done: Result<bool, Error>) -> Result<(), Error> {
+    async fn end_bulk(&self, mut stored: StoredOperation, done: Result<bool, Error>) -> Result<(), Error> {
         stored.operation.ended_at = Some(self.now());
         stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
         stored.operation.error = done.err().map(|error| error.to_string());
@@ -184,12 +188,12 @@ impl Server {
     /// The store's.
     pub(super) async fn unfinished(&self) -> Result<Vec<String>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let stored = items.iter().filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok());
+        let stored = items.iter().filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok());
         Ok(stored.filter(|stored| stored.operation.ended_at.is_none()).map(|stored| stored.operation.id).collect())
     }
 
     /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
-    async fn run_bulk(&self, stored: &mut Stored, until: Timestamp) -> Result<bool, Error> {
+    async fn run_bulk(&self, stored: &mut StoredOperation, until: Timestamp) -> Result<bool, Error> {
         loop {
             let query = ListQuery {
                 job_type: stored.job_type.clone(),
@@ -238,7 +242,7 @@ impl Server {
         }
     }
 
-    async fn take_one(&self, stored: &Stored, job: &Job) -> Result<(), Error> {
+    async fn take_one(&self, stored: &StoredOperation, job: &Job) -> Result<(), Error> {
         match stored.operation.kind {
             BulkKind::Cancel => self.cancel(&job.id, None, false).await.map(|_| ()),
             BulkKind::Replay => {
@@ -247,7 +251,7 @@ impl Server {
             }
             BulkKind::Purge => {
                 let (before, after) = self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
-                self.inner.left(&after.spec.queue, &after, before.life.version);
+                self.inner.on_superseded(&after.spec.queue, &after, before.life.version);
                 Ok(())
             }
         }
@@ -257,11 +261,11 @@ impl Server {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
         let mut ended: Vec<(Timestamp, String)> = items
             .iter()
-            .filter_map(|item| serde_json::from_slice::<Stored>(&item.bytes).ok())
+            .filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok())
             .filter_map(|stored| Some((stored.operation.ended_at?, stored.operation.id)))
             .collect();
         ended.sort_unstable();
-        let spare = ended.len().saturating_sub(KEPT);
+        let spare = ended.len().saturating_sub(MAX_OPERATIONS);
         for (_, id) in ended.into_iter().take(spare) {
             self.inner.engine.put_item(ItemKind::Operation, &id, None).await?;
         }
@@ -269,7 +273,7 @@ impl Server {
     }
 }
 
-fn bytes(stored: &Stored) -> Result<Vec<u8>, Error> {
+fn bytes(stored: &StoredOperation) -> Result<Vec<u8>, Error> {
     serde_json::to_vec(stored).map_err(|error| Error::Internal(error.to_string()))
 }
 
@@ -282,7 +286,7 @@ fn digest(value: &impl Serialize) -> String {
 /// Goes on with the operations that a stop interrupted.
 pub(super) async fn resume(server: &Server) -> Result<(), Error> {
     for item in server.inner.engine.ports().store.items(ItemKind::Operation).await? {
-        match serde_json::from_slice::<Stored>(&item.bytes) {
+        match serde_json::from_slice::<StoredOperation>(&item.bytes) {
             Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_bulk(stored),
             Ok(_) => {}
             Err(error) => tracing::warn!(operation = item.name, %error, "an operation cannot be read"),

@@ -4,7 +4,7 @@
 //!   2xx but 202 ─▶ succeeded        no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
 //!   202 (any 2xx with `complete: on_result`) ─▶ the result comes later
 //!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
-//!   no answer in time ─▶ failed `timeout`, or with `on_no_answer: wait` still running
+//!   no answer in time ─▶ failed `timeout`, or with `on_response_timeout: wait` still running
 //! ```
 //!
 //! The one thing to know: for `at_most_once` only a connection that was never established is tried
@@ -24,9 +24,9 @@ use tidegate_core::{
         life::{Failure, Reason},
         spec::KeepResult,
         trace,
-        type_config::{Delivery, OnNoAnswer, TypeConfig},
+        type_config::{Delivery, OnResponseTimeout, TypeConfig},
     },
-    port::target::{Message, Request, Response, TargetError},
+    port::target::{Request, Response, ServiceMessage, TargetError},
     target::{AwsTarget, Complete, Push, PushEncoding, TargetConfig, signature},
     time::{Seconds, Timestamp},
     validate::target_url,
@@ -34,7 +34,7 @@ use tidegate_core::{
 use tidegate_engine::{
     CALLBACK_TYPE, Catalog, Error, PushTarget,
     events::ingest::HOPS_HEADER,
-    request::{Heartbeat, Report, Verdict},
+    request::{Heartbeat, Report, ReportOutcome},
 };
 
 /// The waits before a delivery that did not arrive is tried again, within the same attempt.
@@ -63,14 +63,14 @@ pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog, until:
     };
     let deadline = (inner.engine.now() + config.response_timeout_seconds.duration()).min(until);
     match exchange(inner, &job, config, target, catalog, deadline).await {
-        Outcome::Report(verdict) => Some(report(&job, verdict)),
-        Outcome::Later => accepted(inner, &job).await,
+        DeliveryOutcome::Report(verdict) => Some(report(&job, verdict)),
+        DeliveryOutcome::Later => accepted(inner, &job).await,
     }
 }
 
 /// What came of a delivery.
-enum Outcome {
-    Report(Verdict),
+enum DeliveryOutcome {
+    Report(ReportOutcome),
     /// The result comes later.
     Later,
 }
@@ -83,7 +83,7 @@ async fn exchange(
     target: PushTarget<'_>,
     catalog: &Catalog,
     deadline: Timestamp,
-) -> Outcome {
+) -> DeliveryOutcome {
     let once = config.delivery == Delivery::AtMostOnce;
     let told = job.spec.job_type.as_str() == CALLBACK_TYPE;
     let complete = match target {
@@ -107,23 +107,25 @@ async fn exchange(
             },
         };
         let (message, after, status) = match answer {
-            Ok(response) => match judge(&response, once, told, complete, most, inner.engine.now()) {
-                Judged::Done(outcome) => return outcome,
-                Judged::NotDelivered { message, after, status } => (message, after, status),
+            Ok(response) => match classify(&response, once, told, complete, most, inner.engine.now()) {
+                ResponseClass::Done(outcome) => return outcome,
+                ResponseClass::NotDelivered { message, after, status } => (message, after, status),
             },
             Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None, None),
             Err(TargetError::Forbidden(error)) => {
                 return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
             }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
-                return match (config.on_no_answer, once, &error) {
+                return match (config.on_response_timeout, once, &error) {
                     // To wait starts nothing twice.
-                    (OnNoAnswer::Wait, ..) => Outcome::Later,
-                    (OnNoAnswer::Fail, true, _) => {
-                        fail(Reason::Unknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO)
+                    (OnResponseTimeout::Wait, ..) => DeliveryOutcome::Later,
+                    (OnResponseTimeout::Fail, true, _) => {
+                        fail(Reason::OutcomeUnknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO)
                     }
-                    (OnNoAnswer::Fail, false, TargetError::TimedOut) => fail(Reason::Timeout, error.to_string(), true, Duration::ZERO),
-                    (OnNoAnswer::Fail, false, _) => fail(Reason::Lost, error.to_string(), true, Duration::ZERO),
+                    (OnResponseTimeout::Fail, false, TargetError::TimedOut) => {
+                        fail(Reason::Timeout, error.to_string(), true, Duration::ZERO)
+                    }
+                    (OnResponseTimeout::Fail, false, _) => fail(Reason::ConnectionLost, error.to_string(), true, Duration::ZERO),
                 };
             }
         };
@@ -134,15 +136,15 @@ async fn exchange(
             }
             _ => {
                 let failure = Failure { status, ..Failure::new(Reason::NotDelivered, message) };
-                return Outcome::Report(Verdict::Failed { failure, retryable: true, least_wait: after.unwrap_or_default() });
+                return DeliveryOutcome::Report(ReportOutcome::Failed { failure, retryable: true, least_wait: after.unwrap_or_default() });
             }
         }
     }
 }
 
 /// An answer, judged.
-enum Judged {
-    Done(Outcome),
+enum ResponseClass {
+    Done(DeliveryOutcome),
     /// The worker did not take it: try again, after this long if it said so.
     NotDelivered {
         message: String,
@@ -153,24 +155,24 @@ enum Judged {
 
 /// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
 /// at most `most` bytes, if it is kept.
-fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: Option<usize>, now: Timestamp) -> Judged {
+fn classify(response: &Response, once: bool, told: bool, complete: Complete, most: Option<usize>, now: Timestamp) -> ResponseClass {
     let status = response.status;
-    let done = |outcome| Judged::Done(outcome);
+    let done = |outcome| ResponseClass::Done(outcome);
     match status {
-        202 if !told => done(Outcome::Later),
+        202 if !told => done(DeliveryOutcome::Later),
         // Whatever it answers, it has taken the job; what became of it is said later.
-        200..=299 if complete == Complete::OnResult => done(Outcome::Later),
+        200..=299 if complete == Complete::OnResult => done(DeliveryOutcome::Later),
         200..=299 => done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
             // The work is done: another attempt would do it again, and answer as much.
             Some((most, long)) if long.bytes.len() > most => {
                 let message = format!("it answered with more than the {most} bytes that a result may have");
                 fail(Reason::Failed, message, false, Duration::ZERO)
             }
-            result => Outcome::Report(Verdict::Succeeded { result: result.map(|(_, result)| Body::Inline(result)) }),
+            result => DeliveryOutcome::Report(ReportOutcome::Succeeded { result: result.map(|(_, result)| Body::Inline(result)) }),
         }),
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
-            Judged::NotDelivered { message: message(response), after, status: Some(status) }
+            ResponseClass::NotDelivered { message: message(response), after, status: Some(status) }
         }
         _ => {
             let word = response.header("tidegate-retryable").is_some_and(|value| value.eq_ignore_ascii_case("false"));
@@ -178,7 +180,7 @@ fn judge(response: &Response, once: bool, told: bool, complete: Complete, most: 
             let details = serde_json::from_slice::<&RawValue>(&response.body).ok().filter(|raw| raw.get().len() <= 16 << 10);
             let details = details.map(|raw| raw.get().to_owned());
             let failure = Failure { reason: Reason::Failed, message: Some(message(response)), details, status: Some(status) };
-            done(Outcome::Report(Verdict::Failed { failure, retryable, least_wait: Duration::ZERO }))
+            done(DeliveryOutcome::Report(ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }))
         }
     }
 }
@@ -218,18 +220,18 @@ fn result(response: &Response) -> Option<Payload> {
     Some(Payload::json(value.to_string()))
 }
 
-fn report(job: &Job, verdict: Verdict) -> Report {
+fn report(job: &Job, verdict: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
 }
 
 /// The report that an attempt failed.
 pub(super) fn failed(job: &Job, failure: Failure, retryable: bool, least_wait: Duration) -> Report {
-    report(job, Verdict::Failed { failure, retryable, least_wait })
+    report(job, ReportOutcome::Failed { failure, retryable, least_wait })
 }
 
-fn fail(reason: Reason, message: impl Into<String>, retryable: bool, least_wait: Duration) -> Outcome {
-    Outcome::Report(Verdict::Failed { failure: Failure::new(reason, message), retryable, least_wait })
+fn fail(reason: Reason, message: impl Into<String>, retryable: bool, least_wait: Duration) -> DeliveryOutcome {
+    DeliveryOutcome::Report(ReportOutcome::Failed { failure: Failure::new(reason, message), retryable, least_wait })
 }
 
 /// The attempt goes on: its lease now lasts until its timeout.
@@ -267,7 +269,7 @@ fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
 }
 
 /// The message that carries `job` to a service.
-fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -> Result<Message, String> {
+fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -> Result<ServiceMessage, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
     let (url, token) = callback(inner, job)?;
     let mut attributes =
@@ -276,7 +278,7 @@ fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -
     let beside = BESIDE.into_iter().filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
     // A service refuses an attribute without a value.
     attributes.extend(beside.filter(|(_, value)| !value.is_empty()));
-    Ok(Message {
+    Ok(ServiceMessage {
         to: target.service.clone(),
         group: job.id.to_string(),
         key: format!("{}.{}", job.id, job.life.attempt),
@@ -327,7 +329,7 @@ struct PushBody<'a> {
     #[serde(rename = "type")]
     job_type: &'a str,
     attempt: u16,
-    attempts: u16,
+    max_attempts: u16,
     data: &'a RawValue,
     attributes: &'a Attributes,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -351,7 +353,7 @@ fn json_body(job: &Job, data: &Payload, url: &str, token: &str, headers: Option<
         id: job.id.as_str(),
         job_type: job.spec.job_type.as_str(),
         attempt: job.life.attempt,
-        attempts: job.spec.attempts,
+        max_attempts: job.spec.max_attempts,
         data,
         attributes: &job.spec.attributes,
         correlation_key: job.spec.correlation_key.as_deref(),
@@ -377,7 +379,7 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
         ("id", V::from(job.id.as_str())),
         ("type", V::from(job.spec.job_type.as_str())),
         ("attempt", V::from(job.life.attempt)),
-        ("attempts", V::from(job.spec.attempts)),
+        ("max_attempts", V::from(job.spec.max_attempts)),
         ("attributes", V::Map(attributes.collect())),
         ("callback", callback),
     ]

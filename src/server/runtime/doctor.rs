@@ -7,7 +7,7 @@ use object_store::{ObjectStoreExt, path::Path};
 
 use super::Server;
 use tidegate_backends::wasm::{ENGINE, TARGET};
-use tidegate_core::port::health_check::{Check, Level};
+use tidegate_core::port::health_check::{Check, CheckLevel};
 
 /// After so long without a minute's round it is missing. Two rounds may be late.
 const MISSING: Duration = Duration::from_secs(150);
@@ -24,9 +24,12 @@ impl Server {
             Ok(catalog) => {
                 Check::ok("store", format!("it answers; {} queues and {} types are configured", catalog.queues.len(), catalog.types.len()))
             }
-            Err(error) => {
-                Check::new(Level::Error, "store", error.to_string(), "see what else is said of it; until it answers, nothing is accepted")
-            }
+            Err(error) => Check::new(
+                CheckLevel::Error,
+                "store",
+                error.to_string(),
+                "see what else is said of it; until it answers, nothing is accepted",
+            ),
         });
         checks.push(self.check_objects().await);
         if store.is_ok() {
@@ -34,7 +37,7 @@ impl Server {
             checks.extend(self.check_minute().await);
         }
         checks.push(self.check_public_url());
-        if let Some(home) = &self.inner.checkup {
+        if let Some(home) = &self.inner.health_check {
             checks.extend(home.checks().await);
         }
         checks
@@ -58,9 +61,11 @@ impl Server {
             Ok((true, true)) => Check::ok("objects", "a probe was put, read, listed and removed"),
             Ok((read, _)) => {
                 let found = if read { "a probe that was put is not in the list" } else { "a probe came back as something else" };
-                Check::new(Level::Error, "objects", found, advice)
+                Check::new(CheckLevel::Error, "objects", found, advice)
             }
-            Err((what, error)) => Check::new(Level::Error, "objects", format!("a probe could not be {what}: {}", whole(&error)), advice),
+            Err((what, error)) => {
+                Check::new(CheckLevel::Error, "objects", format!("a probe could not be {what}: {}", whole(&error)), advice)
+            }
         }
     }
 
@@ -77,25 +82,25 @@ impl Server {
             Check::ok("plugins", format!("{} are there, each with code for this release", catalog.plugins.len()))
         } else {
             let found = format!("no code for this release has been made of: {}", old.join(", "));
-            let advice = if self.inner.away.is_some() {
+            let advice = if self.inner.serverless.is_some() {
                 "one request to the function `plugins` compiles them (`curl \"${PLUGINS_URL%/}/healthz\"`); they hold or are passed over until then"
             } else {
                 "push their components again: `tidegate plugin push NAME FILE`"
             };
-            Check::new(Level::Error, "plugins", found, advice)
+            Check::new(CheckLevel::Error, "plugins", found, advice)
         }]
     }
 
     /// Whether the minute's round has been, how it went, and of which release it was.
     async fn check_minute(&self) -> Option<Check> {
-        self.inner.away.as_ref()?;
+        self.inner.serverless.as_ref()?;
         let about = "minute's round";
-        let error = |found: String, advice: &str| Check::new(Level::Error, about, found, advice);
+        let error = |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
         let missing =
             "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
         Some(match self.inner.engine.last_round().await {
             Err(why) => error(why.to_string(), missing),
-            Ok(None) => Check::new(Level::Warning, about, "there was none yet that handed on what is due soon", missing),
+            Ok(None) => Check::new(CheckLevel::Warning, about, "there was none yet that handed on what is due soon", missing),
             Ok(Some(last)) => {
                 let ago = self.now().since(last.at).as_secs();
                 if self.now().since(last.at) > MISSING {
@@ -106,7 +111,7 @@ impl Server {
                 } else if last.release != env!("CARGO_PKG_VERSION") {
                     let found = format!("`tick` runs tidegate {}, and this function {}", last.release, env!("CARGO_PKG_VERSION"));
                     Check::new(
-                        Level::Warning,
+                        CheckLevel::Warning,
                         about,
                         found,
                         "an upgrade may be under way; if not, deploy the stack as a whole from one CodePrefix",
@@ -122,20 +127,20 @@ impl Server {
     fn check_public_url(&self) -> Check {
         let url = &self.inner.options.public_url;
         let about = "public URL";
-        if url.is_empty() && self.inner.away.is_some() {
+        if url.is_empty() && self.inner.serverless.is_some() {
             return Check::ok(about, "this function builds no callback URLs; `deliver` is told what they start with");
         }
         match url::Url::parse(url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
-                let clear = self.inner.away.is_some() && parsed.scheme() == "http";
+                let clear = self.inner.serverless.is_some() && parsed.scheme() == "http";
                 if clear {
-                    Check::new(Level::Warning, about, format!("{url} is not encrypted"), "attempts' tokens go over it: make it https")
+                    Check::new(CheckLevel::Warning, about, format!("{url} is not encrypted"), "attempts' tokens go over it: make it https")
                 } else {
                     Check::ok(about, format!("callback URLs start with {url}"))
                 }
             }
             _ => Check::new(
-                Level::Error,
+                CheckLevel::Error,
                 about,
                 format!("{url:?} is no URL"),
                 "workers that answer later cannot call back: set it to where this server is reached",

@@ -11,7 +11,7 @@ use tidegate_core::{
 use tidegate_engine::{
     Error,
     events::{
-        dead_letters::{DeadEvent, Replayed},
+        dead_letters::{DeadLetter, Replayed},
         ingest::{Ingested, Ingestion},
     },
     request::Enqueued,
@@ -90,13 +90,13 @@ impl Server {
     /// # Errors
     ///
     /// The store's.
-    pub async fn dead_events(
+    pub async fn dead_letters(
         &self,
         trigger: Option<&TriggerName>,
         after: Option<String>,
         limit: u32,
-    ) -> Result<(Vec<DeadEvent>, Option<String>), Error> {
-        self.inner.engine.dead_events(trigger, after, limit).await
+    ) -> Result<(Vec<DeadLetter>, Option<String>), Error> {
+        self.inner.engine.dead_letters(trigger, after, limit).await
     }
 
     /// One dead letter.
@@ -104,8 +104,8 @@ impl Server {
     /// # Errors
     ///
     /// 404.
-    pub async fn dead_event(&self, id: &str) -> Result<DeadEvent, Error> {
-        self.inner.engine.dead_event(id).await
+    pub async fn dead_letter(&self, id: &str) -> Result<DeadLetter, Error> {
+        self.inner.engine.dead_letter(id).await
     }
 
     /// Removes a dead letter.
@@ -113,17 +113,17 @@ impl Server {
     /// # Errors
     ///
     /// 404.
-    pub async fn delete_dead_event(&self, id: &str) -> Result<(), Error> {
-        self.inner.engine.delete_dead_event(id).await
+    pub async fn delete_dead_letter(&self, id: &str) -> Result<(), Error> {
+        self.inner.engine.delete_dead_letter(id).await
     }
 
     /// Applies the trigger of a dead letter anew, as it stands now.
     ///
     /// # Errors
     ///
-    /// 404 `dead_event_not_found` or `trigger_not_found`; the store's, and then the letter is still there.
-    pub async fn replay_dead_event(&self, id: &str) -> Result<Replayed, Error> {
-        let (replayed, ingestion) = self.inner.engine.replay_dead_event(id).await?;
+    /// 404 `dead_letter_not_found` or `trigger_not_found`; the store's, and then the letter is still there.
+    pub async fn replay_dead_letter(&self, id: &str) -> Result<Replayed, Error> {
+        let (replayed, ingestion) = self.inner.engine.replay_dead_letter(id).await?;
         metrics::replayed(&replayed);
         self.inner.tell(&ingestion.enqueued, &ingestion.changed);
         Ok(replayed)
@@ -134,10 +134,10 @@ impl Inner {
     /// Wakes the queues of new jobs, and tells those of changed ones.
     pub(super) fn tell(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
         metrics::enqueued(enqueued.iter());
-        self.accepted(enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
+        self.on_enqueued(enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
         for (job, version) in changed {
-            self.left(&job.spec.queue, job, *version);
-            if job.life.awaits_verdict() {
+            self.on_superseded(&job.spec.queue, job, *version);
+            if job.life.awaits_retry_decision() {
                 self.pending.notify_one();
             }
         }

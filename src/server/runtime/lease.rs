@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{Home, Inner, Server, Stage, deliver, workers::check_name};
-use crate::runtime::embedded::queue_task::{Demand, LeaseCall, Message};
+use crate::runtime::embedded::queue_task::{LeaseCall, Message, QueueWatch};
 use tidegate_core::{
     job::{
         Job, QueueName, TypeName,
@@ -59,8 +59,8 @@ impl Server {
             self.inner.workers.seen(worker, self.now());
         }
         let mut lanes: Vec<Lane> = lanes.into_iter().collect();
-        if self.inner.away.is_some() {
-            return Box::pin(self.lease_away(lanes, request, until)).await;
+        if self.inner.serverless.is_some() {
+            return Box::pin(self.lease_serverless(lanes, request, until)).await;
         }
         if let [(queue, types)] = &mut lanes[..] {
             return self.lease_one(queue.clone(), types.take(), request, until).await;
@@ -170,25 +170,25 @@ impl Server {
         request: &LeaseRequest,
         until: Timestamp,
     ) -> Result<Vec<Job>, Error> {
-        let bell = Arc::new(Notify::new());
-        let demand = |types: &Option<Vec<TypeName>>| Demand {
+        let waker = Arc::new(Notify::new());
+        let watch = |types: &Option<Vec<TypeName>>| QueueWatch {
             types: types.clone(),
             max: request.max,
-            rung: AtomicBool::new(true),
-            bell: Arc::clone(&bell),
+            notified: AtomicBool::new(true),
+            waker: Arc::clone(&waker),
         };
-        let demands: Vec<Arc<Demand>> = lanes.iter().map(|(_, types)| Arc::new(demand(types))).collect();
+        let watches: Vec<Arc<QueueWatch>> = lanes.iter().map(|(_, types)| Arc::new(watch(types))).collect();
         if !request.wait.is_zero() {
-            for ((queue, _), demand) in lanes.iter().zip(&demands) {
-                self.inner.queue(queue).send(Message::Demand(Arc::downgrade(demand)));
+            for ((queue, _), watch) in lanes.iter().zip(&watches) {
+                self.inner.queue(queue).send(Message::Watch(Arc::downgrade(watch)));
             }
         }
         let mut handed = Handed::new(&self.inner, Vec::new());
         // While it stops nobody is served, and its queues' tasks end one by one.
         while *self.inner.stopping.borrow() == Stage::Serving {
             let now = self.now();
-            for ((queue, types), demand) in lanes.iter().zip(&demands) {
-                if !demand.rung.swap(false, Ordering::AcqRel) {
+            for ((queue, types), watch) in lanes.iter().zip(&watches) {
+                if !watch.notified.swap(false, Ordering::AcqRel) {
                     continue;
                 }
                 let (reply, answer) = oneshot::channel();
@@ -210,7 +210,7 @@ impl Server {
                 return Ok(handed.take());
             }
             tokio::select! {
-                () = bell.notified() => {}
+                () = waker.notified() => {}
                 () = self.inner.engine.ports().clock.sleep_until(until) => {}
             }
         }

@@ -40,14 +40,14 @@ use tokio::sync::watch;
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::open::CannotOpen;
 pub use crate::runtime::plugin_registry::{CannotPush, PluginUser};
-pub use crate::runtime::serverless::{Minute, NEAR};
+pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub use handler::{Call, Handled, Handler, Work};
-pub use shadow::{Comparison, Difference, Said};
+pub use shadow::{Comparison, Difference, ShadowDecision};
 
 use crate::runtime::embedded::queue_task::{Message, QueueHandle};
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
-    port::{Checkup, Policy, Spans, Target},
+    port::{HealthCheck, Policy, Spans, Target},
     time::Timestamp,
 };
 use tidegate_engine::{Engine, Error, Ports, Rules};
@@ -93,9 +93,9 @@ pub(crate) struct Inner {
     shadow: shadow::Shadow,
     hosted: Option<plugin_registry::Hosted>,
     /// What the home looks at when somebody asks how it is.
-    checkup: Option<Arc<dyn Checkup>>,
+    health_check: Option<Arc<dyn HealthCheck>>,
     /// What it has instead of tasks, if it starts none.
-    away: Option<serverless::Away>,
+    serverless: Option<serverless::Serverless>,
     /// Told when a round leaves jobs whose retry strategy is to be asked.
     pending: Arc<tokio::sync::Notify>,
     /// Told when a schedule changes.
@@ -130,8 +130,8 @@ pub struct Builder {
     handlers: HashMap<TypeName, Handler>,
     traces: Option<crate::telemetry::traces::Traces>,
     hosted: Option<plugin_registry::Hosted>,
-    checkup: Option<Arc<dyn Checkup>>,
-    away: bool,
+    health_check: Option<Arc<dyn HealthCheck>>,
+    serverless: bool,
 }
 
 impl Builder {
@@ -158,8 +158,8 @@ impl Builder {
 
     /// Has the home looked at so when somebody asks how it is.
     #[must_use]
-    pub fn checkup(mut self, checkup: Arc<dyn Checkup>) -> Self {
-        self.checkup = Some(checkup);
+    pub fn health_check(mut self, checkup: Arc<dyn HealthCheck>) -> Self {
+        self.health_check = Some(checkup);
         self
     }
 
@@ -198,8 +198,8 @@ impl Builder {
             traces: self.traces,
             shadow,
             hosted: self.hosted,
-            checkup: self.checkup,
-            away: self.away.then(serverless::Away::default),
+            health_check: self.health_check,
+            serverless: self.serverless.then(serverless::Serverless::default),
             pending: Arc::default(),
             rescheduled: Arc::default(),
             tokens: Mutex::default(),
@@ -208,7 +208,7 @@ impl Builder {
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
-        if server.inner.away.is_some() {
+        if server.inner.serverless.is_some() {
             return Ok(server);
         }
         plugin_registry::recompile(&server).await?;
@@ -225,7 +225,17 @@ impl Server {
     /// A server over `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
         let (rules, options) = (Rules::default(), Options::default());
-        Builder { ports, rules, options, target, handlers: HashMap::new(), traces: None, hosted: None, checkup: None, away: false }
+        Builder {
+            ports,
+            rules,
+            options,
+            target,
+            handlers: HashMap::new(),
+            traces: None,
+            hosted: None,
+            health_check: None,
+            serverless: false,
+        }
     }
 
     /// The engine it runs on.
@@ -304,16 +314,16 @@ impl Inner {
 
     /// Asks for a round of `queue`.
     fn wake(self: &Arc<Self>, queue: &QueueName) {
-        match &self.away {
-            Some(away) => away.notes.look(queue),
+        match &self.serverless {
+            Some(away) => away.outbox.queue_due(queue),
             None => self.queue(queue).send(Message::Wake),
         }
     }
 
     /// Says that jobs wait which were not there before.
-    fn accepted<'a>(self: &Arc<Self>, jobs: impl IntoIterator<Item = &'a Job>) {
-        if let Some(away) = &self.away {
-            jobs.into_iter().for_each(|job| away.notes.changed(job, None));
+    fn on_enqueued<'a>(self: &Arc<Self>, jobs: impl IntoIterator<Item = &'a Job>) {
+        if let Some(away) = &self.serverless {
+            jobs.into_iter().for_each(|job| away.outbox.job_changed(job, None));
             return;
         }
         let catalog = self.engine.seen_version();
@@ -331,28 +341,28 @@ impl Inner {
     }
 
     /// Says that a job left the version it may have been granted at, and that it may have ended.
-    fn left(self: &Arc<Self>, queue: &QueueName, job: &Job, version: Version) {
-        match &self.away {
-            Some(away) => away.notes.changed(job, Some(version)),
+    fn on_superseded(self: &Arc<Self>, queue: &QueueName, job: &Job, version: Version) {
+        match &self.serverless {
+            Some(away) => away.outbox.job_changed(job, Some(version)),
             None => self.queue(queue).send(Message::Left(job.id.clone(), version)),
         }
         if job.life.ended().is_some() {
             crate::telemetry::metrics::ended(job);
-            self.over(job);
-            self.ended(job);
+            self.on_attempt_finished(job);
+            self.on_job_finished(job);
         }
     }
 
     /// An attempt or a wait of the job came to an end, and nobody reported it.
-    fn over(&self, job: &Job) {
+    fn on_attempt_finished(&self, job: &Job) {
         if let Some(traces) = &self.traces {
             traces.over(job);
         }
     }
 
     /// Tells those who wait for a job's result, and whoever sends its callback.
-    fn ended(self: &Arc<Self>, job: &Job) {
-        self.waiters.tell(&job.id);
+    fn on_job_finished(self: &Arc<Self>, job: &Job) {
+        self.waiters.notify(&job.id);
         if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != tidegate_engine::CALLBACK_TYPE {
             self.wake(&tidegate_engine::CALLBACK_QUEUE.parse().expect("a good name"));
         }

@@ -12,7 +12,7 @@ use super::{Builder, Server};
 use tidegate_backends::wasm::{
     ENGINE, PluginHost, TARGET,
     compile::{Artifact, CompileError, Compiler},
-    diagnostics::Seen,
+    diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
     job::{PluginName, retry::Retry},
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// What is known of the calls that this server made of a plugin since it started.
-    pub fn plugin_seen(&self, name: &PluginName) -> Seen {
+    pub fn plugin_seen(&self, name: &PluginName) -> PluginDiagnostics {
         self.inner.hosted.as_ref().map(|hosted| hosted.host.seen(name)).unwrap_or_default()
     }
 

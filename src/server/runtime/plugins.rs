@@ -13,22 +13,22 @@ use tidegate_core::{
     queue::plugin::PluginItem,
 };
 use tidegate_engine::{
-    Asked, Error,
+    Error, ThrottlerCall,
     plugins::{
         registry::{NewVersion, Pushed, Stage},
-        retry_decisions::{RetryFault, Verdicts},
+        retry_decisions::{RetryDecisions, RetryFault},
     },
 };
 
 impl Inner {
     /// Takes note of what a round's throttler said.
-    pub(super) fn note_round(&self, queue: &QueueName, asked: Vec<Asked>, faults: Vec<Asked>) {
-        for Asked { plugin, call, answer } in asked {
+    pub(super) fn note_round(&self, queue: &QueueName, asked: Vec<ThrottlerCall>, faults: Vec<ThrottlerCall>) {
+        for ThrottlerCall { plugin, call, answer } in asked {
             if let Ok(answer) = answer {
-                self.shadow.ask(&plugin, Live::Round(call, answer));
+                self.shadow.submit(&plugin, Live::Round(call, answer));
             }
         }
-        for Asked { plugin, call, answer } in faults {
+        for ThrottlerCall { plugin, call, answer } in faults {
             if let Err(fault) = answer {
                 self.failed(&plugin, queue, &fault, &Call::Throttle(call));
             }
@@ -36,9 +36,9 @@ impl Inner {
     }
 
     /// Takes note of what retry strategies said.
-    pub(super) fn note_verdicts(&self, verdicts: &mut Verdicts) {
+    pub(super) fn note_verdicts(&self, verdicts: &mut RetryDecisions) {
         for asked in verdicts.asked.drain(..) {
-            self.shadow.ask(&asked.plugin, Live::Verdict(asked.call, asked.answer));
+            self.shadow.submit(&asked.plugin, Live::Verdict(asked.call, asked.answer));
         }
         for RetryFault { plugin, call, fault } in &verdicts.faults {
             if let Some(plugin) = plugin {
@@ -55,7 +55,7 @@ impl Inner {
     /// asked for it.
     fn failed(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
         let (version, kind, call) =
-            (plugin.version.number, fault.kind.as_str(), self.away.is_some().then(|| record::to_bounded_json(call)));
+            (plugin.version.number, fault.kind.as_str(), self.serverless.is_some().then(|| record::to_bounded_json(call)));
         tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, call, "a plugin failed");
     }
 

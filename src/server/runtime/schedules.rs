@@ -14,7 +14,7 @@ use tidegate_core::{
     job::{Payload, ScheduleName},
     schedule::{ScheduleConfig, ScheduleItem, ScheduleState},
 };
-use tidegate_engine::{Error, Occurred, request::Enqueued};
+use tidegate_engine::{Error, Materialized, request::Enqueued};
 
 /// The longest between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ async fn look(home: &Weak<Inner>) -> Option<(Arc<dyn tidegate_core::port::Clock>
     // A stop waits for what is under way.
     let _busy = inner.busy()?;
     let clock = Arc::clone(&inner.engine.ports().clock);
-    let next_at = match inner.engine.occur(Duration::ZERO).await {
+    let next_at = match inner.engine.materialize(Duration::ZERO).await {
         Ok(occurred) => {
             inner.occurred(&occurred);
             occurred.next_at
@@ -56,7 +56,7 @@ async fn look(home: &Weak<Inner>) -> Option<(Arc<dyn tidegate_core::port::Clock>
 
 impl Inner {
     /// Tells whoever must know what schedules did.
-    pub(super) fn occurred(self: &Arc<Self>, occurred: &Occurred) {
+    pub(super) fn occurred(self: &Arc<Self>, occurred: &Materialized) {
         metrics::occurred(occurred);
         for (schedule, error) in &occurred.errors {
             tracing::warn!(%schedule, %error, "an occurrence made no job; it is tried again");
@@ -64,7 +64,7 @@ impl Inner {
         for (schedule, missed) in &occurred.missed {
             tracing::warn!(%schedule, missed, "missed occurrences are not made up for");
         }
-        self.accepted(occurred.made.iter().map(|(_, enqueued)| &enqueued.job));
+        self.on_enqueued(occurred.made.iter().map(|(_, enqueued)| &enqueued.job));
     }
 }
 
@@ -89,9 +89,9 @@ impl Server {
     /// Has schedules occur as they are now.
     async fn rescheduled(&self) -> Result<(), Error> {
         self.inner.rescheduled.notify_one();
-        if self.inner.away.is_some() {
+        if self.inner.serverless.is_some() {
             // The next occurrence may come before the minute's next round.
-            self.inner.occurred(&self.inner.engine.occur(super::NEAR).await?);
+            self.inner.occurred(&self.inner.engine.materialize(super::NEAR).await?);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Server {
     pub async fn run_schedule(&self, name: &ScheduleName, idempotency_key: Option<String>) -> Result<Enqueued, Error> {
         let enqueued = self.inner.engine.run_schedule(name, idempotency_key).await?;
         metrics::enqueued(std::iter::once(&enqueued));
-        self.inner.accepted([&enqueued.job]);
+        self.inner.on_enqueued([&enqueued.job]);
         Ok(enqueued)
     }
 }

@@ -26,20 +26,20 @@ use tidegate_core::{
     queue::plugin::Role,
     time::Timestamp,
 };
-use tidegate_engine::Troubles;
+use tidegate_engine::CircuitBreaker;
 
 /// Most differences that are kept of a plugin; the oldest go.
-const KEPT: usize = 100;
+const MAX_DIFFERENCES: usize = 100;
 /// Most calls that wait for the shadow.
-const WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Most bytes of jobs' data in them.
-const WAITING_BYTES: usize = 64 << 20;
+const MAX_WAITING_BYTES: usize = 64 << 20;
 /// Bytes of new data that are shown.
-const DATA_SHOWN: usize = 100;
+const MAX_SHOWN_DATA_BYTES: usize = 100;
 
 /// What a plugin said of one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Said {
+pub struct ShadowDecision {
     /// `run`, `hold`, `reschedule` or `drop`; of a failed attempt `retry` or `give_up`.
     pub action: &'static str,
     /// Until when it holds the job, or when that is due.
@@ -50,7 +50,7 @@ pub struct Said {
     pub reason: Option<String>,
 }
 
-impl From<&Decision> for Said {
+impl From<&Decision> for ShadowDecision {
     fn from(Decision { action, reason }: &Decision) -> Self {
         let (action, until) = match action {
             Action::Run => ("run", None),
@@ -62,12 +62,12 @@ impl From<&Decision> for Said {
     }
 }
 
-impl From<&RetryAnswer> for Said {
+impl From<&RetryAnswer> for ShadowDecision {
     fn from(answer: &RetryAnswer) -> Self {
         match answer {
             RetryAnswer::GiveUp(message) => Self { action: "give_up", until: None, reason: message.clone() },
             RetryAnswer::Retry { at, data, priority } => {
-                let data = data.as_ref().map(|data| format!("data {}", cut(data.clone(), DATA_SHOWN)));
+                let data = data.as_ref().map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
                 let changes: Vec<String> = priority.map(|priority| format!("priority {priority}")).into_iter().chain(data).collect();
                 Self { action: "retry", until: Some(*at), reason: (!changes.is_empty()).then(|| changes.join(", ")) }
             }
@@ -85,9 +85,9 @@ pub struct Difference {
     /// The time of the decision.
     pub at: Timestamp,
     /// What was done.
-    pub live: Said,
+    pub live: ShadowDecision,
     /// What the shadow would have done.
-    pub shadow: Said,
+    pub shadow: ShadowDecision,
 }
 
 /// How a version in the shadow does beside the live one.
@@ -161,20 +161,20 @@ pub(super) struct Shadow {
 }
 
 /// One job, and what both versions said of it where that differs.
-type Compared = (JobId, Option<(Said, Said)>);
+type Compared = (JobId, Option<(ShadowDecision, ShadowDecision)>);
 
 impl Shadow {
     /// Remembers nothing yet; the other half is what [`follow`] takes.
     pub(super) fn new() -> (Self, mpsc::Receiver<(Plugin, Live)>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self { sender, waiting_bytes: AtomicUsize::new(0), seen: Mutex::default() }, receiver)
     }
 
     /// Has the shadow of `plugin` asked, if there is room.
-    pub(super) fn ask(&self, plugin: &Plugin, live: Live) {
+    pub(super) fn submit(&self, plugin: &Plugin, live: Live) {
         let bytes = live.data_bytes();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before == 0 || before + bytes <= WAITING_BYTES;
+        let fits = before == 0 || before + bytes <= MAX_WAITING_BYTES;
         if !fits || self.sender.try_send((plugin.clone(), live)).is_err() {
             self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.seen.lock().entry(plugin.name.clone()).or_default().missed += 1;
@@ -202,7 +202,7 @@ impl Shadow {
                     let Some((live_said, shadow)) = differs else { continue };
                     comparison.different += 1;
                     comparison.differences.retain(|known| known.job != job);
-                    if comparison.differences.len() >= KEPT {
+                    if comparison.differences.len() >= MAX_DIFFERENCES {
                         comparison.differences.pop_front();
                     }
                     let (queue, at) = (live.queue().clone(), live.at());
@@ -220,7 +220,7 @@ type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 /// Asks the shadows, one call after the other.
 pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
     tokio::spawn(async move {
-        let (mut states, troubles) = (States::new(), Troubles::default());
+        let (mut states, troubles) = (States::new(), CircuitBreaker::default());
         while let Some((asked, live)) = calls.recv().await {
             let Some(inner) = home.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
@@ -233,7 +233,7 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
             let compared = if version.description(live.role()).is_none() {
                 let message = "the version in the shadow does not have the role in which the live one is asked".to_owned();
                 Some(Err(Fault { kind: FaultKind::Unavailable, message }))
-            } else if troubles.leave_alone(&shadow, live.config(), now) {
+            } else if troubles.is_open(&shadow, live.config(), now) {
                 None
             } else {
                 let compared = compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
@@ -264,7 +264,7 @@ async fn compare(
             let own = || states.get(&key).map(|(_, state)| Arc::clone(state)).unwrap_or_default();
             let state = if alike { Arc::clone(&call.state) } else { own() };
             let call = Arc::new(ThrottleCall { state: Arc::clone(&state), ..(**call).clone() });
-            let said = policy.throttle(shadow, Arc::clone(&call), Purpose::Shadow).await.and_then(|said| said.sound(&call))?;
+            let said = policy.throttle(shadow, Arc::clone(&call), Purpose::Shadow).await.and_then(|said| said.validated(&call))?;
             if let Some(state) = said.state.filter(|_| !alike) {
                 states.insert(key, (item_version, Arc::new(state)));
             }

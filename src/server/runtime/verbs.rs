@@ -27,7 +27,7 @@ use tidegate_engine::{
 /// Due jobs are counted so far. Where there are more, every scheduled one is taken to be due.
 const COUNTED: u32 = 1000;
 /// How often a wait for a result looks at the job, in case it ended where this process is not told.
-const LOOK: Duration = Duration::from_secs(1);
+const RESULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Server {
     /// Accepts a job. After `Ok` it is durable.
@@ -54,7 +54,7 @@ impl Server {
             begun.iter().zip(&answers).for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
         }
         metrics::enqueued(answers.iter().flatten());
-        self.inner.accepted(answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
+        self.inner.on_enqueued(answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
         answers
     }
 
@@ -89,10 +89,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `not_scheduled` or `handed_on`; 412; 400 and 413 for bad values.
+    /// 404; 409 `not_scheduled` or `already_dispatched`; 412; 400 and 413 for bad values.
     pub async fn patch(&self, id: &JobId, job_type: Option<&TypeName>, patch: JobPatch, if_match: Option<u64>) -> Result<Job, Error> {
         let (before, job) = self.inner.engine.patch(id, job_type, patch, if_match).await?;
-        self.inner.left(&job.spec.queue, &job, before.life.version);
+        self.inner.on_superseded(&job.spec.queue, &job, before.life.version);
         Ok(job)
     }
 
@@ -100,11 +100,11 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `ended` or `handed_on`.
+    /// 404; 409 `ended` or `already_dispatched`.
     pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<Cancelled, Error> {
         let (before, cancelled) = self.inner.engine.cancel(id, job_type, force).await?;
         if cancelled.ended {
-            self.inner.left(&cancelled.job.spec.queue, &cancelled.job, before.life.version);
+            self.inner.on_superseded(&cancelled.job.spec.queue, &cancelled.job, before.life.version);
         }
         Ok(cancelled)
     }
@@ -133,8 +133,8 @@ impl Server {
         }
         let mut pending = Vec::with_capacity(batches.len());
         for (queue, (places, batch)) in batches {
-            if self.inner.away.is_some() {
-                for (place, answer) in places.into_iter().zip(self.settle_away(&queue, batch).await) {
+            if self.inner.serverless.is_some() {
+                for (place, answer) in places.into_iter().zip(self.settle_serverless(&queue, batch).await) {
                     answers[place] = Some(answer);
                 }
                 continue;
@@ -159,7 +159,7 @@ impl Server {
             return Ok(Vec::new());
         }
         let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
-        let jobs = self.inner.engine.recall(&ids).await?;
+        let jobs = self.inner.engine.cached_jobs(&ids).await?;
         Ok(jobs.into_iter().map(|job| job.map(|job| job.spec.queue.clone())).collect())
     }
 
@@ -177,7 +177,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `still_scheduled`; as for enqueue.
+    /// 404; 409 `job_not_finished`; as for enqueue.
     pub async fn replay(
         &self,
         id: &JobId,
@@ -196,7 +196,7 @@ impl Server {
             traces.enqueued(&begun, &answer, replayed, from, to);
         }
         let enqueued = answer?;
-        self.inner.accepted([&enqueued.job]);
+        self.inner.on_enqueued([&enqueued.job]);
         Ok(enqueued)
     }
 
@@ -242,7 +242,7 @@ impl Server {
             }
             tokio::select! {
                 () = told => {}
-                () = engine.ports().clock.sleep_until(until.min(now + LOOK)) => {}
+                () = engine.ports().clock.sleep_until(until.min(now + RESULT_POLL_INTERVAL)) => {}
             }
         }
     }
@@ -258,7 +258,7 @@ impl Server {
         let inner = Arc::clone(&self.inner);
         let asked = move |job: &Job| {
             // Who asks elsewhere is not known here: whoever wants jobs of the type is taken to be there.
-            if inner.away.is_some() {
+            if inner.serverless.is_some() {
                 return true;
             }
             let shown = inner.queue(&job.spec.queue).shown.lock().clone();
@@ -353,8 +353,8 @@ impl Server {
         let now = engine.now();
         let due = engine.ports().store.count_due(name, &types, now, COUNTED).await?;
         let oldest = if due.is_empty() { None } else { self.oldest_due(name, &types, now).await? };
-        let shown = match &self.inner.away {
-            Some(_) => crate::runtime::serverless::shown(engine, name).await?,
+        let shown = match &self.inner.serverless {
+            Some(_) => crate::runtime::serverless::snapshot(engine, name).await?,
             None => self.inner.queue(name).shown.lock().clone(),
         };
         let whole = due.values().sum::<u64>() < COUNTED.into();
@@ -384,7 +384,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 404; 409 `queue_has_live_jobs` or `queue_has_types`; 412.
+    /// 404; 409 `queue_has_live_jobs` or `queue_in_use`; 412.
     pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
         self.inner.engine.delete_queue(name, if_match).await
     }
@@ -456,7 +456,7 @@ impl Server {
     /// The store's.
     pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> {
         self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await?;
-        self.tell_tokens().await
+        self.publish_tokens().await
     }
 
     /// Has `tell` told the items of all tokens after every change of one, before the change is answered.
@@ -469,7 +469,7 @@ impl Server {
     /// # Errors
     ///
     /// The store's.
-    pub async fn tell_tokens(&self) -> Result<(), Error> {
+    pub async fn publish_tokens(&self) -> Result<(), Error> {
         let tell = self.inner.tokens.lock().clone();
         if let Some(tell) = tell {
             tell(self.tokens().await?);
@@ -495,7 +495,7 @@ impl Server {
         let there = self.inner.engine.ports().store.items(ItemKind::Token).await?.iter().any(|item| item.name == id);
         if there {
             self.inner.engine.put_item(ItemKind::Token, id, None).await?;
-            self.tell_tokens().await?;
+            self.publish_tokens().await?;
         }
         Ok(there)
     }

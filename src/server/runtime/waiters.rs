@@ -23,7 +23,7 @@ impl Waiters {
     }
 
     /// Wakes those who wait for `job`.
-    pub(super) fn tell(&self, job: &JobId) {
+    pub(super) fn notify(&self, job: &JobId) {
         if let Some(notify) = self.0.lock().remove(job) {
             notify.notify_waiters();
         }

@@ -12,21 +12,21 @@ use tidegate_core::{port::job_store::ItemKind, time::Timestamp};
 use tidegate_engine::{Catalog, Error, request::Worker};
 
 /// How long a worker that is not heard of is listed.
-const FORGET: Duration = Duration::from_mins(10);
+const WORKER_EXPIRY: Duration = Duration::from_mins(10);
 /// Most workers known.
-const MOST: usize = 10_000;
+const MAX_WORKERS: usize = 10_000;
 /// Most workers drained at once.
-const MOST_DRAINS: usize = 1000;
+const MAX_DRAINS: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RegisteredWorker {
     capacity: Option<u32>,
     seen_at: Timestamp,
 }
 
 /// Workers by name.
 #[derive(Default)]
-pub(super) struct Workers(Mutex<BTreeMap<String, Entry>>);
+pub(super) struct Workers(Mutex<BTreeMap<String, RegisteredWorker>>);
 
 impl Workers {
     /// A worker was heard of.
@@ -36,11 +36,11 @@ impl Workers {
             entry.seen_at = now;
             return;
         }
-        if workers.len() >= MOST {
-            workers.retain(|_, entry| now.since(entry.seen_at) < FORGET);
+        if workers.len() >= MAX_WORKERS {
+            workers.retain(|_, entry| now.since(entry.seen_at) < WORKER_EXPIRY);
         }
-        if workers.len() < MOST {
-            workers.insert(name.to_owned(), Entry { capacity: None, seen_at: now });
+        if workers.len() < MAX_WORKERS {
+            workers.insert(name.to_owned(), RegisteredWorker { capacity: None, seen_at: now });
         }
     }
 
@@ -61,16 +61,16 @@ impl Workers {
     fn list(&self, running: &BTreeMap<String, u64>, drains: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<Worker> {
         let workers = self.0.lock();
         let unheard = drains.iter().filter(|(name, _)| !workers.contains_key(*name));
-        let unheard = unheard.map(|(name, since)| (name, Entry { capacity: None, seen_at: *since }));
+        let unheard = unheard.map(|(name, since)| (name, RegisteredWorker { capacity: None, seen_at: *since }));
         let all = workers.iter().map(|(name, entry)| (name, *entry)).chain(unheard);
-        let worker = |(name, entry): (&String, Entry)| Worker {
+        let worker = |(name, entry): (&String, RegisteredWorker)| Worker {
             name: name.clone(),
             capacity: entry.capacity,
             running: running.get(name).copied().unwrap_or(0),
             draining: drains.contains_key(name),
             seen_at: entry.seen_at,
         };
-        let listed = |worker: &Worker| worker.draining || worker.running > 0 || now.since(worker.seen_at) < FORGET;
+        let listed = |worker: &Worker| worker.draining || worker.running > 0 || now.since(worker.seen_at) < WORKER_EXPIRY;
         all.map(worker).filter(listed).collect()
     }
 }
@@ -128,14 +128,14 @@ impl Server {
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         check_name(name)?;
         let worker = match self.worker(name).await {
-            Err(Error::NotFound { .. }) if draining && self.inner.away.is_some() => {
+            Err(Error::NotFound { .. }) if draining && self.inner.serverless.is_some() => {
                 Worker { name: name.to_owned(), capacity: None, running: 0, draining: false, seen_at: self.now() }
             }
             known => known?,
         };
         if worker.draining != draining {
             let drains = self.inner.engine.catalog().await?.drains.len();
-            if draining && drains >= MOST_DRAINS {
+            if draining && drains >= MAX_DRAINS {
                 let message = format!("{drains} workers are drained: delete those that are gone");
                 return Err(Error::Conflict { code: "too_many_drains", message, holder: None });
             }

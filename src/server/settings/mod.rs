@@ -65,9 +65,9 @@ documented! {
         /// How long a reply is kept whose job or attempt is not there yet, in seconds, 0 to 86400.
         pub reply_wait_seconds: Seconds,
         /// How long an event is kept of which a trigger could make nothing, in seconds, 60 to 31536000.
-        pub dead_event_retention_seconds: Seconds,
+        pub dead_letter_retention_seconds: Seconds,
         /// The most such events that are kept, 1 to 1000000; past it the oldest are dropped.
-        pub max_dead_events: u32,
+        pub max_dead_letters: u32,
         /// The most calls to push targets that are under way at once for one queue, 1 to 10000.
         pub push_slots: u32,
         /// Whether link-local, cloud metadata, multicast and unspecified addresses may be called. They give out a machine's own credentials.
@@ -193,8 +193,8 @@ impl Default for Settings {
             max_event_bytes: 256 << 10,
             max_event_hops: 8,
             reply_wait_seconds: Seconds::new(300),
-            dead_event_retention_seconds: Seconds::new(14 * 86_400),
-            max_dead_events: 10_000,
+            dead_letter_retention_seconds: Seconds::new(14 * 86_400),
+            max_dead_letters: 10_000,
             push_slots: 256,
             allow_unsafe_targets: false,
             shutdown_seconds: Seconds::new(10),
@@ -274,8 +274,8 @@ impl Settings {
         within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
         within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
         within("reply_wait_seconds", self.reply_wait_seconds.millis().div_ceil(1000), &(0..=86_400))?;
-        within("dead_event_retention_seconds", self.dead_event_retention_seconds.millis().div_ceil(1000), &(60..=31_536_000))?;
-        within("max_dead_events", self.max_dead_events.into(), &(1..=1_000_000))?;
+        within("dead_letter_retention_seconds", self.dead_letter_retention_seconds.millis().div_ceil(1000), &(60..=31_536_000))?;
+        within("max_dead_letters", self.max_dead_letters.into(), &(1..=1_000_000))?;
         within("push_slots", self.push_slots.into(), &(1..=10_000))?;
         within("shutdown_seconds", self.shutdown_seconds.millis().div_ceil(1000), &(0..=3600))?;
         if let Some(target) = &self.default_target {

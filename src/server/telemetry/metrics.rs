@@ -14,11 +14,11 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Claimed, Error, Occurred, Ticked,
+    Claimed, Error, Materialized, TickOutcome,
     events::{
         dead_letters::Replayed,
         ingest::{Did, Ingested},
-        reply::Heard,
+        reply::SweptReplies,
     },
     request::Enqueued,
 };
@@ -43,7 +43,7 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
 }
 
 /// Schedules made jobs, or did not.
-pub(crate) fn occurred(occurred: &Occurred) {
+pub(crate) fn occurred(occurred: &Materialized) {
     enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
     let count =
         |name: &'static str, schedule: &ScheduleName, count: u64| counter!(name, "schedule" => schedule.to_string()).increment(count);
@@ -59,9 +59,9 @@ pub(crate) fn occurred(occurred: &Occurred) {
 }
 
 /// A round was taken: what it claimed, and what its reports settled.
-pub(crate) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Duration) {
+pub(crate) fn round(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
-    histogram!("tidegate_round_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
+    histogram!("tidegate_tick_duration_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
     claimed(&ticked.claimed, now);
     settled(queue, ticked);
 }
@@ -70,8 +70,8 @@ pub(crate) fn round(queue: &QueueName, ticked: &Ticked, now: Timestamp, took: Du
 pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
     for claimed in claimed.chunk_by(|a, b| a.job.spec.queue == b.job.spec.queue) {
         let queue = claimed[0].job.spec.queue.as_str();
-        counter!("tidegate_claimed_total", "queue" => queue.to_owned()).increment(claimed.len() as u64);
-        let lateness = histogram!("tidegate_lateness_seconds", "queue" => queue.to_owned());
+        counter!("tidegate_attempts_started_total", "queue" => queue.to_owned()).increment(claimed.len() as u64);
+        let lateness = histogram!("tidegate_job_start_delay_seconds", "queue" => queue.to_owned());
         for claimed in claimed {
             lateness.record(now.since(claimed.run_at).as_secs_f64());
         }
@@ -79,16 +79,17 @@ pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
 }
 
 /// Attempts ended by a round.
-pub(crate) fn settled(queue: &str, ticked: &Ticked) {
+pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for job in ticked.settled() {
         let Some(entry) = job.life.history.last() else { continue };
         let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
-        histogram!("tidegate_run_seconds", "queue" => queue.to_owned()).record(entry.ended_at.since(entry.started_at).as_secs_f64());
+        histogram!("tidegate_attempt_duration_seconds", "queue" => queue.to_owned())
+            .record(entry.ended_at.since(entry.started_at).as_secs_f64());
     }
     for ((job_type, outcome), count) in attempts {
-        counter!("tidegate_attempts_total", "queue" => queue.to_owned(), "type" => job_type.to_owned(), "outcome" => outcome)
+        counter!("tidegate_attempts_finished_total", "queue" => queue.to_owned(), "type" => job_type.to_owned(), "outcome" => outcome)
             .increment(count);
     }
 }
@@ -96,13 +97,13 @@ pub(crate) fn settled(queue: &str, ticked: &Ticked) {
 /// What a queue's grants weigh and what its rules held in the latest round.
 pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
     gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
-    gauge!("tidegate_held", "queue" => queue.to_string()).set(held.values().sum::<u64>() as f64);
+    gauge!("tidegate_jobs_held", "queue" => queue.to_string()).set(held.values().sum::<u64>() as f64);
 }
 
 /// A job ended.
 pub(crate) fn ended(job: &Job) {
     let state = life::word(&job.life.state);
-    counter!("tidegate_ended_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
+    counter!("tidegate_jobs_finished_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
         .increment(1);
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn refused(count: u64) {
 
 /// What came as an event and cannot be one was kept as a dead letter.
 pub(crate) fn unread(count: u64) {
-    counter!("tidegate_events_unread_total").increment(count);
+    counter!("tidegate_events_malformed_total").increment(count);
 }
 
 /// A dead letter was replayed.
@@ -159,12 +160,12 @@ pub(crate) fn replayed(replayed: &Replayed) {
         Replayed::Applied(did) => Did::word(did),
         Replayed::Passed { did } => did,
     };
-    counter!("tidegate_dead_events_replayed_total", "did" => did).increment(1);
+    counter!("tidegate_dead_letters_replayed_total", "did" => did).increment(1);
 }
 
 /// Kept replies were looked at.
-pub(crate) fn heard(heard: &Heard) {
-    gauge!("tidegate_replies_kept").set(heard.kept as f64);
+pub(crate) fn heard(heard: &SweptReplies) {
+    gauge!("tidegate_replies_pending").set(heard.kept as f64);
     if heard.unmatched > 0 {
         counter!("tidegate_replies_unmatched_total").increment(heard.unmatched);
     }
@@ -172,10 +173,10 @@ pub(crate) fn heard(heard: &Heard) {
 
 /// Dead letters were looked at.
 pub(crate) fn dead(purged: Purged) {
-    gauge!("tidegate_dead_events").set(purged.left as f64);
+    gauge!("tidegate_dead_letters").set(purged.left as f64);
     for (why, count) in [("expired", purged.expired), ("too_many", purged.over)] {
         if count > 0 {
-            counter!("tidegate_dead_events_dropped_total", "why" => why).increment(count);
+            counter!("tidegate_dead_letters_dropped_total", "why" => why).increment(count);
         }
     }
 }

@@ -19,12 +19,12 @@ use sha2::{Digest as _, Sha256};
 use tidegate_core::{
     job::{
         Job, Outcome, State, TraceContext,
-        life::{self, Entry},
+        life::{self, AttemptRecord},
         trace::{PARENT, STATE, named},
     },
     port::{
         Entropy,
-        spans::{Attribute, Kind, Parent, Span, Spans},
+        spans::{Attribute, Parent, Span, SpanKind, Spans},
     },
     time::Timestamp,
 };
@@ -98,7 +98,7 @@ impl Traces {
         }
         let mut span = Span {
             name: "enqueue".to_owned(),
-            kind: Kind::Server,
+            kind: SpanKind::Server,
             context: begun.own,
             parent: begun.parent.map(|parent| Parent { span: parent.span, remote: true }),
             link,
@@ -165,7 +165,7 @@ impl Traces {
         attributes.push(("tidegate.job.state", text(life::word(&job.life.state))));
         self.spans.record(Span {
             name: format!("report {}", job.spec.queue),
-            kind: Kind::Server,
+            kind: SpanKind::Server,
             context: enqueue.with_span(id("report", enqueue, job, entry.attempt)),
             parent: Some(Parent { span: attempt.span, remote: false }),
             link: None,
@@ -194,7 +194,7 @@ impl Traces {
         }
     }
 
-    fn attempt(&self, job: &Job, enqueue: TraceContext, entry: &Entry) {
+    fn attempt(&self, job: &Job, enqueue: TraceContext, entry: &AttemptRecord) {
         let mut attributes = about(job, "deliver");
         let outcome = life::word(&State::Ended { at: entry.ended_at, outcome: entry.outcome });
         attributes.push(("messaging.operation.type", text("process")));
@@ -212,7 +212,7 @@ impl Traces {
         }
         self.spans.record(Span {
             name: format!("deliver {}", job.spec.queue),
-            kind: Kind::Client,
+            kind: SpanKind::Client,
             context: attempt_of(enqueue, job, entry.attempt),
             parent: Some(Parent { span: enqueue.span, remote: false }),
             link: None,
@@ -229,7 +229,7 @@ fn wait(job: &Job, enqueue: TraceContext, attempt: u16, until: Timestamp) -> Spa
     let from = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
     Span {
         name: format!("wait {}", job.spec.queue),
-        kind: Kind::Internal,
+        kind: SpanKind::Internal,
         context: enqueue.with_span(id("wait", enqueue, job, attempt)),
         parent: Some(Parent { span: enqueue.span, remote: false }),
         link: None,
@@ -290,7 +290,7 @@ fn kind(error: &Error) -> &'static str {
     match error {
         Error::Invalid { code, .. } | Error::NotFound { code, .. } | Error::Conflict { code, .. } => code,
         Error::TooLarge { .. } => "too_large",
-        Error::Stale { .. } => "stale",
+        Error::Stale { .. } => "precondition_failed",
         Error::Forbidden(_) => "forbidden",
         Error::Unavailable { .. } => "unavailable",
         Error::Internal(_) => "internal",

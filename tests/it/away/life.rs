@@ -9,14 +9,14 @@ use tidegate_core::{
         retry::{Backoff, Jitter, Retry},
         type_config::{Start, TypeConfig},
     },
-    port::{Clock, News, job_store::ListQuery},
+    port::{Clock, HintKind, job_store::ListQuery},
     queue::QueueConfig,
     schedule::ScheduleConfig,
     target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, Verdict},
+    request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::telemetry::emf::Emf;
@@ -26,7 +26,13 @@ use super::model::{Cloud, Mishaps, job};
 fn push(queue: &str, path: &str) -> TypeConfig {
     let target = TargetConfig::Push(Box::new(Push::to(format!("http://worker.example/{path}"))));
     let backoff = Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(5), jitter: Jitter::None };
-    TypeConfig { queue: name(queue), target: Some(target), attempts: Some(20), retry: Retry::Exponential(backoff), ..TypeConfig::default() }
+    TypeConfig {
+        queue: name(queue),
+        target: Some(target),
+        max_attempts: Some(20),
+        retry: Retry::Exponential(backoff),
+        ..TypeConfig::default()
+    }
 }
 
 fn cloud(seed: u64, limit: Option<u32>) -> Cloud {
@@ -77,8 +83,8 @@ fn each_attempt_is_counted_with_how_late_it_began() {
     let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (queue, attempts) in [("q", 20), ("f", 10)] {
         let line = |metric: &str| lines.iter().find(|line| line["queue"] == queue && !line[metric].is_null()).unwrap()[metric].clone();
-        assert_eq!(line("tidegate_claimed_total").as_u64(), Some(attempts), "{queue}");
-        let late = line("tidegate_lateness_seconds");
+        assert_eq!(line("tidegate_attempts_started_total").as_u64(), Some(attempts), "{queue}");
+        let late = line("tidegate_job_start_delay_seconds");
         assert_eq!(late["Counts"].as_array().unwrap().iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), attempts, "{queue}");
         // One at a time: the last waits for all that come before.
         let latest = late["Values"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max);
@@ -157,7 +163,7 @@ fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
         cloud.now(cloud.server.flush()).unwrap();
     }
     // A round asks for the next, and is slow to say so.
-    cloud.now(cloud.server.tick_queue(&name("q"), vec![News::Look], now + Duration::from_mins(1))).unwrap();
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], now + Duration::from_mins(1))).unwrap();
     cloud.time.run(now + Duration::from_secs(5));
     cloud.set_mishaps(Mishaps::default());
     cloud.now(cloud.server.flush()).unwrap();
@@ -201,8 +207,13 @@ fn a_worker_leases_what_a_limit_lets_through_and_its_report_makes_room() {
     assert_eq!(first.len(), 1);
     assert!(cloud.now(cloud.server.lease(ask(Vec::new()))).unwrap().jobs.is_empty());
     let token = first[0].life.running().map(|run| run.token);
-    let report =
-        |id: &Job, token| Report { id: id.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+    let report = |id: &Job, token| Report {
+        id: id.id.clone(),
+        job_type: None,
+        attempt: 1,
+        token,
+        outcome: ReportOutcome::Succeeded { result: None },
+    };
     let second = cloud.now(cloud.server.lease(ask(vec![report(&first[0], token)]))).unwrap();
     assert!(second.reports[0].is_ok());
     assert_eq!(second.jobs.len(), 1);
@@ -319,12 +330,12 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
 #[test]
 fn what_a_queue_gave_up_on_is_a_failed_attempt() {
     let cloud = cloud(13, Some(1));
-    cloud.now(cloud.server.put_type(&name("once"), TypeConfig { attempts: Some(1), ..push("q", "work") }, None)).unwrap();
+    cloud.now(cloud.server.put_type(&name("once"), TypeConfig { max_attempts: Some(1), ..push("q", "work") }, None)).unwrap();
     cloud.set_mishaps(Mishaps { lost: 1.0, ..Mishaps::default() });
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, job("once", 0));
     cloud.time.run(start + Duration::from_secs(1));
-    cloud.now(cloud.server.tick_queue(&name("q"), vec![News::Look], start + Duration::from_secs(30))).unwrap();
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], start + Duration::from_secs(30))).unwrap();
     let work = tidegate_core::port::Work {
         queue: name("q"),
         job: name("once-0"),
@@ -332,7 +343,7 @@ fn what_a_queue_gave_up_on_is_a_failed_attempt() {
         run_at: start,
         granted_at: Some(cloud.time.now()),
     };
-    assert_eq!(cloud.now(cloud.server.give_up(vec![work.clone(), work])), [true, true]);
+    assert_eq!(cloud.now(cloud.server.fail_undeliverable(vec![work.clone(), work])), [true, true]);
     let job = cloud.now(cloud.server.job(&name("once-0"), None)).unwrap();
     assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Failed), 1));
     assert_eq!(job.life.error.unwrap().reason.as_str(), "not_delivered");

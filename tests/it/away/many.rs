@@ -52,7 +52,7 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
         entropy: Arc::new(SeededEntropy::new(1)),
         policy: Arc::new(NoPolicy),
     };
-    let server = Server::builder(ports, Arc::new(Together(Barrier::new(jobs)))).away().start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(Together(Barrier::new(jobs)))).serverless().start().await.unwrap();
     let target = Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/"))));
     server.put_type(&name("t"), TypeConfig { target, ..TypeConfig::default() }, None).await.unwrap();
     // The longest ids that there may be: a call that carries them is one request all the same.

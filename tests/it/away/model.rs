@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_core::{
     job::{JobId, Payload, QueueName},
     port::{
-        Clock, Hint, News, StoreError, Target, Wake, Work, WorkQueue,
+        Clock, Hint, HintKind, StoreError, Target, Timer, Work, WorkQueue,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
@@ -68,7 +68,7 @@ struct Queues {
     mishaps: Mutex<Mishaps>,
     server: Mutex<Option<Server>>,
     /// Hints of each queue that wait for the one before.
-    groups: Mutex<HashMap<QueueName, VecDeque<News>>>,
+    groups: Mutex<HashMap<QueueName, VecDeque<HintKind>>>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     me: Weak<Queues>,
 }
@@ -96,7 +96,7 @@ impl Cloud {
             policy: Arc::new(NoPolicy),
         };
         let mut started = None;
-        let start = Server::builder(ports, Arc::new(target)).away().start();
+        let start = Server::builder(ports, Arc::new(target)).serverless().start();
         if let std::task::Poll::Ready(server) = poll_once(start) {
             started = Some(server.unwrap());
         }
@@ -126,7 +126,7 @@ impl Cloud {
                 let at = first + Duration::from_secs(17 + 60 * minute) + queues.span(2.0);
                 queues.time.sleep_until(at).await;
                 queues.begin().await;
-                server.minute(queues.time.now() + INVOCATION).await;
+                server.maintenance_sweep(queues.time.now() + INVOCATION).await;
             }
         });
     }
@@ -249,7 +249,7 @@ impl WorkQueue for Queues {
         Ok(())
     }
 
-    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
         for wake in wakes {
             let (wake, delay) = (wake.clone(), self.delay(wake.at));
             self.post("wake", move |me, server| {
@@ -259,7 +259,7 @@ impl WorkQueue for Queues {
                     me.begin().await;
                     me.time.sleep_until(wake.at).await;
                     let mut receives = 1;
-                    while !me.round(&server, &wake.queue, vec![News::Look]).await {
+                    while !me.round(&server, &wake.queue, vec![HintKind::Due]).await {
                         me.come_again(&mut receives).await;
                     }
                 })
@@ -276,13 +276,13 @@ impl Queues {
             let mut groups = self.groups.lock();
             let waiting = groups.get_mut(&hint.queue);
             if let Some(waiting) = waiting {
-                waiting.push_back(hint.news);
+                waiting.push_back(hint.kind);
                 return;
             }
-            groups.insert(hint.queue.clone(), VecDeque::from([hint.news]));
+            groups.insert(hint.queue.clone(), VecDeque::from([hint.kind]));
         }
         loop {
-            let news: Vec<News> = {
+            let news: Vec<HintKind> = {
                 let mut groups = self.groups.lock();
                 let waiting = groups.get_mut(&hint.queue).expect("this call put it there");
                 let count = waiting.len().min(10);
@@ -301,7 +301,7 @@ impl Queues {
     }
 
     /// Takes the rounds of a queue, as `tick` does. Whether it says that they were taken.
-    async fn round(&self, server: &Server, queue: &QueueName, news: Vec<News>) -> bool {
+    async fn round(&self, server: &Server, queue: &QueueName, news: Vec<HintKind>) -> bool {
         let probability = self.mishaps.lock().refused;
         let refused = probability > 0.0 && self.happens(probability);
         if !refused || self.happens(0.5) {

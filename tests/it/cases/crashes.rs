@@ -15,9 +15,9 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Error, Hand, Round,
+    Dispatch, Error, TickInput,
     memory::MemoryStore,
-    request::{JobPatch, NewJob, ReplayWith, Verdict},
+    request::{JobPatch, NewJob, ReplayWith, ReportOutcome},
     testkit::{builders::name, faults::FaultyStore},
 };
 
@@ -78,7 +78,7 @@ async fn drain(place: &mut Place, limit: u64) {
 async fn limited(place: &mut Place, limit: u32) {
     place.with_limit(limit).await;
     // A worker that died costs an attempt, and none of these is about that.
-    place.set_type("work", TypeConfig { attempts: Some(9), ..TypeConfig::default() }).await;
+    place.set_type("work", TypeConfig { max_attempts: Some(9), ..TypeConfig::default() }).await;
     place.settle().await;
 }
 
@@ -105,13 +105,13 @@ async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
 
 #[tokio::test]
 async fn a_round_that_dies_half_way_keeps_the_limit_and_loses_nobody() {
-    for hand in [Hand::Claim, Hand::Send] {
+    for hand in [Dispatch::Claim, Dispatch::Queue] {
         let before = async |place: &mut Place| {
             limited(place, 2).await;
             place.enqueue_many((0..3).map(|_| work())).await;
         };
         let verb = async |place: &mut Place, (): &()| {
-            let round = Round { asks: vec![ask(&["work"], 2, hand)], ..Round::default() };
+            let round = TickInput { demands: vec![ask(&["work"], 2, hand)], ..TickInput::default() };
             place.engine.tick(&queue(), &mut place.memory, round).await.map(|_| ())
         };
         let check = async |place: &mut Place, (): &()| {
@@ -129,14 +129,14 @@ async fn one_runs(place: &mut Place) -> Job {
     place.lease(1).await.remove(0)
 }
 
-async fn reported(place: &mut Place, run: &Job, verdict: Verdict) -> Result<(), Error> {
-    let round = Round { reports: vec![report(run, verdict)], ..Round::default() };
+async fn reported(place: &mut Place, run: &Job, verdict: ReportOutcome) -> Result<(), Error> {
+    let round = TickInput { reports: vec![report(run, verdict)], ..TickInput::default() };
     place.engine.tick(&queue(), &mut place.memory, round).await?.reports.remove(0).map(|_| ())
 }
 
 #[tokio::test]
 async fn a_report_that_dies_half_way_counts_once_and_is_told_once() {
-    let verb = async |place: &mut Place, run: &Job| reported(place, run, Verdict::Succeeded { result: None }).await;
+    let verb = async |place: &mut Place, run: &Job| reported(place, run, ReportOutcome::Succeeded { result: None }).await;
     let check = async |place: &mut Place, run: &Job| {
         let job = place.job(&run.id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 1));
@@ -226,7 +226,7 @@ async fn a_sweep_that_dies_half_way_ends_what_is_over() {
 #[tokio::test]
 async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
     let before = async |place: &mut Place| {
-        place.set_type("work", TypeConfig { attempts: Some(9), lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place.set_type("work", TypeConfig { max_attempts: Some(9), lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
         place.enqueue_many((0..3).map(|_| work())).await;
         place.lease(2).await
     };
@@ -291,7 +291,7 @@ async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
         for _ in 0..JOBS / 1000 {
             place.enqueue_many((0..1000).map(|_| NewJob { run_at: Some(midnight), ..work() })).await;
         }
-        let early = place.tick(Round { asks: vec![ask(&["work"], 1000, Hand::Claim)], ..Round::default() }).await;
+        let early = place.tick(TickInput { demands: vec![ask(&["work"], 1000, Dispatch::Claim)], ..TickInput::default() }).await;
         assert!(early.claimed.is_empty() && early.next_at.is_some_and(|at| at <= midnight), "it looks again in time: {:?}", early.next_at);
         place.clock.set(midnight);
         let mut started = BTreeSet::new();

@@ -95,20 +95,20 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
             let [Did::Dead { reason, .. }] = &dead[..] else { panic!("{dead:?}") };
             assert!(reason.starts_with("priority: invalid type: string"), "{reason}");
         }
-        let (letters, next) = place.engine.dead_events(None, None, 100).await.unwrap();
+        let (letters, next) = place.engine.dead_letters(None, None, 100).await.unwrap();
         assert_eq!((letters.len(), next), (1, None), "one letter, however often it came");
         let letter = &letters[0];
         assert_eq!((letter.trigger.as_ref().unwrap().as_str(), letter.event().unwrap()), ("orders", order.clone()));
-        assert_eq!(place.engine.dead_events(Some(&name("other")), None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(place.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(), 0);
         // Nothing is mended yet.
-        let (again, _) = place.engine.replay_dead_event(&letter.id).await.unwrap();
+        let (again, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
         assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
         put(&place, "orders", rule("length(data.id)")).await;
-        let (replayed, ingestion) = place.engine.replay_dead_event(&letter.id).await.unwrap();
+        let (replayed, ingestion) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
         let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
         assert_eq!(ingestion.enqueued.len(), 1);
-        let gone = place.engine.replay_dead_event(&letter.id).await.unwrap_err();
-        assert!(matches!(gone, Error::NotFound { code: "dead_event_not_found", .. }), "{gone:?}");
+        let gone = place.engine.replay_dead_letter(&letter.id).await.unwrap_err();
+        assert!(matches!(gone, Error::NotFound { code: "dead_letter_not_found", .. }), "{gone:?}");
         assert_eq!(done(&place, &order).await, [Did::Repeated { job }], "the same id as without the detour");
     }
 }
@@ -135,12 +135,12 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
             assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
         }
         put(&place, "orders", json!({"enqueue": {"type": "work"}})).await;
-        let (letters, _) = place.engine.dead_events(None, None, 100).await.unwrap();
+        let (letters, _) = place.engine.dead_letters(None, None, 100).await.unwrap();
         assert_eq!(letters.len(), events.len());
         for letter in letters {
             let event = letter.event().unwrap();
             assert!(events.contains(&event), "{event:?}");
-            let (replayed, _) = place.engine.replay_dead_event(&letter.id).await.unwrap();
+            let (replayed, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
             let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
             assert_eq!(Some(place.engine.data(&place.job(&job).await).await.unwrap()), event.data);
         }
@@ -152,12 +152,12 @@ async fn a_dead_letter_that_cannot_be_read_keeps_none_of_the_others() {
     for place in everywhere() {
         put(&place, "orders", json!({"enqueue": {"type": "nobody"}})).await;
         done(&place, &event("1", json!({}))).await;
-        let damaged = Record { kind: RecordKind::DeadEvent, name: "damaged".into(), until: place.now(), bytes: b"{".to_vec() };
+        let damaged = Record { kind: RecordKind::DeadLetter, name: "damaged".into(), until: place.now(), bytes: b"{".to_vec() };
         place.store.commit(vec![vec![Write::PutRecord(damaged)]]).await.unwrap();
-        assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 1);
-        assert!(matches!(place.engine.dead_event("damaged").await, Err(Error::Internal(_))));
-        place.engine.delete_dead_event("damaged").await.unwrap();
-        assert!(matches!(place.engine.dead_event("damaged").await, Err(Error::NotFound { .. })));
+        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 1);
+        assert!(matches!(place.engine.dead_letter("damaged").await, Err(Error::Internal(_))));
+        place.engine.delete_dead_letter("damaged").await.unwrap();
+        assert!(matches!(place.engine.dead_letter("damaged").await, Err(Error::NotFound { .. })));
     }
 }
 
@@ -166,25 +166,25 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
         put(&place, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
-        put(&place, "b-bound", json!({"enqueue": {"type": "work", "attempts": {"$expr": "`0`"}}})).await;
+        put(&place, "b-bound", json!({"enqueue": {"type": "work", "max_attempts": {"$expr": "`0`"}}})).await;
         put(&place, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}})).await;
         let first = done(&place, &event("1", json!({}))).await;
         assert!(matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"), "{first:?}");
-        assert!(matches!(&first[1], Did::Dead { reason, .. } if reason == "attempts: must be 1 to 65535"), "{first:?}");
+        assert!(matches!(&first[1], Did::Dead { reason, .. } if reason == "max_attempts: must be 1 to 65535"), "{first:?}");
         assert!(matches!(&first[2], Did::Enqueued { .. }));
         let second = done(&place, &event("2", json!({}))).await;
         assert!(matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")), "{second:?}");
         // Of one that is not to be about it any more nothing is left.
         put(&place, "a-unknown", json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}})).await;
-        let (letters, _) = place.engine.dead_events(Some(&name("a-unknown")), None, 100).await.unwrap();
+        let (letters, _) = place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
         assert_eq!(letters.len(), 2);
-        let (passed, _) = place.engine.replay_dead_event(&letters[0].id).await.unwrap();
+        let (passed, _) = place.engine.replay_dead_letter(&letters[0].id).await.unwrap();
         assert_eq!(passed, Replayed::Passed { did: "passed" });
-        place.engine.delete_dead_event(&letters[1].id).await.unwrap();
-        assert_eq!(place.engine.dead_events(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(), 0);
+        place.engine.delete_dead_letter(&letters[1].id).await.unwrap();
+        assert_eq!(place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(), 0);
         place.engine.delete_trigger(&name("b-bound"), None).await.unwrap();
-        let (letters, _) = place.engine.dead_events(Some(&name("b-bound")), None, 100).await.unwrap();
-        let gone = place.engine.replay_dead_event(&letters[0].id).await.unwrap_err();
+        let (letters, _) = place.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
+        let gone = place.engine.replay_dead_letter(&letters[0].id).await.unwrap_err();
         assert!(matches!(gone, Error::NotFound { code: "trigger_not_found", .. }), "{gone:?}");
     }
 }
@@ -192,7 +192,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
 #[tokio::test]
 async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_go() {
     for mut place in everywhere() {
-        place.rules(|rules| rules.events.dead_most = 20);
+        place.rules(|rules| rules.events.max_dead_letters = 20);
         put(&place, "broken", json!({"enqueue": {"type": "nobody"}})).await;
         for round in 0..5 {
             place.wait(1);
@@ -200,7 +200,7 @@ async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_
             for answer in place.engine.ingest(&events).await.answers {
                 assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
             }
-            let (letters, _) = place.engine.dead_events(None, None, 100).await.unwrap();
+            let (letters, _) = place.engine.dead_letters(None, None, 100).await.unwrap();
             assert!(letters.len() <= 20, "{}", letters.len());
             let latest = letters.iter().filter(|letter| letter.failed_at == place.now()).count();
             assert_eq!(latest, 15, "those that just came are there");
@@ -230,7 +230,7 @@ async fn a_rule_that_would_go_round_for_ever_is_stopped() {
                 Did::Dropped { reason } => {
                     assert_eq!((turn, hops), (8, 8));
                     assert!(reason.contains("8 triggers"), "{reason}");
-                    assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+                    assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
                     break;
                 }
                 other => panic!("{other:?}"),
@@ -282,7 +282,7 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
         // No store is asked about them, so that of one is enough.
         rounds = 20;
         assert!(place.store.depth().await.unwrap().iter().all(|depth| depth.jobs == 0));
-        assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
 
@@ -307,6 +307,6 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
         }
         let jobs: u64 = place.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
         assert_eq!(jobs, 5, "seed {seed}");
-        assert_eq!(place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0, "seed {seed}");
+        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0, "seed {seed}");
     }
 }

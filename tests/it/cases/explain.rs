@@ -16,7 +16,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Hand, Round,
+    Dispatch, TickInput,
     request::{Explanation, JobPatch, NewJob},
     testkit::builders::name,
 };
@@ -72,7 +72,7 @@ async fn a_failed_job_waits_for_its_retry() {
         let backoff = Backoff { base_seconds: Seconds::new(30), max_seconds: Seconds::new(60), jitter: Jitter::None };
         let job = place.enqueue(NewJob { retry: Some(Retry::Exponential(backoff)), ..work() }).await;
         let running = place.lease(1).await.remove(0);
-        place.tick(Round { reports: vec![report(&running, failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&running, failed())], ..TickInput::default() }).await;
         assert_eq!(held(&place, &job).await, ("retry", None, Some(place.now() + Duration::from_secs(30))));
     }
 }
@@ -191,7 +191,7 @@ async fn a_granted_job_waits_for_its_worker_only() {
     for mut place in everywhere() {
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
-        place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Send)], ..Round::default() }).await;
+        place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Queue)], ..TickInput::default() }).await;
         assert_eq!(held(&place, &job).await.0, "worker", "its own grant does not hold it");
     }
 }

@@ -12,8 +12,8 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Hand, Round, Ticked,
-    request::{NewJob, Verdict},
+    Dispatch, TickInput, TickOutcome,
+    request::{NewJob, ReportOutcome},
 };
 
 use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};
@@ -102,7 +102,7 @@ async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
         let due = place.enqueue(with("tenant", "z-due")).await;
         let mut ticks = 0;
         loop {
-            let ticked = place.tick(Round { asks: vec![ask(&["work"], 5, Hand::Claim)], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 5, Dispatch::Claim)], ..TickInput::default() }).await;
             if ticked.claimed.iter().any(|claimed| claimed.job.id == due.id) {
                 break;
             }
@@ -136,7 +136,8 @@ async fn jobs_deep_in_several_partitions_are_all_looked_at() {
         }
         let mut ticks = 0;
         while !waiting.is_empty() {
-            let ticked = place.tick(Round { asks: vec![ask(&["work", "blocked"], 1, Hand::Claim)], ..Round::default() }).await;
+            let ticked =
+                place.tick(TickInput { demands: vec![ask(&["work", "blocked"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
             waiting.retain(|id| !ticked.claimed.iter().any(|claimed| claimed.job.id == *id));
             ticks += 1;
             assert!(ticks < 60, "still waiting: {waiting:?}");
@@ -300,8 +301,8 @@ fn of_type_other(tenant: &str) -> NewJob {
     NewJob { attributes: with("tenant", tenant).attributes, ..of_type("other") }
 }
 
-async fn both_types(place: &mut Place) -> Ticked {
-    place.tick(Round { asks: vec![ask(&["work", "other"], 100, Hand::Claim)], ..Round::default() }).await
+async fn both_types(place: &mut Place) -> TickOutcome {
+    place.tick(TickInput { demands: vec![ask(&["work", "other"], 100, Dispatch::Claim)], ..TickInput::default() }).await
 }
 
 #[tokio::test]
@@ -370,7 +371,7 @@ async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
         assert!(first.iter().any(|job| job.id == ids[0]) && first.len() == 2, "{first:?}");
         let mut rounds = 0;
         loop {
-            let ticked = place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await;
             assert!(ticked.claimed.is_empty(), "nobody passes the heavy one");
             rounds += 1;
             if !ticked.again {
@@ -391,11 +392,11 @@ async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
         let first = place.lease(100).await;
         let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
         // Its slot is free after the scan has passed who waits for it.
-        let reports = running.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
-        let mut round = Round { reports, news: true, ..Round::default() };
+        let reports = running.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        let mut round = TickInput { reports, news: true, ..TickInput::default() };
         let mut started = Vec::new();
         for _ in 0..10 {
-            round.asks = vec![ask(&["work"], 100, Hand::Claim)];
+            round.demands = vec![ask(&["work"], 100, Dispatch::Claim)];
             let ticked = place.tick(std::mem::take(&mut round)).await;
             started.extend(ticked.claimed.into_iter().map(|claimed| claimed.job.id));
             if !ticked.again {
@@ -412,7 +413,7 @@ async fn what_a_process_saw_reserved_holds_nobody_in_a_scan_that_others_began() 
     let mut place = super::place::in_the_cloud().unwrap();
     let ids = long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))]).await;
     place.settle().await;
-    let round = || Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() };
+    let round = || TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() };
     // One process sees that the second waits for the first, and is called again much later.
     let ticked = place.tick(round()).await;
     assert!(ticked.again && ticked.claimed[0].job.id == ids[0]);
@@ -442,10 +443,10 @@ async fn a_scan_that_finds_nobody_writes_nothing() {
     for mut place in everywhere() {
         long_backlog(&place, []).await;
         place.lease(100).await;
-        let version = async |place: &Place| place.store.head(&queue()).await.unwrap().unwrap().0.version;
+        let version = async |place: &Place| place.store.ledger(&queue()).await.unwrap().unwrap().0.version;
         let before = version(&place).await;
         let mut rounds = 0;
-        while place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await.again {
+        while place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await.again {
             rounds += 1;
         }
         assert!(rounds >= 1);

@@ -20,9 +20,9 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Error, Hand, Memory, Round,
+    Dispatch, Error, TickCache, TickInput,
     memory::MemoryStore,
-    request::{Heartbeat, JobPatch, NewJob, Verdict},
+    request::{Heartbeat, JobPatch, NewJob, ReportOutcome},
     testkit::faults::FaultyStore,
 };
 
@@ -45,7 +45,7 @@ async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_a
         assert!(place.lease(1).await.is_empty(), "its lease is over, and it is not started again");
         let job = place.job(&job.id).await;
         assert_eq!(job.life.ended(), Some(Outcome::Failed));
-        assert_eq!(job.life.error.as_ref().unwrap().reason, Reason::Unknown);
+        assert_eq!(job.life.error.as_ref().unwrap().reason, Reason::OutcomeUnknown);
         assert_eq!(job.life.attempt, 1);
         assert_eq!(place.granted().await, 0, "its slot is free");
     }
@@ -57,12 +57,12 @@ async fn a_job_that_waits_for_its_retry_is_not_started_once_its_type_says_at_mos
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let run = place.lease(1).await.remove(0);
-        place.tick(Round { reports: vec![report(&run, failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&run, failed())], ..TickInput::default() }).await;
         place.set_type("work", once()).await;
         place.wait(10);
         assert!(place.lease(1).await.is_empty());
         let job = place.job(&job.id).await;
-        assert_eq!((job.life.ended(), job.life.error.unwrap().reason), (Some(Outcome::Failed), Reason::Unknown));
+        assert_eq!((job.life.ended(), job.life.error.unwrap().reason), (Some(Outcome::Failed), Reason::OutcomeUnknown));
     }
 }
 
@@ -77,7 +77,7 @@ async fn an_at_most_once_job_without_a_head_ends_unknown_too() {
         place.engine.sweep().await.unwrap();
         assert!(place.lease(1).await.is_empty());
         let job = place.job(&job.id).await;
-        assert_eq!(job.life.error.unwrap().reason, Reason::Unknown);
+        assert_eq!(job.life.error.unwrap().reason, Reason::OutcomeUnknown);
     }
 }
 
@@ -94,7 +94,7 @@ async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_
         assert!(place.lease(1).await.is_empty(), "nobody knows yet");
         let began = place.now();
         loop {
-            let next = place.tick(Round::default()).await.next_at.expect("the audit is planned");
+            let next = place.tick(TickInput::default()).await.next_at.expect("the audit is planned");
             place.clock.set(next.max(place.now() + Duration::from_millis(1)));
             if !place.lease(1).await.is_empty() {
                 break;
@@ -156,7 +156,8 @@ async fn a_job_changed_between_grant_and_claim_is_not_started_by_the_old_grant()
         let (_, patched) = place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
         assert!(place.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
         let hint = (job.id.clone(), old[0].version);
-        let ticked = place.tick(Round { released: vec![hint], asks: vec![ask(&["work"], 1, Hand::Send)], ..Round::default() }).await;
+        let ticked =
+            place.tick(TickInput { released: vec![hint], demands: vec![ask(&["work"], 1, Dispatch::Queue)], ..TickInput::default() }).await;
         assert_eq!(ticked.sent, 1, "it is granted anew at its new version, in the same round");
         assert_eq!(place.granted().await, 1);
         let there = place.job(&job.id).await;
@@ -206,7 +207,7 @@ async fn a_report_that_comes_twice_is_harmless_and_a_late_one_is_refused() {
         assert_eq!(again[0].life.ended(), Some(Outcome::Succeeded));
         assert_eq!(place.succeed(std::slice::from_ref(&first)).await[0].life, again[0].life);
         let late = report(&first, failed());
-        let ticked = place.tick(Round { reports: vec![late], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { reports: vec![late], ..TickInput::default() }).await;
         assert!(ticked.reports[0].is_err());
     }
 }
@@ -222,12 +223,12 @@ async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
             }
             place.enqueue(work()).await;
             let run = place.lease(1).await.remove(0);
-            let done = || report(&run, Verdict::Succeeded { result: None });
+            let done = || report(&run, ReportOutcome::Succeeded { result: None });
             // Twice at once, and then once more.
-            let ticked = place.tick(Round { reports: vec![done(), done()], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { reports: vec![done(), done()], ..TickInput::default() }).await;
             assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
             assert_eq!(ticked.settled().map(|job| &job.id).collect::<Vec<_>>(), [&run.id]);
-            let ticked = place.tick(Round { reports: vec![done()], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { reports: vec![done()], ..TickInput::default() }).await;
             assert!(ticked.reports[0].is_ok());
             assert_eq!((ticked.settled().count(), ticked.repeated.contains(&0)), (0, true));
         }
@@ -288,7 +289,7 @@ async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let first = place.lease(1).await.remove(0);
-        let (older, mut memory) = (std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine), Memory::default());
+        let (older, mut memory) = (std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine), TickCache::default());
         // The place has a new engine with a clock of its own; what matters is the store.
         place.restart();
         place.wait(31);
@@ -296,8 +297,8 @@ async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an
         place.wait(10);
         let second = place.lease(1).await.remove(0);
         assert_eq!((&second.id, second.life.attempt), (&job.id, first.life.attempt + 1));
-        let reports = vec![report(&second, Verdict::Succeeded { result: None })];
-        let ticked = older.tick(&queue(), &mut memory, Round { reports, ..Round::default() }).await.unwrap();
+        let reports = vec![report(&second, ReportOutcome::Succeeded { result: None })];
+        let ticked = older.tick(&queue(), &mut memory, TickInput { reports, ..TickInput::default() }).await.unwrap();
         assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports[0]);
     }
 }
@@ -367,7 +368,8 @@ async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
         place.wait(10);
         let second = place.lease(1).await.remove(0);
         assert_eq!(second.life.attempt, 2);
-        let ticked = place.tick(Round { reports: vec![report(&slow, Verdict::Succeeded { result: None })], ..Round::default() }).await;
+        let ticked =
+            place.tick(TickInput { reports: vec![report(&slow, ReportOutcome::Succeeded { result: None })], ..TickInput::default() }).await;
         assert!(ticked.reports[0].is_err());
         assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
     }
@@ -419,8 +421,8 @@ async fn what_a_round_claimed_is_handed_out_though_a_report_could_not_be_settled
     let waiting = place.enqueue(work()).await;
     // The process lives as long as the first commit: one report that is refused, and a claim.
     store.crash_after(3);
-    let reports = vec![report(&run[0], Verdict::Succeeded { result: None })];
-    let ticked = place.tick(Round { reports, asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+    let reports = vec![report(&run[0], ReportOutcome::Succeeded { result: None })];
+    let ticked = place.tick(TickInput { reports, demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
     assert_eq!(ticked.claimed[0].job.id, waiting.id);
     assert!(matches!(ticked.reports[0], Err(Error::Unavailable { .. })), "{:?}", ticked.reports[0]);
 }

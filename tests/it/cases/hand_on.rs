@@ -13,8 +13,8 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    HandedOn,
-    request::{JobPatch, NewJob, Report, Verdict},
+    Dispatched,
+    request::{JobPatch, NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 
@@ -34,7 +34,7 @@ fn after(place: &Place, seconds: u64) -> NewJob {
 }
 
 async fn work_of(place: &Place, job: &tidegate_core::job::Job) -> Work {
-    place.engine.free_work(&place.engine.catalog().await.unwrap(), job).unwrap()
+    place.engine.unlimited_work(&place.engine.catalog().await.unwrap(), job).unwrap()
 }
 
 #[tokio::test]
@@ -85,9 +85,9 @@ async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
         let work = work_of(&p, &job).await;
         p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
-        assert!(!p.engine.is_headless(&queue()).await.unwrap());
+        assert!(!p.engine.is_unlimited(&queue()).await.unwrap());
         // Nor after the limit is gone: a queue that ever had a head keeps it.
-        p.tick(tidegate_engine::Round::default()).await;
+        p.tick(tidegate_engine::TickInput::default()).await;
         p.set_queue(QueueConfig::default()).await;
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None]);
         let granted = p.send(1).await;
@@ -108,13 +108,13 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
         p.enqueue(NewJob { critical: true, ..after(&p, 15) }).await;
         p.enqueue(NewJob { job_type: name("pull"), ..after(&p, 15) }).await;
         let at = |seconds| start + Duration::from_secs(seconds);
-        let done = p.engine.hand_on(&queue(), at(10), at(20), 1000).await.unwrap();
-        assert_eq!(done, HandedOn { sent: 3, more: false });
+        let done = p.engine.dispatch(&queue(), at(10), at(20), 1000).await.unwrap();
+        assert_eq!(done, Dispatched { sent: 3, more: false });
         p.wait(60);
         let mut sent: Vec<Timestamp> = p.work().iter().map(|work| work.run_at).collect();
         sent.sort_unstable();
         assert_eq!(sent, [at(15), at(20), at(20)]);
-        assert_eq!(p.engine.hand_on(&queue(), start, at(60), 2).await.unwrap(), HandedOn { sent: 3, more: true });
+        assert_eq!(p.engine.dispatch(&queue(), start, at(60), 2).await.unwrap(), Dispatched { sent: 3, more: true });
     }
 }
 
@@ -155,12 +155,12 @@ async fn what_is_late_is_handed_on_again_and_a_plain_job_only_when_its_answer_is
         let lost = p.enqueue(after(&p, 0)).await;
         let asked = p.enqueue(NewJob { job_type: name("plain"), ..after(&p, 0) }).await;
         p.wait(119);
-        assert_eq!(p.engine.hand_on_late(&queue(), 1000).await.unwrap().sent, 0);
+        assert_eq!(p.engine.dispatch_late(&queue(), 1000).await.unwrap().sent, 0);
         p.wait(2);
-        assert_eq!(p.engine.hand_on_late(&queue(), 1000).await.unwrap().sent, 1);
+        assert_eq!(p.engine.dispatch_late(&queue(), 1000).await.unwrap().sent, 1);
         assert_eq!(p.work()[0].job, lost.id);
         p.wait(110);
-        p.engine.hand_on_late(&queue(), 1000).await.unwrap();
+        p.engine.dispatch_late(&queue(), 1000).await.unwrap();
         assert!(p.work().iter().any(|work| work.job == asked.id));
     }
 }
@@ -174,7 +174,7 @@ async fn a_plain_job_is_written_when_its_result_comes() {
         let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap().job;
         assert!(p.job(&job.id).await.life.running().is_none());
         let token = claimed.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, outcome: ReportOutcome::Succeeded { result: None } };
         let ticked = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports);
         assert_eq!(p.job(&job.id).await.life.ended(), Some(Outcome::Succeeded));
@@ -191,13 +191,13 @@ async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_th
         let work = p.send(5).await;
         let job = p.engine.claim(&work, None).await.unwrap().pop().flatten().unwrap().job;
         let token = job.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, verdict: Verdict::Succeeded { result: None } };
+        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, outcome: ReportOutcome::Succeeded { result: None } };
         let ticked = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
         assert_eq!(ticked.left, [(job.id.clone(), Version(1))]);
         assert_eq!(p.granted().await, 1, "nobody but a round releases");
         let again = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(again.reports[0].is_ok() && again.left.is_empty(), "a repeat leaves nothing");
-        let round = tidegate_engine::Round { released: ticked.left, ..Default::default() };
+        let round = tidegate_engine::TickInput { released: ticked.left, ..Default::default() };
         p.tick(round).await;
         assert_eq!(p.granted().await, 0);
         assert_eq!(p.send(5).await.len(), 1);

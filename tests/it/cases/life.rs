@@ -14,9 +14,9 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    CALLBACK_QUEUE, CALLBACK_TYPE, Error, Round,
+    CALLBACK_QUEUE, CALLBACK_TYPE, Error, TickInput,
     memory::MemoryStore,
-    request::{JobPatch, NewJob, ReplayWith, Verdict},
+    request::{JobPatch, NewJob, ReplayWith, ReportOutcome},
     testkit::builders::name,
 };
 
@@ -72,9 +72,11 @@ async fn a_deadline_ends_a_waiting_job_and_a_running_one_and_frees_its_slot() {
             assert_eq!(there.life.error.unwrap().reason, Reason::Deadline);
         }
         let released = swept.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
-        place.tick(Round { released, ..Round::default() }).await;
+        place.tick(TickInput { released, ..TickInput::default() }).await;
         assert_eq!(place.lease(1).await[0].id, next.id);
-        let late = place.tick(Round { reports: vec![report(&claimed[0], Verdict::Succeeded { result: None })], ..Round::default() }).await;
+        let late = place
+            .tick(TickInput { reports: vec![report(&claimed[0], ReportOutcome::Succeeded { result: None })], ..TickInput::default() })
+            .await;
         assert!(late.reports[0].is_err(), "its result comes too late");
     }
 }
@@ -93,7 +95,7 @@ async fn a_key_unique_while_scheduled_is_held_until_the_job_starts() {
         let second = place.enqueue(unique(UniqueWhile::Scheduled, None)).await;
         assert_ne!(second.id, first.id);
         // A retry of the first does not take the key back.
-        place.tick(Round { reports: vec![report(&running[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&running[0], failed())], ..TickInput::default() }).await;
         assert_eq!(place.enqueue(unique(UniqueWhile::Scheduled, None)).await.id, second.id);
     }
 }
@@ -147,18 +149,18 @@ async fn callbacks(place: &Place) -> Vec<Job> {
 async fn the_end_of_a_job_is_told_once_however_it_ends() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let told = || NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), attempts: Some(2), ..work() };
+        let told = || NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), max_attempts: Some(2), ..work() };
         let jobs =
             place.enqueue_many([told(), told(), told(), NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() }, work()]).await;
         place.engine.cancel(&jobs[1].id, None, false).await.unwrap();
         let running = place.lease(2).await;
         place.succeed(&running[..1]).await;
         place.succeed(&running[..1]).await;
-        place.tick(Round { reports: vec![report(&running[1], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&running[1], failed())], ..TickInput::default() }).await;
         assert_eq!(callbacks(&place).await.len(), 2, "a retry tells nobody");
         place.wait(10);
         let again = place.lease(10).await.into_iter().find(|job| job.life.attempt == 2).unwrap();
-        place.tick(Round { reports: vec![report(&again, failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&again, failed())], ..TickInput::default() }).await;
         place.wait(100);
         place.engine.sweep().await.unwrap();
         place.engine.sweep().await.unwrap();
@@ -182,7 +184,8 @@ async fn ended_with_result(place: &mut Place, keep: KeepResult) -> Job {
     place.enqueue(NewJob { keep_result: Some(keep), ..work() }).await;
     let running = place.lease(1).await.remove(0);
     let result = Some(Body::Inline(Payload { encoding: Encoding::Json, bytes: "42".into() }));
-    let ticked = place.tick(Round { reports: vec![report(&running, Verdict::Succeeded { result })], ..Round::default() }).await;
+    let ticked =
+        place.tick(TickInput { reports: vec![report(&running, ReportOutcome::Succeeded { result })], ..TickInput::default() }).await;
     ticked.reports.into_iter().next().unwrap().unwrap()
 }
 
@@ -221,9 +224,9 @@ async fn an_end_is_not_told_again_when_the_result_goes() {
         place.with_limit(10).await;
         let told = |keep| NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), keep_result: Some(keep), ..work() };
         place.enqueue_many([told(KeepResult::Once), told(KeepResult::For(Seconds::new(60)))]).await;
-        let result = || Verdict::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };
+        let result = || ReportOutcome::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };
         let reports: Vec<_> = place.lease(2).await.iter().map(|job| report(job, result())).collect();
-        let ended = place.tick(Round { reports, ..Round::default() }).await.reports;
+        let ended = place.tick(TickInput { reports, ..TickInput::default() }).await.reports;
         let once = ended[0].as_ref().unwrap();
         assert_eq!(read(&place, once).await.as_deref(), Some("42"));
         place.wait(60);
@@ -286,9 +289,9 @@ async fn a_running_job_that_is_cancelled_keeps_its_slot_until_its_result() {
 async fn a_replay_is_a_new_job_and_leaves_the_old_one_as_it_was() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        let old = place.enqueue(NewJob { attempts: Some(1), ..work() }).await;
+        let old = place.enqueue(NewJob { max_attempts: Some(1), ..work() }).await;
         let running = place.lease(1).await;
-        place.tick(Round { reports: vec![report(&running[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&running[0], failed())], ..TickInput::default() }).await;
         let before = place.job(&old.id).await;
         let replayed = place.engine.replay(&old.id, None, ReplayWith::default(), None).await.unwrap();
         assert_eq!(replayed.job.spec.replay_of.as_ref(), Some(&old.id));
@@ -359,8 +362,8 @@ async fn a_report_after_a_forced_cancel_is_refused() {
         place.enqueue(work()).await;
         let running = place.lease(1).await;
         place.engine.cancel(&running[0].id, None, true).await.unwrap();
-        for verdict in [Verdict::Succeeded { result: None }, failed()] {
-            let ticked = place.tick(Round { reports: vec![report(&running[0], verdict)], ..Round::default() }).await;
+        for verdict in [ReportOutcome::Succeeded { result: None }, failed()] {
+            let ticked = place.tick(TickInput { reports: vec![report(&running[0], verdict)], ..TickInput::default() }).await;
             assert!(matches!(&ticked.reports[0], Err(Error::Conflict { code: "stale_attempt", .. })), "{:?}", ticked.reports[0]);
         }
     }
@@ -370,12 +373,12 @@ async fn a_report_after_a_forced_cancel_is_refused() {
 async fn a_result_of_a_job_that_was_to_be_cancelled_may_be_repeated() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        for verdict in [Verdict::Succeeded { result: None }, failed()] {
+        for verdict in [ReportOutcome::Succeeded { result: None }, failed()] {
             place.enqueue(work()).await;
             let running = place.lease(1).await;
             place.engine.cancel(&running[0].id, None, false).await.unwrap();
             for _ in 0..2 {
-                let ticked = place.tick(Round { reports: vec![report(&running[0], verdict.clone())], ..Round::default() }).await;
+                let ticked = place.tick(TickInput { reports: vec![report(&running[0], verdict.clone())], ..TickInput::default() }).await;
                 assert_eq!(ticked.reports[0].as_ref().unwrap().life.ended(), Some(Outcome::Cancelled));
             }
         }

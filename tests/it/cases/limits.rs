@@ -16,8 +16,8 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Hand, Memory, Round, Space,
-    request::{NewJob, Verdict},
+    ByteBudget, Dispatch, TickCache, TickInput,
+    request::{NewJob, ReportOutcome},
 };
 
 use super::place::{Place, ask, everywhere, queue, report, with, work};
@@ -54,10 +54,10 @@ async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
                 place.enqueue(job).await;
                 place.clock.advance(std::time::Duration::from_millis(1));
             }
-            let space = Some(Space { left: 90_000, most: 90_000 });
+            let space = Some(ByteBudget { left: 90_000, most: 90_000 });
             let mut taken = Vec::new();
             for _ in 0..3 {
-                let round = Round { asks: vec![ask(&["work"], 9, Hand::Claim)], space, ..Round::default() };
+                let round = TickInput { demands: vec![ask(&["work"], 9, Dispatch::Claim)], byte_budget: space, ..TickInput::default() };
                 taken.push(place.tick(round).await.claimed.len());
             }
             assert_eq!(taken, if fits { [1, 1, 2] } else { [3, 0, 0] }, "one that runs is overtaken by nobody, and has a round to itself");
@@ -155,7 +155,7 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
         let mut starts: Vec<u64> = Vec::new();
         let mut others = 0;
         while starts.len() < 60 {
-            let ticked = place.tick(Round { asks: vec![ask(&["work"], 100, Hand::Claim)], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await;
             let jobs: Vec<Job> = ticked.claimed.into_iter().map(|claimed| claimed.job).collect();
             let own = by_tenant(&jobs).remove("a").unwrap_or(0);
             others += jobs.len() - own;
@@ -212,7 +212,7 @@ async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
 
 /// As `SqliteStore` writes it.
 async fn head_bytes(place: &Place) -> usize {
-    let (head, _) = place.store.head(&queue()).await.unwrap().unwrap();
+    let (head, _) = place.store.ledger(&queue()).await.unwrap().unwrap();
     rmp_serde::to_vec(&head).unwrap().len()
 }
 
@@ -295,7 +295,7 @@ async fn a_change_of_configuration_is_kept_by_an_engine_that_remembers_the_old_o
         assert_eq!(other.lease(1).await.len(), 1);
         other.with_limit(3).await;
         assert_eq!(place.lease(10).await.len(), 1, "the other's change counts at once");
-        let mut memory = Memory::default();
+        let mut memory = TickCache::default();
         std::mem::swap(&mut place.memory, &mut memory);
         other.engine.pause_queue(&queue(), true).await.unwrap();
         place.with_limit(10).await;
@@ -338,8 +338,8 @@ async fn another_process_counts_its_own_in_its_next_round() {
         let running = other.lease(2).await;
         assert_eq!(running.len(), 2);
         place.set_queue(QueueConfig { concurrency: Some(3), ..QueueConfig::default() }).await;
-        place.tick(Round::default()).await;
-        other.tick(Round::default()).await;
+        place.tick(TickInput::default()).await;
+        other.tick(TickInput::default()).await;
         assert_eq!(place.granted().await, 2);
         assert_eq!(place.lease(5).await.len(), 1);
         assert!(other.succeed(&running).await.iter().all(|job| job.life.ended().is_some()));
@@ -359,8 +359,8 @@ async fn a_plain_job_that_changed_hands_before_the_first_limit_does_not_stop_the
         place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         place.enqueue(work()).await;
         assert_eq!(place.lease(1).await.len(), 1);
-        let reports = mine.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
-        assert!(place.tick(Round { reports, ..Round::default() }).await.reports[0].is_err(), "its attempt was the other's");
+        let reports = mine.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        assert!(place.tick(TickInput { reports, ..TickInput::default() }).await.reports[0].is_err(), "its attempt was the other's");
     }
 }
 

@@ -10,8 +10,8 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    OBJECT_BYTES, Round,
-    request::{JobPatch, NewJob, Verdict},
+    OBJECT_BYTES, TickInput,
+    request::{JobPatch, NewJob, ReportOutcome},
     testkit::builders::name,
 };
 
@@ -31,9 +31,9 @@ async fn objects(place: &Place) -> usize {
 
 /// Reports success with a large result, as the server does.
 async fn succeed(place: &mut Place, job: &Job) -> Result<Job, tidegate_engine::Error> {
-    let report = report(job, Verdict::Succeeded { result: Some(Body::Inline(large())) });
+    let report = report(job, ReportOutcome::Succeeded { result: Some(Body::Inline(large())) });
     let report = place.engine.prepare_report(report).await.unwrap();
-    place.tick(Round { reports: vec![report], ..Round::default() }).await.reports.remove(0)
+    place.tick(TickInput { reports: vec![report], ..TickInput::default() }).await.reports.remove(0)
 }
 
 #[tokio::test]

@@ -25,10 +25,10 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Ask, Engine, Error, Hand, Memory, Ports, Round, Rules, Ticked,
+    Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput, TickOutcome,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Pushed, Stage},
-    request::{NewJob, Report, Verdict},
+    request::{NewJob, Report, ReportOutcome},
     testkit::{FnPolicy, builders::name},
 };
 
@@ -37,7 +37,7 @@ pub struct Place {
     pub clock: Arc<FakeClock>,
     pub store: SharedStore,
     pub engine: Engine,
-    pub memory: Memory,
+    pub memory: TickCache,
     pub policy: FnPolicy,
     work: Arc<MemoryWorkQueue>,
 }
@@ -76,7 +76,7 @@ impl Place {
         let work = Arc::new(MemoryWorkQueue::default());
         let policy = FnPolicy::default();
         let engine = engine(&store, &clock, &work, &policy);
-        Self { clock, store, engine, memory: Memory::default(), policy, work }
+        Self { clock, store, engine, memory: TickCache::default(), policy, work }
     }
 
     /// With plugins that do this: another process, as after a restart.
@@ -89,7 +89,7 @@ impl Place {
     /// Another process on the same store. What this one remembered is gone.
     pub fn restart(&mut self) {
         self.engine = engine(&self.store, &self.clock, &self.work, &self.policy);
-        self.memory = Memory::default();
+        self.memory = TickCache::default();
     }
 
     /// Another process beside this one.
@@ -102,13 +102,13 @@ impl Place {
         let mut rules = Rules::default();
         change(&mut rules);
         self.engine = Engine::new(self.engine.ports().clone(), rules);
-        self.memory = Memory::default();
+        self.memory = TickCache::default();
     }
 
     /// Another process on the same store, whose objects are these.
     pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
         self.engine = Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
-        self.memory = Memory::default();
+        self.memory = TickCache::default();
     }
 
     pub fn now(&self) -> Timestamp {
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// One round.
-    pub async fn tick(&mut self, round: Round) -> Ticked {
+    pub async fn tick(&mut self, round: TickInput) -> TickOutcome {
         self.engine.tick(&queue(), &mut self.memory, round).await.unwrap()
     }
 
@@ -174,13 +174,13 @@ impl Place {
     }
 
     pub async fn lease_of(&mut self, types: &[&str], room: u32) -> Vec<Job> {
-        let ticked = self.tick(Round { asks: vec![ask(types, room, Hand::Claim)], ..Round::default() }).await;
+        let ticked = self.tick(TickInput { demands: vec![ask(types, room, Dispatch::Claim)], ..TickInput::default() }).await;
         ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
     }
 
     /// Admits at most `room` jobs of type `work` to the work queue, and takes what is there.
     pub async fn send(&mut self, room: u32) -> Vec<Work> {
-        self.tick(Round { asks: vec![ask(&["work"], room, Hand::Send)], ..Round::default() }).await;
+        self.tick(TickInput { demands: vec![ask(&["work"], room, Dispatch::Queue)], ..TickInput::default() }).await;
         self.work.take(usize::MAX, self.now())
     }
 
@@ -192,14 +192,14 @@ impl Place {
     /// Lets the queue's first limit begin to hold, which takes as long as a write may.
     pub async fn settle(&mut self) {
         self.lease(1).await;
-        self.wait(self.store.flight().as_secs() + 1);
+        self.wait(self.store.max_in_flight_write().as_secs() + 1);
         self.lease(1).await;
     }
 
     /// Reports success, in one round.
     pub async fn succeed(&mut self, jobs: &[Job]) -> Vec<Job> {
-        let reports = jobs.iter().map(|job| report(job, Verdict::Succeeded { result: None })).collect();
-        let ticked = self.tick(Round { reports, ..Round::default() }).await;
+        let reports = jobs.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        let ticked = self.tick(TickInput { reports, ..TickInput::default() }).await;
         ticked.reports.into_iter().map(Result::unwrap).collect()
     }
 
@@ -209,7 +209,7 @@ impl Place {
 
     /// How much weight is granted, as the store knows it.
     pub async fn granted(&self) -> u64 {
-        let Some((head, batches)) = self.store.head(&queue()).await.unwrap() else { return 0 };
+        let Some((head, batches)) = self.store.ledger(&queue()).await.unwrap() else { return 0 };
         tidegate_engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
     }
 }
@@ -249,15 +249,15 @@ pub fn with(attribute: &str, value: &str) -> NewJob {
     job
 }
 
-pub fn ask(types: &[&str], room: u32, hand: Hand) -> Ask {
-    Ask { types: types.iter().map(|of| name::<TypeName>(of)).collect(), room, worker: None, lease: None, hand }
+pub fn ask(types: &[&str], room: u32, hand: Dispatch) -> Demand {
+    Demand { types: types.iter().map(|of| name::<TypeName>(of)).collect(), capacity: room, worker: None, lease: None, dispatch: hand }
 }
 
-pub fn report(job: &Job, verdict: Verdict) -> Report {
+pub fn report(job: &Job, verdict: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
 }
 
-pub fn failed() -> Verdict {
-    Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+pub fn failed() -> ReportOutcome {
+    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
 }

@@ -13,7 +13,7 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Error, Hand, Memory, Round,
+    Dispatch, Error, TickCache, TickInput,
     memory::MemoryStore,
     request::{Heartbeat, JobPatch, NewJob},
     testkit::{builders::name, faults::FaultyStore},
@@ -38,15 +38,15 @@ async fn with_turns() -> (Place, tidegate_core::job::Job) {
     (place, job)
 }
 
-fn both() -> Round {
-    Round { asks: vec![ask(&["work", "claimed"], 2, Hand::Claim)], ..Round::default() }
+fn both() -> TickInput {
+    TickInput { demands: vec![ask(&["work", "claimed"], 2, Dispatch::Claim)], ..TickInput::default() }
 }
 
 #[tokio::test]
 async fn what_changes_between_the_look_and_the_hand_on_is_not_handed_on() {
     for change in ["cancel", "patch", "pause"] {
         let (place, job) = with_turns().await;
-        let (of, mut memory) = (queue(), Memory::default());
+        let (of, mut memory) = (queue(), TickCache::default());
         let ticked = {
             let mut tick = pin!(place.engine.tick(&of, &mut memory, both()));
             assert!(poll!(&mut tick).is_pending(), "it has looked, and is to write the other's claim");
@@ -68,7 +68,7 @@ async fn what_changes_between_the_look_and_the_hand_on_is_not_handed_on() {
 #[tokio::test]
 async fn a_job_is_not_handed_on_while_somebody_cancels_it() {
     let (place, job) = with_turns().await;
-    let (of, mut memory) = (queue(), Memory::default());
+    let (of, mut memory) = (queue(), TickCache::default());
     let mut cancel = pin!(place.engine.cancel(&job.id, None, false));
     assert!(poll!(&mut cancel).is_pending(), "it has looked, and is to write");
     let ticked = place.engine.tick(&of, &mut memory, both()).await.unwrap();

@@ -269,14 +269,14 @@ async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
     for place in everywhere() {
         let place = place.with_policy(picky());
         let put = async |retry| place.engine.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await;
-        assert_eq!(blame(put(retried(json!({}))).await).0, "retry.strategy");
+        assert_eq!(blame(put(retried(json!({}))).await).0, "retry.plugin");
         place.push("guard", "v1", None, says()).await.unwrap();
         assert_eq!(blame(put(retried(json!({"bad": 1}))).await).0, "retry.config/shares/east");
         put(retried(json!({"fine": 1}))).await.unwrap();
         let enqueue = async |retry| place.engine.enqueue(vec![NewJob { retry, ..work() }]).await.remove(0);
         assert_eq!(enqueue(None).await.unwrap().job.spec.retry, retried(json!({"fine": 1})));
         assert_eq!(blame(enqueue(Some(retried(json!({"bad": 1})))).await).0, "retry.config/shares/east");
-        assert_eq!(blame(enqueue(Some(Retry::Plugin(name("none"), Arc::new(json!({}))))).await).0, "retry.strategy");
+        assert_eq!(blame(enqueue(Some(Retry::Plugin(name("none"), Arc::new(json!({}))))).await).0, "retry.plugin");
         assert!(enqueue(Some(retried(json!({"other": 1})))).await.is_ok());
     }
 }

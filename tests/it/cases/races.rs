@@ -9,9 +9,9 @@ use tidegate_core::{
     queue::{QueueConfig, config::Constraint, matcher::Matcher},
 };
 use tidegate_engine::{
-    Hand, Memory, Round,
+    Dispatch, TickCache, TickInput,
     memory::MemoryStore,
-    request::{JobPatch, Verdict},
+    request::{JobPatch, ReportOutcome},
     testkit::faults::FaultyStore,
 };
 
@@ -33,9 +33,12 @@ async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
     let own = (run.id.clone(), run.life.version);
 
     let other = Place::on(behind);
-    let (of, mut memory) = (queue(), Memory::default());
-    let round =
-        Round { reports: vec![report(&run, Verdict::Succeeded { result: None })], released: vec![hint.clone()], ..Round::default() };
+    let (of, mut memory) = (queue(), TickCache::default());
+    let round = TickInput {
+        reports: vec![report(&run, ReportOutcome::Succeeded { result: None })],
+        released: vec![hint.clone()],
+        ..TickInput::default()
+    };
     let ticked = {
         let mut tick = pin!(place.engine.tick(&of, &mut memory, round));
         loop {
@@ -48,7 +51,7 @@ async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
     };
     assert_eq!(ticked.reports[0].as_ref().unwrap().life.ended(), Some(Outcome::Succeeded), "the report is settled all the same");
     assert!(ticked.again && ticked.left.contains(&hint) && ticked.left.contains(&own), "{:?}", ticked.left);
-    let round = Round { released: ticked.left, asks: vec![ask(&["work"], 9, Hand::Claim)], ..Round::default() };
+    let round = TickInput { released: ticked.left, demands: vec![ask(&["work"], 9, Dispatch::Claim)], ..TickInput::default() };
     let ticked = place.engine.tick(&of, &mut memory, round).await.unwrap();
     assert_eq!(ticked.claimed.len(), 2, "both slots are free at once");
 }
@@ -64,10 +67,10 @@ async fn a_slot_that_the_search_finds_free_is_used_at_once() {
         place.send(1).await;
         place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
         // The hint is lost: the search comes upon the job.
-        let asks = || vec![ask(&["work"], 1, Hand::Claim)];
-        let ticked = place.tick(Round { asks: asks(), ..Round::default() }).await;
+        let asks = || vec![ask(&["work"], 1, Dispatch::Claim)];
+        let ticked = place.tick(TickInput { demands: asks(), ..TickInput::default() }).await;
         assert!(ticked.claimed.is_empty() && ticked.again, "what it held is released with this round, for the next");
-        let ticked = place.tick(Round { asks: asks(), ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: asks(), ..TickInput::default() }).await;
         assert_eq!(ticked.claimed.len(), 1);
     }
 }

@@ -24,7 +24,7 @@ use tidegate_engine::{
 };
 
 use super::place::{Place, failed, in_every_home as everywhere, report, work};
-use tidegate_engine::Round;
+use tidegate_engine::TickInput;
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, data: Value) -> Event {
@@ -77,7 +77,7 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
         assert_eq!(ended(&done), Some(Outcome::Succeeded));
         assert_eq!(done.life.result.unwrap().bytes, "42");
         let released = ingestion.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
-        place.tick(Round { released, ..Round::default() }).await;
+        place.tick(TickInput { released, ..TickInput::default() }).await;
         assert_eq!(place.lease(1).await[0].id, b.id, "the slot is free");
     }
 }
@@ -155,7 +155,7 @@ async fn a_success_while_a_retry_waits_ends_the_job_and_there_is_no_retry() {
         with_trigger(&place).await;
         place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
         let waiting = place.job(&run[0].id).await;
         assert!(matches!(waiting.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
         assert_eq!(did(&place, event("1", json!({"key": "a", "answer": 1}))).await, Did::Completed { job: run[0].id.clone() });
@@ -173,7 +173,7 @@ async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
         with_trigger(&place).await;
         place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
         let before = place.job(&run[0].id).await;
         let failure = event("1", json!({"key": "a", "failed": "no stock"}));
         assert_eq!(did(&place, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
@@ -284,7 +284,7 @@ async fn a_late_reply_to_a_job_that_lives_is_known_by_the_next_one_too() {
         with_trigger(&place).await;
         let first = place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
         place.wait(7200);
         let again = place.lease(1).await;
         let late = event("late", json!({"key": "a", "attempt": 1}));
@@ -305,7 +305,7 @@ async fn a_late_reply_to_a_job_that_was_handed_on_is_known_by_the_next_one_too()
         place.set_type("work", TypeConfig { target, start: Start::Plain, ..TypeConfig::default() }).await;
         let first = place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(Round { reports: vec![report(&run[0], failed())], ..Round::default() }).await;
+        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
         place.wait(7200);
         let again = place.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
@@ -363,7 +363,7 @@ async fn many_replies_to_one_job_are_heard_one_after_the_other() {
         assert_eq!(place.job(&job.id).await.life.history.len(), 1);
         // What goes over to the next job is bounded.
         let next = place.enqueue(keyed("a")).await;
-        assert_eq!(next.life.heard.len(), 16);
+        assert_eq!(next.life.processed_replies.len(), 16);
         assert!(matches!(did(&place, events[19].clone()).await, Did::Known { .. }));
     }
 }

@@ -23,9 +23,9 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    OBJECT_BYTES, Round, Ticked,
-    plugins::retry_decisions::Verdicts,
-    request::{JobPatch, NewJob, Verdict},
+    OBJECT_BYTES, TickInput, TickOutcome,
+    plugins::retry_decisions::RetryDecisions,
+    request::{JobPatch, NewJob, ReportOutcome},
     testkit::{FnPolicy, builders::name, policies::fault},
 };
 
@@ -63,12 +63,12 @@ fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'st
 }
 
 /// Fails the running attempt.
-async fn fail(place: &mut Place, running: &Job, verdict: Verdict) -> Ticked {
-    place.tick(Round { reports: vec![report(running, verdict)], ..Round::default() }).await
+async fn fail(place: &mut Place, running: &Job, verdict: ReportOutcome) -> TickOutcome {
+    place.tick(TickInput { reports: vec![report(running, verdict)], ..TickInput::default() }).await
 }
 
 /// Enqueues `job`, runs it, fails it.
-async fn failed_once(place: &mut Place, job: NewJob) -> (Job, Ticked) {
+async fn failed_once(place: &mut Place, job: NewJob) -> (Job, TickOutcome) {
     let job = place.enqueue(job).await;
     let running = place.lease(1).await.remove(0);
     let ticked = fail(place, &running, failed()).await;
@@ -76,7 +76,7 @@ async fn failed_once(place: &mut Place, job: NewJob) -> (Job, Ticked) {
 }
 
 /// What the sweeper does: it finds what waits, and has it asked.
-async fn sweep(place: &Place) -> Verdicts {
+async fn sweep(place: &Place) -> RetryDecisions {
     let swept = place.engine.sweep().await.unwrap();
     place.engine.verdicts(swept.pending).await.unwrap()
 }
@@ -86,7 +86,7 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
     for (mut place, calls) in places(Description::default(), after(30)).await {
         let (job, ticked) = failed_once(&mut place, work()).await;
         assert!(ticked.pending);
-        assert_eq!(job.life.state, State::Scheduled { run_at: place.now(), waiting: Waiting::Verdict });
+        assert_eq!(job.life.state, State::Scheduled { run_at: place.now(), waiting: Waiting::RetryDecision });
         assert_eq!(place.granted().await, 0);
         assert!(place.lease(5).await.is_empty(), "it is no candidate");
         assert!(calls.lock().is_empty(), "nobody was asked in the round");
@@ -151,11 +151,11 @@ async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
         let changed = sweep(&place).await.changed;
         assert_eq!(changed.iter().map(|(job, _)| &job.id).collect::<Vec<_>>(), [&small.id]);
         assert_eq!(objects.refused(), 1);
-        assert!(place.job(&large.id).await.life.awaits_verdict());
+        assert!(place.job(&large.id).await.life.awaits_retry_decision());
         objects.be_away(false);
         assert_eq!(sweep(&place).await.changed.len(), 1);
         let large = place.job(&large.id).await;
-        assert!(!large.life.awaits_verdict() && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES);
+        assert!(!large.life.awaits_retry_decision() && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES);
     }
 }
 
@@ -168,7 +168,7 @@ async fn a_strategy_that_reads_data_is_not_asked_while_that_cannot_be_read() {
         let (job, _) = failed_once(&mut place, large()).await;
         objects.be_away(true);
         assert!(sweep(&place).await.changed.is_empty());
-        assert!(calls.lock().is_empty() && place.job(&job.id).await.life.awaits_verdict());
+        assert!(calls.lock().is_empty() && place.job(&job.id).await.life.awaits_retry_decision());
         objects.be_away(false);
         assert_eq!(sweep(&place).await.changed.len(), 1);
         assert!(calls.lock().remove(0).data.is_some());
@@ -202,7 +202,7 @@ async fn windows_and_the_targets_wish_apply_to_a_verdict() {
         let job = place.enqueue(NewJob { windows: Some(windows), ..work() }).await;
         let running = place.lease(1).await.remove(0);
         let start = place.now();
-        let busy = |wait| Verdict::Failed { failure: Failure::new(Reason::NotDelivered, "busy"), retryable: true, least_wait: wait };
+        let busy = |wait| ReportOutcome::Failed { failure: Failure::new(Reason::NotDelivered, "busy"), retryable: true, least_wait: wait };
         fail(&mut place, &running, busy(Duration::from_mins(5))).await;
         sweep(&place).await;
         assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
@@ -218,12 +218,12 @@ async fn windows_and_the_targets_wish_apply_to_a_verdict() {
 #[tokio::test]
 async fn nobody_is_asked_when_no_attempt_may_follow() {
     for (mut place, calls) in places(Description::default(), after(0)).await {
-        let never = || Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: false, least_wait: Duration::ZERO };
+        let never = || ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: false, least_wait: Duration::ZERO };
         let job = place.enqueue(work()).await;
         let running = place.lease(1).await.remove(0);
         assert!(!fail(&mut place, &running, never()).await.pending);
         assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
-        let job = place.enqueue(NewJob { attempts: Some(1), ..work() }).await;
+        let job = place.enqueue(NewJob { max_attempts: Some(1), ..work() }).await;
         let running = place.lease(1).await.remove(0);
         fail(&mut place, &running, failed()).await;
         assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
@@ -238,12 +238,12 @@ async fn a_lost_worker_is_a_failure_like_any_other() {
         let job = place.enqueue(work()).await;
         place.lease(1).await;
         place.wait(31);
-        place.tick(Round::default()).await;
+        place.tick(TickInput::default()).await;
         // Without a head it is the sweep that finds the end of the lease.
         sweep(&place).await;
         let after = place.job(&job.id).await;
         assert_eq!(after.life.state, State::Scheduled { run_at: place.now() + Duration::from_secs(5), waiting: Waiting::Retry });
-        assert_eq!(after.life.history[0].error.as_ref().unwrap().reason, Reason::Lost);
+        assert_eq!(after.life.history[0].error.as_ref().unwrap().reason, Reason::LeaseExpired);
     }
 }
 
@@ -285,7 +285,7 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
 #[tokio::test]
 async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_its_place() {
     for place in everywhere() {
-        let (kind, asked) = (Arc::new(Mutex::new(FaultKind::TooLong)), Arc::new(AtomicU32::new(0)));
+        let (kind, asked) = (Arc::new(Mutex::new(FaultKind::Timeout)), Arc::new(AtomicU32::new(0)));
         let (fails, count) = (Arc::clone(&kind), Arc::clone(&asked));
         let mut place = place.with_policy(FnPolicy::default().retrying(move |plugin, call| {
             count.fetch_add(1, Ordering::Relaxed);
@@ -300,7 +300,7 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
         place.enqueue_many((0..100).map(|_| work())).await;
         let running = place.lease(100).await;
         let reports = running.iter().map(|job| report(job, failed())).collect();
-        place.tick(Round { reports, ..Round::default() }).await;
+        place.tick(TickInput { reports, ..TickInput::default() }).await;
         let verdicts = sweep(&place).await;
         assert_eq!(verdicts.changed.len(), 100, "each has its backoff");
         assert!(verdicts.faults.len() <= 4, "{} were asked", verdicts.faults.len());
@@ -326,7 +326,7 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
         failed_once(&mut place, work()).await;
         assert_eq!(sweep(&place).await.changed[0].0.life.ended(), Some(Outcome::Failed));
         // That it declines says something of one job alone.
-        *kind.lock() = FaultKind::Declined;
+        *kind.lock() = FaultKind::Rejected;
         place.engine.rollback_plugin(&name("planner"), None).await.unwrap();
         place.wait(30);
         asked.store(0, Ordering::Relaxed);
@@ -358,7 +358,7 @@ async fn a_job_that_waits_for_its_verdict_can_be_cancelled_and_changed() {
         let (job, _) = failed_once(&mut place, work()).await;
         let patch = JobPatch { priority: Some(3), ..JobPatch::default() };
         let (_, patched) = place.engine.patch(&job.id, None, patch, None).await.unwrap();
-        assert!(patched.life.awaits_verdict(), "what follows is still to be said");
+        assert!(patched.life.awaits_retry_decision(), "what follows is still to be said");
         sweep(&place).await;
         let job = place.job(&job.id).await;
         assert_eq!((job.spec.priority, job.life.run_at()), (3, Some(place.now() + Duration::from_mins(1))));

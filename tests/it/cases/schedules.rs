@@ -15,7 +15,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Engine, Error, Occurred,
+    Engine, Error, Materialized,
     memory::MemoryStore,
     request::{JobPatch, NewJob},
     testkit::{
@@ -54,9 +54,9 @@ impl Place {
     }
 
     /// Looks at `at`; when it made what, and when to look next.
-    async fn occur_at(&self, at: Timestamp) -> Occurred {
+    async fn occur_at(&self, at: Timestamp) -> Materialized {
         self.clock.set(at);
-        self.engine.occur(Duration::ZERO).await.unwrap()
+        self.engine.materialize(Duration::ZERO).await.unwrap()
     }
 
     async fn jobs(&self) -> Vec<Job> {
@@ -78,7 +78,7 @@ fn at_seconds(seconds: impl IntoIterator<Item = u64>) -> BTreeSet<String> {
     seconds.into_iter().map(|n| occurrence_id(&beat(), second(n)).to_string()).collect()
 }
 
-fn made(occurred: &Occurred) -> Vec<String> {
+fn made(occurred: &Materialized) -> Vec<String> {
     occurred.made.iter().map(|(_, enqueued)| enqueued.job.id.to_string()).collect()
 }
 
@@ -125,7 +125,7 @@ async fn any_number_of_engines_make_each_job_once() {
         let engines: Vec<Engine> = (0..4).map(|_| place.another()).collect();
         for n in 1..=20 {
             place.clock.set(second(n * 10));
-            let looks = engines.iter().map(|engine| engine.occur(Duration::ZERO));
+            let looks = engines.iter().map(|engine| engine.materialize(Duration::ZERO));
             let occurred = futures_util::future::join_all(looks).await;
             let made: Vec<String> = occurred.iter().flat_map(|occurred| made(occurred.as_ref().unwrap())).collect();
             assert_eq!(made.len(), 1, "{made:?}");
@@ -142,12 +142,12 @@ async fn an_engine_that_comes_late_does_not_make_again_what_ran_and_is_gone() {
         place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
         place.put(tens()).await;
         let late = place.another();
-        late.occur(Duration::ZERO).await.unwrap();
+        late.materialize(Duration::ZERO).await.unwrap();
         assert_eq!(place.occur_at(second(10)).await.made.len(), 1);
         let leased = place.lease(1).await;
         place.succeed(&leased).await;
         assert_eq!(place.ids().await, BTreeSet::new(), "it ran, and is gone");
-        let occurred = late.occur(Duration::ZERO).await.unwrap();
+        let occurred = late.materialize(Duration::ZERO).await.unwrap();
         assert_eq!((occurred.made.len(), place.ids().await.len()), (0, 0));
     }
 }
@@ -182,7 +182,7 @@ async fn a_crash_between_any_two_writes_neither_loses_nor_doubles_an_occurrence(
                 let mut place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
                 place.clock.set(second(20));
                 store.crash_after(writes);
-                let died = place.engine.occur(Duration::ZERO).await;
+                let died = place.engine.materialize(Duration::ZERO).await;
                 store.revive();
                 place.restart();
                 place.occur_at(second(22)).await;
@@ -288,7 +288,7 @@ async fn a_schedule_that_is_deleted_while_it_occurs_makes_nothing_afterwards() {
         let place = Place::on(Arc::new(store)).scheduled(tens()).await;
         place.clock.set(second(10));
         let (beat, other) = (beat(), place.another());
-        let (deletion, look) = (other.delete_schedule(&beat, None), place.engine.occur(Duration::ZERO));
+        let (deletion, look) = (other.delete_schedule(&beat, None), place.engine.materialize(Duration::ZERO));
         let (deleted, occurred) = futures_util::future::join(Box::pin(deletion), Box::pin(look)).await;
         deleted.unwrap();
         assert_eq!((occurred.unwrap().made.len(), place.ids().await.len()), (0, 0));
@@ -305,7 +305,7 @@ async fn what_a_half_done_removal_leaves_behind_counts_for_nothing_and_a_repeat_
             let store = Arc::new(store);
             let place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
             place.occur_at(second(10)).await;
-            place.engine.occur(Duration::from_secs(30)).await.unwrap();
+            place.engine.materialize(Duration::from_secs(30)).await.unwrap();
             store.crash_after(writes);
             if place.engine.delete_schedule(&beat(), if_match).await.is_ok() {
                 break;
@@ -355,13 +355,17 @@ async fn ahead_of_time_jobs_are_made_that_start_at_it() {
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         let minute = Duration::from_mins(1);
-        let occurred = place.engine.occur(minute).await.unwrap();
+        let occurred = place.engine.materialize(minute).await.unwrap();
         assert_eq!((made(&occurred).len(), occurred.next_at), (6, Some(second(10))));
         let due: Vec<_> = place.jobs().await.iter().rev().map(|job| job.life.run_at().unwrap()).collect();
         assert_eq!(due.iter().copied().collect::<BTreeSet<_>>(), (1..=6).map(|n| second(n * 10)).collect::<BTreeSet<_>>());
         place.clock.set(second(30));
-        assert_eq!(place.engine.occur(Duration::ZERO).await.unwrap().made.len(), 0, "whoever looks without looking ahead finds all done");
-        assert_eq!(place.engine.occur(minute).await.unwrap().made.len(), 3);
+        assert_eq!(
+            place.engine.materialize(Duration::ZERO).await.unwrap().made.len(),
+            0,
+            "whoever looks without looking ahead finds all done"
+        );
+        assert_eq!(place.engine.materialize(minute).await.unwrap().made.len(), 3);
         assert_eq!(place.ids().await, at_seconds((10..=90).step_by(10)));
     }
 }
@@ -379,22 +383,22 @@ async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_a
     let with = |data: &str, seconds: Vec<u64>| seconds.into_iter().map(|at| (at, data.to_owned())).collect::<BTreeSet<_>>();
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         assert_eq!(waiting(&place).await, with("{\"n\":1}", vec![10, 20, 30, 40, 50, 60]));
         place.clock.set(second(25));
         // Paused: those whose time had come stay. Resumed: the rest is made anew.
         for _ in 0..2 {
             place.engine.pause_schedule(&beat(), true).await.unwrap();
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             assert_eq!(place.ids().await, at_seconds([10, 20]));
         }
         place.engine.pause_schedule(&beat(), false).await.unwrap();
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         assert_eq!(waiting(&place).await, with("{\"n\":1}", vec![30, 40, 50, 60, 70, 80]));
         // Other data, and then another rule. What is due and what is like it was stays.
         place.clock.set(second(40));
         place.engine.put_schedule(&beat(), tens(), Payload::json("2"), None).await.unwrap();
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         assert_eq!(waiting(&place).await, with("2", vec![50, 60, 70, 80, 90, 100]));
         let revised: Vec<_> = place.jobs().await.iter().map(|job| job.spec.created_at).collect();
         place.wait(1);
@@ -402,7 +406,7 @@ async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_a
         assert_eq!(place.jobs().await.iter().map(|job| job.spec.created_at).collect::<Vec<_>>(), revised, "nothing has changed");
         let every = |span| ScheduleConfig { every_seconds: Some(Seconds::new(span)), ..tens() };
         place.engine.put_schedule(&beat(), every(20), Payload::json("2"), None).await.unwrap();
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         assert_eq!(waiting(&place).await, with("2", vec![60, 80, 100]));
         // What a client has cancelled is there to be read.
         place.engine.cancel(&occurrence_id(&beat(), second(80)), None, false).await.unwrap();
@@ -459,7 +463,7 @@ async fn a_change_that_dies_half_way_has_not_begun_or_is_carried_through_by_whoe
             let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
             let store = Arc::new(store);
             let mut place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             place.wait(5);
             store.crash_after(writes);
             if change.make(&place.engine).await.is_ok() {
@@ -468,12 +472,12 @@ async fn a_change_that_dies_half_way_has_not_begun_or_is_carried_through_by_whoe
             store.revive();
             died += 1;
             place.restart();
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             let (found, before) = (waiting(&place).await, minute_of(10, "{\"n\":1}"));
             assert!(found == before || found == change.leaves(), "{change:?} after {writes} writes: {found:?}");
             let again = change.make(&place.engine).await;
             assert!(matches!(again, Ok(()) | Err(Error::NotFound { .. })), "{change:?} after {writes} writes: {again:?}");
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {writes} writes, and again");
         }
         assert!(died > 4, "{change:?} writes {died} times");
@@ -502,7 +506,7 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
     let minute = Duration::from_mins(1);
     let ahead = async || {
         let place = Place::on(Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1))).scheduled(tens()).await;
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         let other = place.another();
         (place, other)
     };
@@ -510,22 +514,22 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
         for change in Change::ALL {
             let (place, other) = ahead().await;
             let changed = paced(0, pace, change.make(&place.engine));
-            let (changed, looked) = futures_util::future::join(changed, paced(first, 1, other.occur(minute))).await;
+            let (changed, looked) = futures_util::future::join(changed, paced(first, 1, other.materialize(minute))).await;
             changed.unwrap();
             looked.unwrap();
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             assert_eq!(waiting(&place).await, change.leaves(), "{change:?} at {pace}, a look after {first} turns");
         }
         let (place, other) = ahead().await;
         let resume = async {
             other.pause_schedule(&beat(), false).await.unwrap();
-            other.occur(minute).await
+            other.materialize(minute).await
         };
         let pause = paced(0, pace, async { place.engine.pause_schedule(&beat(), true).await });
         let (paused, resumed) = futures_util::future::join(pause, paced(first, 1, resume)).await;
         paused.unwrap();
         resumed.unwrap();
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         let paused = place.engine.schedule(&beat()).await.unwrap().0.config.paused;
         let wanted = if paused { BTreeSet::new() } else { minute_of(10, "{\"n\":1}") };
         assert_eq!(waiting(&place).await, wanted, "paused: {paused} at {pace}, a resume after {first} turns");
@@ -542,10 +546,10 @@ async fn what_is_made_ahead_while_a_schedule_changes_is_as_it_is_to_be() {
             let place = Place::on(Arc::new(store)).scheduled(tens()).await;
             let other = place.another();
             let late = paced(turns, 1, change.make(&other));
-            let (looked, changed) = futures_util::future::join(paced(0, 1, place.engine.occur(minute)), late).await;
+            let (looked, changed) = futures_util::future::join(paced(0, 1, place.engine.materialize(minute)), late).await;
             looked.unwrap();
             changed.unwrap();
-            place.engine.occur(minute).await.unwrap();
+            place.engine.materialize(minute).await.unwrap();
             assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {turns} turns");
         }
     }
@@ -559,7 +563,7 @@ async fn what_clients_put_in_place_of_an_occurrence_or_changed_of_it_is_never_ta
         let id = |at| occurrence_id(&beat(), second(at));
         let mine = NewJob { id: Some(id(20)), run_at: Some(second(20)), ..NewJob::new(name("work"), Payload::json("\"mine\"")) };
         place.enqueue(mine).await;
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         let patch = async |at, patch: JobPatch| place.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap();
         patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() }).await;
         patch(40, JobPatch { run_at: Some(second(45)), ..JobPatch::default() }).await;
@@ -569,14 +573,14 @@ async fn what_clients_put_in_place_of_an_occurrence_or_changed_of_it_is_never_ta
         place.engine.pause_schedule(&beat(), true).await.unwrap();
         assert_eq!(waiting(&place).await, kept, "paused");
         place.engine.pause_schedule(&beat(), false).await.unwrap();
-        place.engine.occur(minute).await.unwrap();
+        place.engine.materialize(minute).await.unwrap();
         let resumed: BTreeSet<_> = kept.iter().cloned().chain([10, 60].map(|at| (at, "{\"n\":1}".to_owned()))).collect();
         assert_eq!(waiting(&place).await, resumed);
         for change in [Change::Data, Change::Rule, Change::Delete] {
             change.make(&place.engine).await.unwrap();
             assert_eq!(waiting(&place).await, kept, "{change:?}");
             if !matches!(change, Change::Delete) {
-                place.engine.occur(minute).await.unwrap();
+                place.engine.materialize(minute).await.unwrap();
                 assert!(waiting(&place).await.is_superset(&kept), "{change:?}");
             }
         }
@@ -638,7 +642,7 @@ async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
             error => panic!("{error}"),
         };
         assert_eq!(blame(ScheduleConfig { every_seconds: None, ..tens() }).await, "cron");
-        assert_eq!(blame(ScheduleConfig { attempts: Some(0), ..tens() }).await, "attempts");
+        assert_eq!(blame(ScheduleConfig { max_attempts: Some(0), ..tens() }).await, "max_attempts");
         assert_eq!(blame(ScheduleConfig { timeout_seconds: Some(Seconds::new(0)), ..tens() }).await, "timeout_seconds");
         assert_eq!(blame(ScheduleConfig { deadline_seconds: Some(Seconds::new(0)), ..tens() }).await, "deadline_seconds");
         assert_eq!(blame(ScheduleConfig { headers: [("tidegate-x".into(), "1".into())].into(), ..tens() }).await, "headers.tidegate-x");
@@ -670,7 +674,7 @@ async fn random_run(seed: u64) {
         place.clock.set(second(shown));
         let ahead = if chance.random_bool(0.3) { chance.random_range(0..60) } else { 0 };
         horizon = horizon.max(shown + ahead);
-        let looks = engines.iter().filter(|_| chance.random_bool(0.7)).map(|engine| engine.occur(Duration::from_secs(ahead)));
+        let looks = engines.iter().filter(|_| chance.random_bool(0.7)).map(|engine| engine.materialize(Duration::from_secs(ahead)));
         futures_util::future::join_all(looks.collect::<Vec<_>>()).await;
         if chance.random_bool(0.2) {
             let dies = chance.random_range(0..engines.len());
@@ -680,7 +684,7 @@ async fn random_run(seed: u64) {
     store.set_faults(Faults::default());
     let last = place.another();
     place.clock.set(second(now.max(horizon)));
-    last.occur(Duration::ZERO).await.unwrap();
+    last.materialize(Duration::ZERO).await.unwrap();
     assert_eq!(place.ids().await, at_seconds((10..=now.max(horizon)).step_by(10)), "seed {seed}");
     assert_eq!(place.state().await.missed, 0, "seed {seed}");
 }

@@ -19,13 +19,13 @@ use tidegate_core::{
     port::policy::{Action, Decision, Ended, ThrottleAnswer, ThrottleCall},
     queue::{
         QueueConfig, Rule,
-        head::Kept,
+        head::StateLocation,
         plugin::{Description, OnFailure},
     },
 };
 use tidegate_engine::{
-    Hand, OBJECT_BYTES, Round, Space,
-    request::{NewJob, Verdict},
+    ByteBudget, Dispatch, OBJECT_BYTES, TickInput,
+    request::{NewJob, ReportOutcome},
     testkit::{
         FnPolicy,
         builders::name,
@@ -122,7 +122,7 @@ async fn a_held_job_says_what_its_throttler_said() {
         place.throttled(says(), QueueConfig::default()).await;
         let job = place.enqueue(work()).await;
         let since = place.now();
-        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
         assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
         assert_eq!(ticked.next_at, Some(until));
         place.wait(5);
@@ -166,7 +166,7 @@ async fn a_dropped_job_ends_with_the_reason() {
         let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| Ok(each(call, |_| drop.clone()))));
         place.throttled(says(), limit(5)).await;
         let job = place.enqueue(work()).await;
-        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
         assert_eq!(ticked.ended.len(), 1);
         let job = place.job(&job.id).await;
         assert_eq!(job.life.ended(), Some(Outcome::Dropped));
@@ -208,10 +208,10 @@ fn counting(call: &ThrottleCall) -> ThrottleAnswer {
 
 /// What the plugin remembers, as it is stored.
 async fn remembered(place: &Place) -> Option<String> {
-    let (head, batches) = place.store.head(&queue()).await.unwrap()?;
+    let (head, batches) = place.store.ledger(&queue()).await.unwrap()?;
     match head.policy?.state {
-        Kept::Here(state) => state.get("ran").cloned(),
-        Kept::Beside(id) => batches.iter().find(|batch| batch.id == id)?.state.as_ref()?.get("ran").cloned(),
+        StateLocation::Inline(state) => state.get("ran").cloned(),
+        StateLocation::Batch(id) => batches.iter().find(|batch| batch.id == id)?.state.as_ref()?.get("ran").cloned(),
     }
 }
 
@@ -277,7 +277,7 @@ async fn jobs_further_back_are_offered_while_the_throttler_says_there_may_be_mor
         place.enqueue(with("region", "west")).await;
         more.store(false, Ordering::Relaxed);
         calls.lock().clear();
-        let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
         assert_eq!((ticked.claimed.len(), ticked.again, calls.lock().len()), (0, false, 1));
         assert_eq!(calls.lock()[0].candidates.len(), 100);
     }
@@ -295,7 +295,7 @@ async fn a_long_backlog_is_looked_through_round_by_round() {
         place.wait(1);
         place.enqueue(with("region", "west")).await;
         for round in 1.. {
-            let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
             if !ticked.claimed.is_empty() {
                 break;
             }
@@ -347,7 +347,7 @@ async fn partitions_are_looked_through_by_a_throttler_that_takes_all_the_time_of
             }
             let mut offered = std::collections::BTreeSet::new();
             for round in 1.. {
-                let ticked = place.tick(Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() }).await;
+                let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
                 let asked: Vec<ThrottleCall> = calls.lock().drain(..).collect();
                 // From the front, and where the last one stopped.
                 assert!(asked.len() <= 2, "{} calls in round {round}", asked.len());
@@ -425,16 +425,16 @@ async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
             place.lease(1).await;
             place.restart();
             assert_eq!(remembered(&place).await, Some(round.to_string()));
-            let (head, batches) = place.store.head(&queue()).await.unwrap().unwrap();
-            assert!(matches!(head.policy.unwrap().state, Kept::Beside(_)));
+            let (head, batches) = place.store.ledger(&queue()).await.unwrap().unwrap();
+            assert!(matches!(head.policy.unwrap().state, StateLocation::Batch(_)));
             assert_eq!(batches.len(), place.store.batches(&queue()).await.unwrap().len(), "every record is named");
             assert_eq!(batches.iter().filter(|batch| batch.state.is_some()).count(), 1);
         }
         small.store(true, Ordering::Relaxed);
         place.enqueue(work()).await;
         place.lease(1).await;
-        assert!(matches!(place.store.head(&queue()).await.unwrap().unwrap().0.policy.unwrap().state, Kept::Here(_)));
-        let (head, _) = place.store.head(&queue()).await.unwrap().unwrap();
+        assert!(matches!(place.store.ledger(&queue()).await.unwrap().unwrap().0.policy.unwrap().state, StateLocation::Inline(_)));
+        let (head, _) = place.store.ledger(&queue()).await.unwrap().unwrap();
         assert_eq!(place.store.batches(&queue()).await.unwrap().len(), head.batches.len());
     }
 }
@@ -522,7 +522,7 @@ async fn a_throttler_that_fails_holds_everybody_but_critical_jobs_and_is_left_al
         place.throttled(says(), limit(9)).await;
         let job = place.enqueue(work()).await;
         let start = place.now();
-        let round = || Round { asks: vec![ask(&["work"], 1, Hand::Claim)], ..Round::default() };
+        let round = || TickInput { demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() };
         let ticked = place.tick(round()).await;
         assert_eq!(ticked.faults.len(), 1);
         assert_eq!(ticked.faults[0].call.candidates[0].id, job.id, "with the input that did it");
@@ -605,7 +605,7 @@ async fn a_throttler_that_was_left_alone_hears_of_what_ended_meanwhile() {
         fails.store(false, Ordering::Relaxed);
         place.wait(1);
         place.succeed(&running[2..]).await;
-        place.tick(Round::default()).await;
+        place.tick(TickInput::default()).await;
         let mut heard = heard.lock().clone();
         let mut ended: Vec<_> = running.iter().map(|job| job.id.clone()).collect();
         heard.sort();
@@ -644,7 +644,7 @@ async fn an_answer_that_makes_no_sense_is_a_fault() {
         let mut place = place.with_policy(FnPolicy::default().throttling(move |_, call| Ok(nonsense(call))));
         place.throttled(says(), limit(3)).await;
         place.enqueue_many([work(), work()]).await;
-        let ticked = place.tick(Round { asks: vec![ask(&["work"], 2, Hand::Claim)], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 2, Dispatch::Claim)], ..TickInput::default() }).await;
         assert_eq!((ticked.claimed.len(), ticked.faults.len()), (0, 1));
     }
 }
@@ -655,16 +655,16 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         let (policy, calls) = watched(|call| each(call, |_| run()));
         let mut place = place.with_policy(policy);
         place.throttled(Description { needs_ended: true, ..says() }, limit(9)).await;
-        place.set_type("once", TypeConfig { attempts: Some(1), ..TypeConfig::default() }).await;
+        place.set_type("once", TypeConfig { max_attempts: Some(1), ..TypeConfig::default() }).await;
         place.enqueue_many((0..2).map(|_| with("region", "east")).chain((0..3).map(|_| of_type("once")))).await;
         let running = place.lease_of(&["work", "once"], 5).await;
         assert_eq!(running.len(), 5);
         calls.lock().clear();
         // Two reports, and nobody asks for jobs.
         let failure = Failure { status: Some(429), ..Failure::new(Reason::NotDelivered, "busy") };
-        let busy = Verdict::Failed { failure, retryable: true, least_wait: Duration::from_hours(1) };
-        let reports = vec![report(&running[0], Verdict::Succeeded { result: None }), report(&running[1], busy)];
-        place.tick(Round { reports, ..Round::default() }).await;
+        let busy = ReportOutcome::Failed { failure, retryable: true, least_wait: Duration::from_hours(1) };
+        let reports = vec![report(&running[0], ReportOutcome::Succeeded { result: None }), report(&running[1], busy)];
+        place.tick(TickInput { reports, ..TickInput::default() }).await;
         let ended =
             |calls: &Mutex<Vec<ThrottleCall>>| -> Vec<Ended> { calls.lock().drain(..).flat_map(|call| call.ended.to_vec()).collect() };
         let heard = ended(&calls);
@@ -676,16 +676,16 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         assert!(heard.iter().all(|ended| ended.attributes["region"].text() == "east"));
         // One that somebody else ended, known by its hint; then leases that end.
         let (before, _) = place.engine.cancel(&running[2].id, None, true).await.unwrap();
-        place.tick(Round { released: vec![(before.id.clone(), before.life.version)], ..Round::default() }).await;
+        place.tick(TickInput { released: vec![(before.id.clone(), before.life.version)], ..TickInput::default() }).await;
         assert_eq!(ended(&calls).iter().map(short).collect::<Vec<_>>(), [(false, None, None, 1)]);
         place.wait(31);
-        place.tick(Round::default()).await;
+        place.tick(TickInput::default()).await;
         assert_eq!(
             ended(&calls).iter().map(short).collect::<Vec<_>>(),
-            [(false, Some("lost".into()), None, 1), (false, Some("lost".into()), None, 1)]
+            [(false, Some("lease_expired".into()), None, 1), (false, Some("lease_expired".into()), None, 1)]
         );
         place.wait(120);
-        place.tick(Round::default()).await;
+        place.tick(TickInput::default()).await;
         assert_eq!(ended(&calls).len(), 0);
         assert_eq!(calls.lock().len(), 0, "without news and candidates it is not called");
     }
@@ -727,7 +727,7 @@ async fn a_throttler_that_reads_data_is_not_asked_while_that_cannot_be_read() {
         let job = place.enqueue(NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))), ..work() }).await;
         place.enqueue(NewJob { critical: true, ..work() }).await;
         objects.be_away(true);
-        let ticked = place.tick(Round { asks: vec![ask(&["work"], 5, Hand::Claim)], ..Round::default() }).await;
+        let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 5, Dispatch::Claim)], ..TickInput::default() }).await;
         assert_eq!((calls.lock().len(), ticked.faults.len(), place.policy.faults().len()), (0, 1, 1));
         assert_eq!(ticked.claimed.len(), if on_failure == OnFailure::Hold { 1 } else { 2 }, "the critical one in any case");
         objects.be_away(false);
@@ -771,10 +771,10 @@ async fn a_large_job_that_the_throttler_holds_leaves_its_space_to_those_behind_i
                 place.clock.advance(Duration::from_millis(1));
                 place.enqueue(job).await;
             }
-            let round = |space| Round {
-                asks: vec![ask(&["work"], 9, Hand::Claim)],
-                space: Some(Space { left: space, most: space }),
-                ..Round::default()
+            let round = |space| TickInput {
+                demands: vec![ask(&["work"], 9, Dispatch::Claim)],
+                byte_budget: Some(ByteBudget { left: space, most: space }),
+                ..TickInput::default()
             };
             let sizes = [place.tick(round(90_000)).await.claimed.len(), place.tick(round(90_000)).await.claimed.len()];
             assert_eq!(sizes, if runs { [1, 1] } else { [3, 0] }, "one that runs is overtaken by nobody, and has a round to itself");

@@ -11,7 +11,7 @@ use tidegate_backends::{
     testkit::meter::{Bill, Metered},
 };
 use tidegate_core::{
-    event::trigger::{Reply, Said},
+    event::trigger::{Reply, TriggerOutcome},
     job::{
         Job, Payload, QueueName, TypeName,
         life::{Failure, Reason, ReplyId},
@@ -22,10 +22,10 @@ use tidegate_core::{
     target::{Push, TargetConfig},
 };
 use tidegate_engine::{
-    Ask, Engine, Hand, Memory, Ports, Round, Rules, Ticked,
+    Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput, TickOutcome,
     events::reply::Replied,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
-    request::{NewJob, Report, Verdict},
+    request::{NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::Server;
@@ -40,7 +40,7 @@ struct Shop<T> {
     engine: Engine,
     table: Arc<Metered<T>>,
     clock: Arc<FakeClock>,
-    memory: Memory,
+    memory: TickCache,
 }
 
 const TYPE: &str = "invoice";
@@ -65,7 +65,7 @@ impl<T: Table + 'static> Shop<T> {
         engine.put_queue(&queue(), config, None).await.unwrap();
         let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
         engine.put_type(&name(TYPE), TypeConfig { queue: queue(), target, ..TypeConfig::default() }, None).await.unwrap();
-        Self { engine, table, clock, memory: Memory::default() }
+        Self { engine, table, clock, memory: TickCache::default() }
     }
 
     /// Jobs of some 300 bytes, each asked for on its own or all at once.
@@ -85,10 +85,10 @@ impl<T: Table + 'static> Shop<T> {
         accepted
     }
 
-    async fn tick(&mut self, room: u32, hand: Hand, reports: Vec<Report>) -> Ticked {
+    async fn tick(&mut self, room: u32, hand: Dispatch, reports: Vec<Report>) -> TickOutcome {
         let types: Vec<TypeName> = vec![name(TYPE)];
-        let asks = if room > 0 { vec![Ask { types, room, worker: None, lease: None, hand }] } else { Vec::new() };
-        self.engine.tick(&queue(), &mut self.memory, Round { reports, asks, ..Round::default() }).await.unwrap()
+        let asks = if room > 0 { vec![Demand { types, capacity: room, worker: None, lease: None, dispatch: hand }] } else { Vec::new() };
+        self.engine.tick(&queue(), &mut self.memory, TickInput { reports, demands: asks, ..TickInput::default() }).await.unwrap()
     }
 
     fn bill(&self) -> Bill {
@@ -102,12 +102,12 @@ fn queue() -> QueueName {
 
 fn report(job: &Job, succeeded: bool) -> Report {
     let verdict = if succeeded {
-        Verdict::Succeeded { result: None }
+        ReportOutcome::Succeeded { result: None }
     } else {
-        Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+        ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
     };
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, verdict }
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
 }
 
 /// Each way in which jobs may go, dense, lone and in bulk.
@@ -146,7 +146,8 @@ fn bulk(scenario: &Scenario) -> Scenario {
 async fn every_case_takes_what_is_said_of_it() {
     let mut wrong = Vec::new();
     for (case, scenario) in cases() {
-        let points = [("dense", case.dense, scenario.clone()), ("lone", case.lone, lone(&scenario)), ("bulk", case.bulk, bulk(&scenario))];
+        let points =
+            [("dense", case.batched, scenario.clone()), ("lone", case.single, lone(&scenario)), ("bulk", case.bulk, bulk(&scenario))];
         for (point, said, scenario) in points {
             let taken = units(&scenario).await;
             println!("{:42} {point:5} {}", case.name, numbers(taken));
@@ -219,17 +220,17 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
 async fn minute_with_replies(replies: usize) -> f64 {
     let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
     let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).away().start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).serverless().start().await.unwrap();
     let of = |n: usize| Reply {
         id: ReplyId(n as u128),
         job_type: name(TYPE),
         correlation_key: format!("never-{n}"),
         attempt: None,
-        said: Said::Succeeded(None),
+        said: TriggerOutcome::Succeeded(None),
     };
     let minute = async || {
         let before = table.bill();
-        server.minute(clock.now() + Duration::from_mins(1)).await;
+        server.maintenance_sweep(clock.now() + Duration::from_mins(1)).await;
         (table.bill() - before).reads
     };
     minute().await;
@@ -253,9 +254,9 @@ async fn a_minute_reads_each_kept_reply_once() {
 
 /// Lets a new head settle.
 async fn settle<T: Table + 'static>(shop: &mut Shop<T>) {
-    shop.tick(1, Hand::Send, Vec::new()).await;
+    shop.tick(1, Dispatch::Queue, Vec::new()).await;
     shop.clock.advance(Duration::from_secs(11));
-    shop.tick(1, Hand::Send, Vec::new()).await;
+    shop.tick(1, Dispatch::Queue, Vec::new()).await;
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn a_batch_of_a_thousand_is_accepted_in_45_requests_and_admitted_in_60() {
     assert!(accepted <= 45, "accepting 1000 takes {accepted} requests");
     shop.clock.advance(Duration::from_secs(1));
     let before = shop.bill();
-    let claimed = shop.tick(1000, Hand::Claim, Vec::new()).await.claimed.len();
+    let claimed = shop.tick(1000, Dispatch::Claim, Vec::new()).await.claimed.len();
     let admitted = (shop.bill() - before).round_trips;
     println!("admitting {claimed} takes {admitted} requests");
     assert_eq!(claimed, 1000);
@@ -290,13 +291,13 @@ async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
     assert!(shop.engine.enqueue((0..300).map(job).collect()).await.iter().all(Result::is_ok));
     shop.clock.advance(Duration::from_secs(1));
     // Some 4 KB each: 1.2 MB, and the table takes no item of more than 400 KB.
-    let claimed: Vec<Job> = shop.tick(1000, Hand::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
+    let claimed: Vec<Job> = shop.tick(1000, Dispatch::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
     assert_eq!(claimed.len(), 300);
     let largest = shop.table.largest("G#");
     assert!(largest > 100 << 10 && largest < 400 << 10, "{largest}");
     for some in claimed.chunks(50) {
         let reports = some.iter().map(|job| report(job, true)).collect();
-        let ticked = shop.tick(0, Hand::Claim, reports).await;
+        let ticked = shop.tick(0, Dispatch::Claim, reports).await;
         assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
     }
     assert_eq!(shop.table.largest("G#"), 0, "every batch is spent");
@@ -346,10 +347,10 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
             assert!(shop.engine.enqueue((from..from + 1000).map(job).collect()).await.iter().all(Result::is_ok));
         }
         shop.clock.advance(Duration::from_mins(2));
-        let claimed = shop.tick(20, Hand::Claim, Vec::new()).await.claimed;
+        let claimed = shop.tick(20, Dispatch::Claim, Vec::new()).await.claimed;
         let before = shop.bill();
         let reports = claimed.iter().map(|claimed| report(&claimed.job, true)).collect();
-        assert_eq!(shop.tick(20, Hand::Claim, reports).await.claimed.len(), 20);
+        assert_eq!(shop.tick(20, Dispatch::Claim, reports).await.claimed.len(), 20);
         let round = shop.bill() - before;
         let before = shop.bill();
         shop.engine.ports().store.depth().await.unwrap();
@@ -369,9 +370,9 @@ async fn the_meter_agrees_with_what_the_emulator_counts() {
     settle(&mut shop).await;
     shop.enqueue(30, 0, true).await;
     for _ in 0..6 {
-        let claimed: Vec<Job> = shop.tick(5, Hand::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
+        let claimed: Vec<Job> = shop.tick(5, Dispatch::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
         let reports = claimed.iter().enumerate().map(|(n, job)| report(job, n % 2 == 0)).collect();
-        shop.tick(0, Hand::Claim, reports).await;
+        shop.tick(0, Dispatch::Claim, reports).await;
         shop.clock.advance(Duration::from_secs(3));
     }
     let (bill, consumed) = (shop.bill(), shop.table.table().consumed());

@@ -35,7 +35,7 @@ use tidegate_core::{
 use tidegate_engine::{
     Ports, Rules,
     memory::{FakeClock, SeededEntropy},
-    request::{LeaseRequest, NewJob, Report, Verdict},
+    request::{LeaseRequest, NewJob, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::{
@@ -142,8 +142,8 @@ impl Target for Worker {
         self.clock.sleep_until(self.clock.now() + works).await;
         if self.callbacks {
             let token = u128::from_str_radix(body["callback"]["token"].as_str().unwrap(), 16).unwrap();
-            let verdict = if fails { failure() } else { Verdict::Succeeded { result: None } };
-            let report = Report { id: name(&id), job_type: None, attempt, token: Some(Token(token)), verdict };
+            let outcome = if fails { failure() } else { ReportOutcome::Succeeded { result: None } };
+            let report = Report { id: name(&id), job_type: None, attempt, token: Some(Token(token)), outcome };
             self.later.lock().insert((self.clock.now() + Duration::from_secs(1) + works * 20, id), report);
             return Ok(Response { status: 202, headers: Vec::new(), body: Bytes::new() });
         }
@@ -151,9 +151,9 @@ impl Target for Worker {
     }
 }
 
-fn failure() -> Verdict {
+fn failure() -> ReportOutcome {
     use tidegate_core::job::life::{Failure, Reason};
-    Verdict::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
 }
 
 fn queue() -> QueueName {
@@ -185,7 +185,7 @@ impl Deployment {
                 policy: Arc::new(NoPolicy),
             };
             let rules = Rules { object_bytes: tidegate_backends::cost::OBJECT_BYTES, ..Rules::default() };
-            Server::builder(ports, Arc::clone(&worker) as _).rules(rules).away().start().await.unwrap()
+            Server::builder(ports, Arc::clone(&worker) as _).rules(rules).serverless().start().await.unwrap()
         };
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
         let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
@@ -253,7 +253,7 @@ impl Deployment {
             if *self.minute_at.lock() <= now {
                 *self.minute_at.lock() = now + Duration::from_mins(1);
                 self.calls.lock().minutes += 1.0;
-                assert_eq!(self.drive(self.tick.minute(self.until())).await.failed, 0);
+                assert_eq!(self.drive(self.tick.maintenance_sweep(self.until())).await.failed, 0);
                 continue;
             }
             match self.queue.receive(most) {
@@ -384,7 +384,7 @@ impl Deployment {
                 job_type: None,
                 attempt: job.life.attempt,
                 token: job.life.running().map(|run| run.token),
-                verdict: Verdict::Succeeded { result: None },
+                outcome: ReportOutcome::Succeeded { result: None },
             }));
         }
     }

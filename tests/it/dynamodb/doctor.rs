@@ -7,8 +7,8 @@ use tidegate_backends::{
     system::{SystemClock, SystemEntropy},
 };
 use tidegate_core::port::{
-    Checkup,
-    health_check::{Check, Level},
+    HealthCheck,
+    health_check::{Check, CheckLevel},
 };
 use tidegate_server::lambda::{CloudSettings, doctor::CloudCheckup};
 
@@ -51,7 +51,7 @@ impl Patient {
 async fn a_deployment_without_fault_is_said_to_have_none_and_nothing_stays() {
     let patient = Patient::new().await;
     for check in patient.checks().await {
-        assert_eq!(check.level, Level::Ok, "{check:?}");
+        assert_eq!(check.level, CheckLevel::Ok, "{check:?}");
         assert!(check.advice.is_empty() && !check.found.is_empty(), "{check:?}");
     }
     let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
@@ -86,7 +86,7 @@ async fn a_missing_right_is_named_with_what_lacks_it() {
     ] {
         patient.aws.fail(action, 400, "AccessDeniedException", denied);
         let check = patient.said(about).await;
-        assert_eq!(check.level, Level::Error, "{action}: {check:?}");
+        assert_eq!(check.level, CheckLevel::Error, "{action}: {check:?}");
         assert!(check.found.contains("AccessDenied") && check.advice.contains("role lacks this right"), "{action}: {check:?}");
         patient.aws.fails.lock().clear();
     }
@@ -97,7 +97,7 @@ async fn what_was_deleted_is_named() {
     let mut patient = Patient::new().await;
     patient.aws.queues.lock().remove("hint.fifo");
     let check = patient.said("hint queue").await;
-    assert_eq!(check.level, Level::Error);
+    assert_eq!(check.level, CheckLevel::Error);
     assert!(
         check.found.contains("hint.fifo") && check.found.contains("does not exist") && check.advice.contains("deploy the stack again"),
         "{check:?}"
@@ -105,7 +105,7 @@ async fn what_was_deleted_is_named() {
 
     patient.settings.table = "gone".into();
     let check = patient.said("table").await;
-    assert_eq!(check.level, Level::Error);
+    assert_eq!(check.level, CheckLevel::Error);
     assert!(check.found.contains("gone in us-east-1: ResourceNotFoundException") && check.advice.contains("TIDEGATE_TABLE"), "{check:?}");
 }
 
@@ -114,7 +114,7 @@ async fn a_queue_of_another_region_is_told_apart_from_one_that_is_gone() {
     let mut patient = Patient::new().await;
     patient.settings.queues.work = "https://sqs.eu-west-1.amazonaws.com/1/work".into();
     let check = patient.said("work queue").await;
-    assert!(check.level == Level::Error && check.found.contains("is in eu-west-1, and this function runs in us-east-1"), "{check:?}");
+    assert!(check.level == CheckLevel::Error && check.found.contains("is in eu-west-1, and this function runs in us-east-1"), "{check:?}");
 }
 
 #[tokio::test]
@@ -134,11 +134,11 @@ async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_
     made("plain", [("p", "HASH"), ("s", "RANGE")]).await.unwrap();
     patient.settings.table = "strange".into();
     let check = patient.said("table").await;
-    assert!(check.level == Level::Error && check.found.contains("pk (HASH), sk (RANGE)"), "{check:?}");
+    assert!(check.level == CheckLevel::Error && check.found.contains("pk (HASH), sk (RANGE)"), "{check:?}");
     patient.settings.table = "plain".into();
-    assert_eq!(patient.said("table").await.level, Level::Ok);
+    assert_eq!(patient.said("table").await.level, CheckLevel::Ok);
     let check = patient.said("table's forgetting").await;
-    assert!(check.level == Level::Warning && check.advice.contains("update-time-to-live"), "{check:?}");
+    assert!(check.level == CheckLevel::Warning && check.advice.contains("update-time-to-live"), "{check:?}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_queue_that_nobody_takes_from_is_told_of_with_who_should() {
     let patient = Patient::new().await;
     patient.aws.queues.lock().get_mut("hint.fifo").unwrap()["ApproximateNumberOfMessages"] = "70".into();
     let check = patient.said("hint queue's backlog").await;
-    assert!(check.level == Level::Warning && check.found.starts_with("70 wait") && check.advice.contains("`tick`"), "{check:?}");
+    assert!(check.level == CheckLevel::Warning && check.found.starts_with("70 wait") && check.advice.contains("`tick`"), "{check:?}");
 }
 
 #[tokio::test]
@@ -154,5 +154,5 @@ async fn dead_letters_that_wait_are_counted() {
     let patient = Patient::new().await;
     patient.aws.queues.lock().get_mut("work-dead").unwrap()["ApproximateNumberOfMessages"] = "7".into();
     let check = patient.said("work queue's dead letters").await;
-    assert!(check.level == Level::Warning && check.found.contains("7 wait in work-dead"), "{check:?}");
+    assert!(check.level == CheckLevel::Warning && check.found.contains("7 wait in work-dead"), "{check:?}");
 }

@@ -20,7 +20,7 @@ use tidegate_backends::{
     dynamodb::{
         Key,
         sdk::{Consumed, SdkTable},
-        table::{Ask, Change, Item, Page, Table},
+        table::{Change, Item, Page, PageQuery, Table},
     },
 };
 use tidegate_core::port::StoreError;
@@ -123,7 +123,7 @@ impl Table for EmulatedTable {
         self.on_its_threads(async move { table.get(&keys).await }).await
     }
 
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         let (table, ask) = (Arc::clone(&self.table), ask.clone());
         self.on_its_threads(async move { table.query(&ask).await }).await
     }

@@ -154,7 +154,7 @@ async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
         assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job: job.clone() });
         shop.end(&job).await;
         assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job }, "and when that has ended");
-        assert_eq!(shop.place.engine.dead_events(None, None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(shop.place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
 

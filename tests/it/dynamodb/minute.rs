@@ -14,7 +14,7 @@ use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
     port::{
         Clock, JobStore, Write,
-        health_check::{Check, Level},
+        health_check::{Check, CheckLevel},
         job_store::ItemKind,
         policy::NoPolicy,
     },
@@ -29,7 +29,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, Event, MinuteFailed, testkit::messages},
+    lambda::{self, Event, SweepFailed, testkit::messages},
 };
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
@@ -64,7 +64,7 @@ impl Home {
             policy: Arc::new(NoPolicy),
         };
         let target = HttpTarget::new(Guard::On).unwrap();
-        let server = Server::builder(ports, Arc::new(target)).away().start().await.unwrap();
+        let server = Server::builder(ports, Arc::new(target)).serverless().start().await.unwrap();
         let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
         for (queue, limits) in [("free", QueueConfig::default()), ("one", limits)] {
             server.put_queue(&name(queue), limits, None).await.unwrap();
@@ -90,7 +90,7 @@ impl Home {
         self.aws.fails.lock().clear();
     }
 
-    async fn minute(&self) -> Result<(), MinuteFailed> {
+    async fn minute(&self) -> Result<(), SweepFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
         lambda::tick(&self.server, &Event::default(), until).await.map(|failures| assert!(failures.is_empty()))
     }
@@ -126,7 +126,7 @@ async fn a_minute_of_which_anything_is_refused_fails() {
 async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     let home = Home::new().await;
     let check = home.said().await;
-    assert!(check.level == Level::Ok && check.found.contains("began 0 s ago"), "{check:?}");
+    assert!(check.level == CheckLevel::Ok && check.found.contains("began 0 s ago"), "{check:?}");
 
     // What is due soon is handed on, and a queue's round is not.
     home.clock.advance(Duration::from_mins(1));
@@ -136,10 +136,10 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     assert!(home.minute().await.is_err());
     home.allow();
     let check = home.said().await;
-    assert!(check.level == Level::Error && check.found.contains("of the latest one failed"), "{check:?}");
+    assert!(check.level == CheckLevel::Error && check.found.contains("of the latest one failed"), "{check:?}");
     home.clock.advance(Duration::from_mins(1));
     assert_eq!(home.minute().await, Ok(()));
-    assert_eq!(home.said().await.level, Level::Ok);
+    assert_eq!(home.said().await.level, CheckLevel::Ok);
 
     // A job is due soon and cannot be handed on: that a round begins again and again is not enough.
     home.enqueue("free", 200).await;
@@ -151,7 +151,7 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     }
     home.allow();
     let check = home.said().await;
-    assert!(check.level == Level::Error && check.found.contains("began 180 s ago"), "{check:?}");
+    assert!(check.level == CheckLevel::Error && check.found.contains("began 180 s ago"), "{check:?}");
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_minute_of_another_release_is_told_of() {
     let write = Write::SetItem { kind, name: item.name, was, version: was + 1, bytes };
     home.store.commit(vec![vec![write]]).await.unwrap();
     let check = home.said().await;
-    assert!(check.level == Level::Warning && check.found.contains("`tick` runs tidegate 0.0.1"), "{check:?}");
+    assert!(check.level == CheckLevel::Warning && check.found.contains("`tick` runs tidegate 0.0.1"), "{check:?}");
 }
 
 #[tokio::test]
@@ -175,7 +175,7 @@ async fn what_nobody_can_read_is_dropped_and_counted() {
     let _counting = metrics::set_default_local_recorder(&recorder);
     let bodies = ["what nobody can read", r#"{"hint": {"queue": "one", "look": true}}"#];
     let event: Event = serde_json::from_value(messages(bodies)).unwrap();
-    let failures = lambda::give_up(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
+    let failures = lambda::handle_dead_letter(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
     assert_eq!(json!(failures), json!({"batchItemFailures": []}));
-    assert!(counted.render().contains("tidegate_unreadable_total 1"), "{}", counted.render());
+    assert!(counted.render().contains("tidegate_messages_malformed_total 1"), "{}", counted.render());
 }

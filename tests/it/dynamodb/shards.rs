@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tidegate_backends::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
+use tidegate_backends::dynamodb::{DynamoStore, LowWatermarks, memory::MemoryTable, table::Table};
 use tidegate_core::{
-    job::{Job, Life, Revision, State, life::Waiting},
+    job::{Job, Lifecycle, Revision, State, life::Waiting},
     port::{
         Committed, JobStore, Write,
         job_store::{DueQuery, Txn},
@@ -35,7 +35,7 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
     let store = |shards| {
         let store = DynamoStore::new(Arc::clone(&table), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(u64::from(shards))));
         // What is settled is passed at once, and what is old is filed anew.
-        store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) }).with_shards(shards)
+        store.with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) }).with_shards(shards)
     };
     let (narrow, wide) = (store(1), store(5));
     let jobs: Vec<Job> = (0..20).map(|number| job(&format!("job-{number}")).queue("mail").of_type("x").due(1000).build()).collect();
@@ -45,7 +45,7 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
     // Each gets another time by the process that did not put it there; one ends.
     let moved = |job: &Job| {
         let state = State::Scheduled { run_at: at(2000), waiting: Waiting::Due };
-        Job { life: Life { revision: Revision(2), state, ..job.life.clone() }, ..job.clone() }
+        Job { life: Lifecycle { revision: Revision(2), state, ..job.life.clone() }, ..job.clone() }
     };
     for (store, jobs) in [(&wide, &jobs[..10]), (&narrow, &jobs[10..])] {
         let set = |job: &Job| vec![Write::SetJob { job: moved(job), was: job.life.revision, all: false }];

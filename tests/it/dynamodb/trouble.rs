@@ -87,8 +87,8 @@ async fn each_refusal_of_the_table_is_a_clear_error_and_the_repeat_finds_everyth
     shop.store.commit(add()).await.unwrap();
     assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
     let counted = counted.render();
-    assert!(counted.contains(r#"tidegate_refused_total{service="dynamodb",why="other"} 3"#), "{counted}");
-    assert!(counted.contains(r#"tidegate_refused_total{service="dynamodb",why="throttled"} 1"#), "{counted}");
+    assert!(counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="other"} 3"#), "{counted}");
+    assert!(counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="throttled"} 1"#), "{counted}");
 }
 
 /// An answer in which each statement is refused.
@@ -126,7 +126,7 @@ async fn a_statement_that_is_refused_inside_an_answer_is_a_clear_error_and_count
     assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
     let counted = counted.render();
     for (why, count) in [("other", 4), ("invalid", 1), ("throttled", 5)] {
-        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="dynamodb",why="{why}"}} {count}"#)), "{counted}");
+        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} {count}"#)), "{counted}");
     }
 }
 
@@ -153,7 +153,7 @@ async fn a_cancelled_transaction_is_repeated_only_if_that_may_help() {
     assert!(matches!(&error, StoreError::Corrupt(said) if said.contains("why")), "{error:?}");
     let counted = counted.render();
     for why in ["invalid", "throttled"] {
-        assert!(counted.contains(&format!(r#"tidegate_refused_total{{service="dynamodb",why="{why}"}} 1"#)), "{counted}");
+        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} 1"#)), "{counted}");
     }
 }
 
@@ -189,7 +189,7 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
     };
     let denied = Arc::new(AtomicUsize::new(0));
     let target = Arc::new(Denying { aws: Arc::clone(&shop.aws), denied: Arc::clone(&denied) });
-    let server = Server::builder(ports, target).away().start().await.unwrap();
+    let server = Server::builder(ports, target).serverless().start().await.unwrap();
     let pushed = Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/"))));
     server.put_type(&builders::name("t"), TypeConfig { target: pushed, ..TypeConfig::default() }, None).await.unwrap();
     let job = server.enqueue(NewJob::new(builders::name("t"), Payload::null())).await.unwrap().job;
@@ -251,6 +251,6 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     aws.says.lock().clear();
     send().await.unwrap();
     let counted = counted.render();
-    assert!(counted.contains(r#"tidegate_refused_total{service="sqs",why="other"} 3"#), "{counted}");
-    assert!(counted.contains(r#"tidegate_refused_total{service="sqs",why="throttled"}"#), "{counted}");
+    assert!(counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="other"} 3"#), "{counted}");
+    assert!(counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="throttled"}"#), "{counted}");
 }

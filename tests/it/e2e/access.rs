@@ -16,7 +16,7 @@ async fn make(tide: &Tidegate, admin: Option<&str>, name: &str, scopes: &[&str])
 async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
-    tide.post("/v1/tokens", json!({"name": "x", "scopes": ["read"]})).await.blames(409, "admin_token_first", "scopes");
+    tide.post("/v1/tokens", json!({"name": "x", "scopes": ["read"]})).await.blames(409, "admin_token_required", "scopes");
     let admin = make(&tide, None, "ops", &["admin"]).await;
     let mut tokens = vec![("admin", admin.clone())];
     for (name, scopes) in
@@ -73,7 +73,7 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
 async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
     let tide = Setup::new().env("TIDEGATE_PUBLIC_URL", "https://queue.example").start().await;
     let asked = async |api: &super::serve::Api, host: &str| api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await;
-    asked(&tide, "evil.example:8080").await.problem(403, "foreign_host");
+    asked(&tide, "evil.example:8080").await.problem(403, "host_not_allowed");
     for own in ["queue.example", "localhost:8080"] {
         asked(&tide, own).await.is(200);
     }
@@ -85,7 +85,7 @@ async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
 #[tokio::test]
 async fn a_critical_job_is_not_replayed_by_whoever_may_not_enqueue_one() {
     let tide = Tidegate::start().await;
-    tide.job_type("t", json!({"attempts": 1})).await;
+    tide.job_type("t", json!({"max_attempts": 1})).await;
     let id = tide.enqueue(json!({"type": "t", "data": 1, "critical": true})).await;
     let lease = tide.lease_one("t").await;
     tide.report(&lease, "failed").await.is(200);

@@ -154,7 +154,7 @@ async fn configure(api: &Api, run: &str, url: &str) {
             "pulled" => format!("{run}-pulled"),
             _ => limited.clone(),
         };
-        let mut config = json!({"queue": queue, "attempts": 12, "retry": retry, "keep_result": {"seconds": 3600}});
+        let mut config = json!({"queue": queue, "max_attempts": 12, "retry": retry, "keep_result": {"seconds": 3600}});
         if kind == "pulled" {
             config["lease_seconds"] = json!(10);
         } else {
@@ -163,7 +163,7 @@ async fn configure(api: &Api, run: &str, url: &str) {
         }
         if kind == "once" {
             config["delivery"] = json!("at_most_once");
-            config["attempts"] = json!(1);
+            config["max_attempts"] = json!(1);
         }
         if kind == "shared" {
             config["attributes"] = json!({"region": "/region"});
@@ -292,7 +292,7 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
         let (state, starts) = (job["state"].as_str().unwrap(), book.starts.get(id).copied().unwrap_or(0));
         if id.contains("-once-") {
             assert!(starts <= 1, "{id} started {starts} times");
-            let in_doubt = job["error"]["reason"] == "unknown";
+            let in_doubt = job["error"]["reason"] == "outcome_unknown";
             assert!(state == "succeeded" || in_doubt, "{job:#}");
             unknown += usize::from(in_doubt);
         } else {

@@ -190,7 +190,7 @@ async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed
     let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
     // An attempt whose answer never came, since its request went out of a server that was killed, is made again.
     let config = json!({"queue": "asking", "target": {"url": target.url, "complete": "on_result"}, "timeout_seconds": 2,
-                        "response_timeout_seconds": 1, "attempts": 1000, "retry": retry});
+                        "response_timeout_seconds": 1, "max_attempts": 1000, "retry": retry});
     tide.job_type("ask", config).await;
     put_triggers(&tide).await;
 
@@ -223,5 +223,5 @@ async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed
         assert_eq!(succeeded, 1, "{job:#}");
         assert!(world.asked.lock()[key] >= 1);
     }
-    assert_eq!(tide.get("/v1/dead-events").await.is(200)["dead_events"], json!([]));
+    assert_eq!(tide.get("/v1/dead-letters").await.is(200)["dead_letters"], json!([]));
 }

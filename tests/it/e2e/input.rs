@@ -55,9 +55,9 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
         ("timeout_seconds", json!(0), "invalid_field", "timeout_seconds"),
         ("timeout_seconds", json!(31_536_001), "invalid_field", "timeout_seconds"),
         ("deadline_seconds", json!(0), "invalid_field", "deadline_seconds"),
-        ("attempts", json!(0), "invalid_attempts", "attempts"),
-        ("attempts", json!(70_000), "invalid_field", "attempts"),
-        ("retry", json!({"strategy": "magic"}), "invalid_field", "retry.strategy"),
+        ("max_attempts", json!(0), "invalid_max_attempts", "max_attempts"),
+        ("max_attempts", json!(70_000), "invalid_field", "max_attempts"),
+        ("retry", json!({"plugin": "magic"}), "invalid_field", "retry.plugin"),
         ("retry", json!({"strategy": "exponential", "config": {"base_seconds": 90_000}}), "invalid_field", "retry.config.base_seconds"),
         ("retry", json!({"strategy": "exponential", "config": {"base": 1}}), "unknown_field", "retry.config.base"),
         ("correlation_key", json!(long(257)), "invalid_field", "correlation_key"),
@@ -91,7 +91,7 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    tide.post("/v1/jobs", json!({"type": "once", "data": 1, "attempts": 2})).await.blames(400, "invalid_attempts", "attempts");
+    tide.post("/v1/jobs", json!({"type": "once", "data": 1, "max_attempts": 2})).await.blames(400, "invalid_max_attempts", "max_attempts");
     tide.post("/v1/jobs", json!({"data": 1})).await.blames(400, "invalid_field", "type");
     tide.post("/v1/jobs", json!({"type": "t"})).await.blames(400, "invalid_field", "data");
     let both = json!({"type": "t", "data": 1, "delay_seconds": 5, "run_at": "2030-01-01T00:00:00Z"});
@@ -107,7 +107,7 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
 async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it_was() {
     let tide = Tidegate::start().await;
     let queue = tide.queue("q", json!({"concurrency": 3})).await;
-    let kind = tide.job_type("t", json!({"attempts": 4})).await;
+    let kind = tide.job_type("t", json!({"max_attempts": 4})).await;
     let constraint = |fields: Value| {
         let mut whole = json!({"name": "c", "concurrency": 1});
         whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -137,7 +137,7 @@ async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it
     let types: &[(&str, Value, &str, &str)] = &[
         ("atempts", json!(1), "unknown_field", "atempts"),
         ("queue", json!("a b"), "invalid_field", "queue"),
-        ("attempts", json!(0), "invalid_attempts", "attempts"),
+        ("max_attempts", json!(0), "invalid_max_attempts", "max_attempts"),
         ("delivery", json!("maybe"), "invalid_field", "delivery"),
         ("target", json!({"pull": false}), "invalid_type", "target.pull"),
         ("target", json!({"url": "gopher://x/"}), "invalid_type", "target.url"),
@@ -169,7 +169,7 @@ async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it
     tide.put("/v1/job-types/tidegate.mine", json!({})).await.problem(403, "forbidden");
     tide.patch("/v1/queues/none", json!({})).await.problem(404, "queue_not_found");
     tide.patch("/v1/queues/q", json!({"order": "random"})).await.blames(400, "invalid_field", "order");
-    tide.patch("/v1/job-types/t", json!({"attempts": 0})).await.blames(400, "invalid_attempts", "attempts");
+    tide.patch("/v1/job-types/t", json!({"max_attempts": 0})).await.blames(400, "invalid_max_attempts", "max_attempts");
     let now = tide.get("/v1/queues/q").await.is(200);
     assert_eq!((&now["concurrency"], &now["version"]), (&queue["concurrency"], &queue["version"]));
     assert_eq!(tide.get("/v1/job-types/t").await.is(200), kind);
@@ -279,7 +279,7 @@ async fn deep_values_are_refused_in_both_encodings() {
         for depth in [65, 129, 100_000] {
             let answer = post(depth).await;
             assert_eq!(answer.status, 400, "{media} {depth}: {}", answer.value());
-            answer.problem(400, "too_deep");
+            answer.problem(400, "nesting_too_deep");
         }
     }
     assert_eq!(tide.get("/v1/jobs").await.is(200)["jobs"].as_array().unwrap().len(), 2);

@@ -142,8 +142,8 @@ async fn an_etag_guards_against_lost_updates() {
     for (path, method, body) in [
         ("/v1/queues/q", Method::PUT, json!({"concurrency": 1})),
         ("/v1/queues/q", Method::PATCH, json!({"concurrency": 2})),
-        ("/v1/job-types/t", Method::PUT, json!({"attempts": 5})),
-        ("/v1/job-types/t", Method::PATCH, json!({"attempts": 6})),
+        ("/v1/job-types/t", Method::PUT, json!({"max_attempts": 5})),
+        ("/v1/job-types/t", Method::PATCH, json!({"max_attempts": 6})),
         (&job, Method::PATCH, json!({"priority": 3})),
     ] {
         let tag = tide.get(path).await.header("etag").unwrap().to_owned();
@@ -151,11 +151,11 @@ async fn an_etag_guards_against_lost_updates() {
         changed.is(200);
         assert_ne!(changed.header("etag"), Some(&*tag), "{method} {path}");
         assert_eq!(tide.get(path).await.header("etag"), changed.header("etag"));
-        send(method.clone(), path, &tag, body.clone()).await.problem(412, "stale");
-        send(method.clone(), path, "\"nonsense\"", body.clone()).await.problem(412, "stale");
+        send(method.clone(), path, &tag, body.clone()).await.problem(412, "precondition_failed");
+        send(method.clone(), path, "\"nonsense\"", body.clone()).await.problem(412, "precondition_failed");
         send(method, path, "*", body).await.is(200);
     }
-    send(Method::DELETE, "/v1/queues/q", "\"v1\"", Value::Null).await.problem(412, "stale");
+    send(Method::DELETE, "/v1/queues/q", "\"v1\"", Value::Null).await.problem(412, "precondition_failed");
 }
 
 #[tokio::test]
@@ -186,11 +186,11 @@ async fn a_report_names_its_attempt() {
 #[tokio::test]
 async fn a_replay_is_a_new_job_that_names_the_old_one() {
     let tide = Tidegate::start().await;
-    tide.job_type("t", json!({"attempts": 1})).await;
+    tide.job_type("t", json!({"max_attempts": 1})).await;
     let ask = json!({"type": "t", "data": {"a": 1}, "priority": 3, "weight": 2, "attributes": {"x": "y"}, "correlation_key": "k"});
     let id = tide.enqueue(ask).await;
     let replay = format!("/v1/jobs/t/{id}/replay");
-    tide.post(&replay, Value::Null).await.problem(409, "still_scheduled");
+    tide.post(&replay, Value::Null).await.problem(409, "job_not_finished");
     tide.post(&replay.replace("/t/", "/other/"), Value::Null).await.problem(404, "job_not_found");
     let lease = tide.lease_one("t").await;
     tide.report(&lease, "failed").await.is(200);
@@ -243,7 +243,7 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
     let id = tide.enqueue_a("t").await;
     let path = format!("/v1/jobs/t/{id}/result");
     assert_eq!(tide.get(&path).await.is(200), Value::Null);
-    tide.get(&format!("{path}?wait=0.1")).await.problem(408, "wait_over");
+    tide.get(&format!("{path}?wait=0.1")).await.problem(408, "wait_timeout");
     let (api, waited) = (tide.api.clone(), format!("{path}?wait=30"));
     let waiting = tokio::spawn(async move { api.get(&waited).await.is(200) });
     let lease = tide.lease_one("t").await;

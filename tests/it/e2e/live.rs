@@ -127,7 +127,7 @@ async fn what_has_live_jobs_is_not_moved_or_deleted() {
     tide.put("/v1/job-types/t", json!({"queue": "b"})).await.problem(409, "type_has_live_jobs");
     tide.patch("/v1/job-types/t", json!({"queue": "b"})).await.problem(409, "type_has_live_jobs");
     tide.delete("/v1/job-types/t").await.problem(409, "type_has_live_jobs");
-    tide.delete("/v1/queues/a").await.problem(409, "queue_has_types");
+    tide.delete("/v1/queues/a").await.problem(409, "queue_in_use");
     tide.put("/v1/job-types/t", json!({"queue": "none"})).await.problem(404, "queue_not_found");
     tide.delete(&format!("/v1/jobs/t/{id}")).await.is(200);
     tide.put("/v1/job-types/t", json!({"queue": "b"})).await.is(200);

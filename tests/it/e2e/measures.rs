@@ -27,7 +27,7 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
         .env("TIDEGATE_EMF__OUTPUT", "stdout")
         .env("TIDEGATE_EMF__NAMESPACE", "Team/jobs")
         .env("TIDEGATE_EMF__INTERVAL_SECONDS", "3600")
-        .env("TIDEGATE_METRICS_EXCLUDE", "tidegate_lateness_seconds,tidegate_http_*")
+        .env("TIDEGATE_METRICS_EXCLUDE", "tidegate_job_start_delay_seconds,tidegate_http_*")
         .env("TIDEGATE_LOG_TRAFFIC", "true");
     let tide = setup.start().await;
     tide.job_type("t", json!({})).await;
@@ -47,12 +47,15 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
 
     let text = fs::read_to_string(out).unwrap();
     let lines = lines(&text);
-    assert_eq!(["tidegate_enqueued_total", "tidegate_claimed_total", "tidegate_ended_total"].map(|name| sum(&lines, name)), [3, 3, 3]);
+    assert_eq!(
+        ["tidegate_enqueued_total", "tidegate_attempts_started_total", "tidegate_jobs_finished_total"].map(|name| sum(&lines, name)),
+        [3, 3, 3]
+    );
     assert!(lines.iter().all(|line| line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Team/jobs"));
     assert!(!text.contains("tidegate_lateness") && !text.contains("tidegate_http"), "{text}");
-    let runs = lines.iter().find(|line| line["tidegate_run_seconds"].is_object()).unwrap();
+    let runs = lines.iter().find(|line| line["tidegate_attempt_duration_seconds"].is_object()).unwrap();
     assert_eq!(runs["queue"], "default");
-    let counts = runs["tidegate_run_seconds"]["Counts"].as_array().unwrap();
+    let counts = runs["tidegate_attempt_duration_seconds"]["Counts"].as_array().unwrap();
     assert_eq!(counts.iter().map(|count| count.as_u64().unwrap()).sum::<u64>(), 3);
 }
 

@@ -249,7 +249,7 @@ async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_repla
         (plugin["health"]["faults"].as_u64() > Some(0), plugin)
     })
     .await;
-    assert_eq!(failed["health"]["last_fault"]["kind"], "too_long");
+    assert_eq!(failed["health"]["last_fault"]["kind"], "timeout");
     for _ in 0..20 {
         let free = tide.enqueue_a("free").await;
         let lease = tide.lease_one("free").await;
@@ -319,12 +319,12 @@ async fn a_configuration_that_the_plugin_refuses_names_the_field() {
     with(json!({"plugin": "share", "config": over})).await.blames(400, "invalid_field", "throttler.config/shares");
     with(json!({"plugin": "again"})).await.blames(400, "invalid_field", "throttler.plugin");
     with(json!({"plugin": "share", "config": shares(5), "on_fail": "run"})).await.blames(400, "unknown_field", "throttler.on_fail");
-    let retry = async |strategy: &str| tide.put("/v1/job-types/t", json!({"retry": {"strategy": strategy}})).await;
-    retry("share").await.blames(400, "invalid_field", "retry.strategy");
-    retry("none").await.blames(400, "invalid_field", "retry.strategy");
-    assert_eq!(retry("again").await.is(201)["retry"], json!({"strategy": "again", "config": {}}));
-    let job = json!({"type": "t", "data": null, "retry": {"strategy": "none"}});
-    tide.post("/v1/jobs", job).await.blames(400, "invalid_field", "retry.strategy");
+    let retry = async |strategy: &str| tide.put("/v1/job-types/t", json!({"retry": {"plugin": strategy}})).await;
+    retry("share").await.blames(400, "invalid_field", "retry.plugin");
+    retry("none").await.blames(400, "invalid_field", "retry.plugin");
+    assert_eq!(retry("again").await.is(201)["retry"], json!({"plugin": "again", "config": {}}));
+    let job = json!({"type": "t", "data": null, "retry": {"plugin": "none"}});
+    tide.post("/v1/jobs", job).await.blames(400, "invalid_field", "retry.plugin");
     assert_eq!(tide.get("/v1/queues/default").await.is(200).get("throttler"), None, "nothing was changed");
 }
 
@@ -351,7 +351,7 @@ async fn a_retry_strategy_decides_what_follows_and_the_backoff_stands_in_for_one
     push(&tide, "at-once", Guest::retry().component()).await.is(201);
     push(&tide, "broken", Guest::retry().on_failure("(unreachable)").component()).await.is(201);
     for strategy in ["at-once", "broken"] {
-        tide.job_type(strategy, json!({"attempts": 3, "retry": {"strategy": strategy}})).await;
+        tide.job_type(strategy, json!({"max_attempts": 3, "retry": {"plugin": strategy}})).await;
         let id = tide.enqueue_a(strategy).await;
         let lease = tide.lease_one(strategy).await;
         tide.report(&lease, "failed").await.is(200);
@@ -361,7 +361,7 @@ async fn a_retry_strategy_decides_what_follows_and_the_backoff_stands_in_for_one
         tide.job_in(&id, "succeeded").await;
     }
     let broken = tide.get("/v1/plugins/broken").await.is(200);
-    assert_eq!((&broken["roles"], &broken["health"]["last_fault"]["kind"]), (&json!(["retry"]), &json!("crashed")));
+    assert_eq!((&broken["roles"], &broken["health"]["last_fault"]["kind"]), (&json!(["retry"]), &json!("trapped")));
     assert_eq!(tide.get("/v1/plugins/broken/faults").await.is(200)["faults"][0]["call"]["retry"]["failed"]["last"]["attempt"], 1);
     assert_eq!(tide.get("/v1/plugins/at-once").await.is(200)["health"]["faults"], 0);
 }
@@ -405,7 +405,7 @@ async fn an_answer_that_only_the_server_can_refuse_is_counted_and_shown_with_its
         (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 14)) (local.get $r)";
     let guest = Guest::retry().items(r#"(data (i32.const 2048) "{\"region\":\"x\"}")"#).on_failure(body);
     push(&tide, "adding", guest.component()).await.is(201);
-    tide.job_type("t", json!({"attributes": {"region": "/region"}, "attempts": 2, "retry": {"strategy": "adding"}})).await;
+    tide.job_type("t", json!({"attributes": {"region": "/region"}, "max_attempts": 2, "retry": {"plugin": "adding"}})).await;
     let attributes: BTreeMap<String, u32> = (0..16).map(|n| (format!("a{n}"), n)).collect();
     let id = tide.enqueue(json!({"type": "t", "data": {}, "attributes": attributes})).await;
     let lease = tide.lease_one("t").await;
@@ -460,6 +460,6 @@ async fn a_bench_tells_at_which_size_a_call_fails_and_what_the_others_use() {
     assert_eq!(table.status.code(), Some(1), "{out}");
     assert!(out.contains("10000 running, 1000 candidates failed (crashed): "), "{out}");
     let told: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
-    let failed: Vec<bool> = told["rows"].as_array().unwrap().iter().map(|row| row["fault"]["kind"] == "crashed").collect();
+    let failed: Vec<bool> = told["rows"].as_array().unwrap().iter().map(|row| row["fault"]["kind"] == "trapped").collect();
     assert_eq!(failed, [false, false, false, false, false, true]);
 }

@@ -76,7 +76,7 @@ async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
             second.extend(leases);
         }
         assert!(second.iter().all(|lease| lease.attempt == 2 && lease.id != kept.id), "{second:?}");
-        assert_eq!(tide.job(&second[0].id).await["history"][0]["error"]["reason"], "lost");
+        assert_eq!(tide.job(&second[0].id).await["history"][0]["error"]["reason"], "lease_expired");
         tide.report(&first[0], "succeeded").await.problem(409, "stale_attempt");
         tide.post(&format!("{}/heartbeat", first[0].path), json!({"attempt": 1})).await.problem(409, "stale_attempt");
         beat().await;
@@ -174,7 +174,7 @@ async fn the_calls_of_one_worker_share_its_capacity() {
 #[tokio::test]
 async fn the_command_line_worker_runs_a_command_for_each_job() {
     let tide = Tidegate::start().await;
-    tide.job_type("t", json!({"attempts": 1})).await;
+    tide.job_type("t", json!({"max_attempts": 1})).await;
     let script = "read data; echo \"$TIDEGATE_JOB_TYPE $TIDEGATE_JOB_ATTEMPT\" >&2; case $data in 7) echo '{\"doubled\": 14}';; 8) echo plain;; *) exit 3;; esac";
     let mut command = super::serve::program(["work", "--type", "t", "--concurrency", "2", "--", "sh", "-c", script]);
     let mut worker = tokio::process::Command::from({

@@ -60,7 +60,7 @@ async fn a_push_carries_the_job_signed_and_its_answer_is_the_result() {
         assert_eq!(call.header(name), value, "{name}");
     }
     let body = call.json();
-    assert_eq!((&body["id"], &body["type"], &body["attempt"], &body["attempts"]), (&json!(id), &json!("t"), &json!(1), &json!(3)));
+    assert_eq!((&body["id"], &body["type"], &body["attempt"], &body["max_attempts"]), (&json!(id), &json!("t"), &json!(1), &json!(3)));
     assert_eq!((&body["data"], &body["attributes"]), (&json!({"region": "east"}), &json!({"region": "east"})));
     assert_eq!(body["callback"]["url"], format!("{}/v1/jobs/t/{id}", tide.base));
     for secret in [SECRET, "the new one"] {
@@ -154,11 +154,27 @@ async fn what_a_target_answers_decides_what_follows() {
             1,
             3,
         ),
-        case("always-429", |_| says(429, &[("retry-after", "0")], "full"), json!({"attempts": 2}), "failed", Some("not_delivered"), 2, 8),
+        case(
+            "always-429",
+            |_| says(429, &[("retry-after", "0")], "full"),
+            json!({"max_attempts": 2}),
+            "failed",
+            Some("not_delivered"),
+            2,
+            8,
+        ),
         case("failed", |n| if n == 1 { says(500, &[], "oh") } else { says(200, &[], "") }, json!({}), "succeeded", None, 2, 2),
         case("489", |_| says(489, &[], "{\"why\": 1}"), json!({}), "failed", Some("failed"), 1, 1),
         case("word", |_| says(500, &[("tidegate-retryable", "false")], ""), json!({}), "failed", Some("failed"), 1, 1),
-        case("redirect", |_| says(302, &[("location", "http://127.0.0.1:1/")], ""), json!({"attempts": 1}), "failed", Some("failed"), 1, 1),
+        case(
+            "redirect",
+            |_| says(302, &[("location", "http://127.0.0.1:1/")], ""),
+            json!({"max_attempts": 1}),
+            "failed",
+            Some("failed"),
+            1,
+            1,
+        ),
         case("once-503", |_| says(503, &[("retry-after", "0")], ""), json!({"delivery": "at_most_once"}), "failed", Some("failed"), 1, 1),
     ];
     let tide = Tidegate::start().await;
@@ -196,8 +212,7 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
 async fn a_target_that_is_not_there_is_tried_again_and_costs_an_attempt_at_last() {
     let tide = Tidegate::start().await;
     for (name, delivery) in [("a", "at_least_once"), ("b", "at_most_once")] {
-        let config =
-            json!({"target": {"url": nobody()}, "attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
+        let config = json!({"target": {"url": nobody()}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
         tide.job_type(name, config).await;
         let id = tide.enqueue_a(name).await;
         let job = tide.job_in(&id, "failed").await;
@@ -210,21 +225,21 @@ async fn a_target_that_does_not_answer_means_what_its_type_says() {
     let tide = Tidegate::start().await;
     let target = Target::start(|_| pending::<StatusCode>()).await;
     let config = |more: Value| {
-        let mut config = json!({"target": {"url": target.url}, "attempts": 1, "response_timeout_seconds": 0.2});
+        let mut config = json!({"target": {"url": target.url}, "max_attempts": 1, "response_timeout_seconds": 0.2});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         config
     };
     for (name, more, reason) in [
         ("late", json!({}), "timeout"),
-        ("once", json!({"delivery": "at_most_once"}), "unknown"),
-        ("wait-over", json!({"on_no_answer": "wait", "timeout_seconds": 0.6}), "timeout"),
+        ("once", json!({"delivery": "at_most_once"}), "outcome_unknown"),
+        ("wait-over", json!({"on_response_timeout": "wait", "timeout_seconds": 0.6}), "timeout"),
     ] {
         tide.job_type(name, config(more)).await;
         let id = tide.enqueue_a(name).await;
         let job = tide.job_in(&id, "failed").await;
         assert_eq!((&job["error"]["reason"], &job["attempt"]), (&json!(reason), &json!(1)), "{name}: {job:#}");
     }
-    tide.job_type("wait", config(json!({"on_no_answer": "wait", "lease_seconds": 0.1}))).await;
+    tide.job_type("wait", config(json!({"on_response_timeout": "wait", "lease_seconds": 0.1}))).await;
     let id = tide.enqueue_a("wait").await;
     let call = target.call(4).await;
     let lease_over = |job: &Value| job["running"]["lease_expires_at"] == job["running"]["timeout_at"];
@@ -295,8 +310,8 @@ async fn a_plain_job_stays_scheduled_until_its_result_and_cannot_be_called_back(
     let id = tide.enqueue_a("t").await;
     target.call(1).await;
     assert_eq!(tide.job(&id).await["state"], "scheduled");
-    tide.delete(&format!("/v1/jobs/t/{id}")).await.problem(409, "handed_on");
-    tide.patch(&format!("/v1/jobs/t/{id}"), json!({"priority": 1})).await.problem(409, "handed_on");
+    tide.delete(&format!("/v1/jobs/t/{id}")).await.problem(409, "already_dispatched");
+    tide.patch(&format!("/v1/jobs/t/{id}"), json!({"priority": 1})).await.problem(409, "already_dispatched");
     go.send_replace(true);
     let job = tide.job_in(&id, "succeeded").await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!("done"), &json!(1)));

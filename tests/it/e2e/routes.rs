@@ -64,8 +64,8 @@ impl Tour<'_> {
         let types = "/v1/job-types/{type}";
         assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"], queue);
         assert_eq!(self.ask(M::PUT, types, &[idle], json!({}), 201).await["queue"], "default");
-        assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"attempts": 7}), 200).await["queue"], queue);
-        assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["attempts"], 7);
+        assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"max_attempts": 7}), 200).await["queue"], queue);
+        assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["max_attempts"], 7);
         let listed = self.ask(M::GET, "/v1/job-types", &[], none.clone(), 200).await;
         assert!(listed["job_types"].as_array().unwrap().iter().any(|listed| listed["name"] == kind));
         self.ask(M::DELETE, types, &[idle], none.clone(), 204).await;
@@ -206,15 +206,15 @@ impl Tour<'_> {
             letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
         }
         self.seen.insert("post /v1/events".into());
-        let listed = self.ask(M::GET, "/v1/dead-events", &["?trigger=", name], none.clone(), 200).await;
-        assert_eq!(listed["dead_events"].as_array().unwrap().len(), 3);
-        let letter = "/v1/dead-events/{id}";
+        let listed = self.ask(M::GET, "/v1/dead-letters", &["?trigger=", name], none.clone(), 200).await;
+        assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 3);
+        let letter = "/v1/dead-letters/{id}";
         assert_eq!(self.ask(M::GET, letter, &[&letters[0]], none.clone(), 200).await["event"]["data"], "not a number");
         self.ask(M::DELETE, letter, &[&letters[0]], none.clone(), 204).await;
         self.ask(M::PUT, one, &[name], rule("length(data)"), 200).await;
-        let replayed = self.ask(M::POST, "/v1/dead-events/{id}/replay", &[&letters[1]], none.clone(), 200).await;
+        let replayed = self.ask(M::POST, "/v1/dead-letters/{id}/replay", &[&letters[1]], none.clone(), 200).await;
         assert_eq!(replayed["did"], "enqueued");
-        let replayed = self.ask(M::POST, "/v1/dead-events/replay", &[], json!({"trigger": name}), 200).await;
+        let replayed = self.ask(M::POST, "/v1/dead-letters/replay", &[], json!({"trigger": name}), 200).await;
         assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }

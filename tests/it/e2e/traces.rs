@@ -185,7 +185,7 @@ async fn a_leased_job_carries_its_attempt_and_a_lost_lease_is_a_failed_one() {
         .await;
         let attempts = named(&spans, &deliver);
         assert_eq!(attempts.iter().map(|span| parent(span)).collect::<Vec<_>>(), [told(&lost), told(&held)]);
-        assert_eq!(attribute(attempts[0], "error.type").as_deref(), Some("lost"));
+        assert_eq!(attribute(attempts[0], "error.type").as_deref(), Some("lease_expired"));
         assert_eq!(attempts[0].trace_id, attempts[1].trace_id);
         assert!(named(&spans, &format!("enqueue {queue}"))[0].parent_span_id.is_empty(), "nobody called in a trace");
     }

@@ -79,10 +79,10 @@ async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed(
     let (letter, event) = place.one_dead().await;
     let record = &payload["Records"][0];
     assert_eq!((&event["id"], &event["source"], &event["data"]), (&record["messageId"], &record["eventSourceARN"], record));
-    let refused = place.server.replay_dead_event(&letter.id).await.unwrap_err();
+    let refused = place.server.replay_dead_letter(&letter.id).await.unwrap_err();
     assert!(matches!(refused, Error::Conflict { code: "not_replayable", .. }), "{refused:?}");
-    assert_eq!(place.server.dead_events(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(), 0);
-    place.server.delete_dead_event(&letter.id).await.unwrap();
+    assert_eq!(place.server.dead_letters(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(), 0);
+    place.server.delete_dead_letter(&letter.id).await.unwrap();
     assert_eq!(place.dead().await.len(), 0);
 }
 
@@ -121,7 +121,7 @@ async fn an_event_over_the_limit_is_kept_without_its_data() {
 }
 
 #[tokio::test]
-async fn an_expression_that_fails_is_a_dead_event_of_its_trigger_and_the_batch_goes_on() {
+async fn an_expression_that_fails_is_a_dead_letter_of_its_trigger_and_the_batch_goes_on() {
     let place = Place::empty().await;
     place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}, "priority": {"$expr": "length(data.order)"}}})).await;
     place.taken(&recorded("msk")).await;
@@ -131,7 +131,7 @@ async fn an_expression_that_fails_is_a_dead_event_of_its_trigger_and_the_batch_g
     // Mended, they are what they would have been.
     place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
     for letter in dead {
-        place.server.replay_dead_event(&letter.id).await.unwrap();
+        place.server.replay_dead_letter(&letter.id).await.unwrap();
     }
     assert_eq!((place.seen().await.len(), place.dead().await.len()), (6, 0));
 }

@@ -14,12 +14,12 @@ use tidegate_core::{
         Target,
         job_store::ListQuery,
         policy::NoPolicy,
-        target::{Message, Request, Response, TargetError},
+        target::{Request, Response, ServiceMessage, TargetError},
     },
 };
 use tidegate_engine::{
     Ports,
-    events::dead_letters::DeadEvent,
+    events::dead_letters::DeadLetter,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     testkit::{builders::name, faults::FaultyStore},
 };
@@ -41,7 +41,7 @@ pub struct Place {
 
 /// Services that take whatever they are sent.
 #[derive(Default)]
-struct Services(Mutex<Vec<Message>>);
+struct Services(Mutex<Vec<ServiceMessage>>);
 
 #[async_trait]
 impl Target for Services {
@@ -49,7 +49,7 @@ impl Target for Services {
         Err(TargetError::NotConnected(request.url))
     }
 
-    async fn send(&self, message: Message) -> Result<Response, TargetError> {
+    async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
         self.0.lock().push(message);
         Ok(Response { status: 200, headers: Vec::new(), body: Bytes::new() })
     }
@@ -77,14 +77,14 @@ impl Place {
             entropy,
             policy: Arc::new(NoPolicy),
         };
-        let server = Server::builder(ports, sent.clone()).away().start().await.unwrap();
+        let server = Server::builder(ports, sent.clone()).serverless().start().await.unwrap();
         server.put_type(&name("seen"), TypeConfig::default(), None).await.unwrap();
         let ingest = Ingest::new(server.clone(), first_token(FIRST));
         Self { server, store, work, sent, ingest }
     }
 
     /// Delivers the work that waits. What was sent to services then.
-    pub async fn deliver(&self) -> Vec<Message> {
+    pub async fn deliver(&self) -> Vec<ServiceMessage> {
         let now = self.server.now();
         let work = self.work.take(100, now);
         let done = self.server.deliver(work, now + Duration::from_mins(1)).await;
@@ -123,12 +123,12 @@ impl Place {
         seen
     }
 
-    pub async fn dead(&self) -> Vec<DeadEvent> {
-        self.server.dead_events(None, None, 100).await.unwrap().0
+    pub async fn dead(&self) -> Vec<DeadLetter> {
+        self.server.dead_letters(None, None, 100).await.unwrap().0
     }
 
-    /// The one dead event: its reason, and the event.
-    pub async fn one_dead(&self) -> (DeadEvent, Value) {
+    /// The one dead letter: its reason, and the event.
+    pub async fn one_dead(&self) -> (DeadLetter, Value) {
         let mut dead = self.dead().await;
         assert_eq!(dead.len(), 1, "{dead:?}");
         let letter = dead.remove(0);

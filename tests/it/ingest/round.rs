@@ -1,18 +1,18 @@
 //! Round and round through the services of AWS: an event makes a job, the job is handed to a service, and what that hands on is the next event.
 
 use serde_json::{Value, json};
-use tidegate_core::port::target::Message;
+use tidegate_core::port::target::ServiceMessage;
 
 use super::place::{Place, message, recorded, records};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-fn body(sent: &Message) -> Value {
+fn body(sent: &ServiceMessage) -> Value {
     serde_json::from_slice(&sent.body).unwrap()
 }
 
 /// A message of a queue as `ingest` is called with it.
-fn from_queue(sent: &Message, id: &str) -> Value {
+fn from_queue(sent: &ServiceMessage, id: &str) -> Value {
     assert!(sent.attributes.len() <= 10, "a queue hands no more on to a function");
     let mut record = message(id, body(sent).to_string());
     let attribute = |(name, value): &(&str, String)| {
@@ -24,7 +24,7 @@ fn from_queue(sent: &Message, id: &str) -> Value {
 }
 
 /// A message of a topic.
-fn from_topic(sent: &Message, id: &str) -> Value {
+fn from_topic(sent: &ServiceMessage, id: &str) -> Value {
     let mut notification = recorded("sns");
     let message = &mut notification["Records"][0]["Sns"];
     message["MessageId"] = json!(id);
@@ -35,12 +35,12 @@ fn from_topic(sent: &Message, id: &str) -> Value {
 }
 
 /// A message of a topic that a queue is subscribed to.
-fn from_topic_by_queue(sent: &Message, id: &str) -> Value {
+fn from_topic_by_queue(sent: &ServiceMessage, id: &str) -> Value {
     records([message(id, from_topic(sent, id)["Records"][0]["Sns"].to_string())])
 }
 
 /// An event of a bus, which has nothing beside its detail. A function that puts what it was called with on a bus makes the same.
-fn from_bus(sent: &Message, id: &str) -> Value {
+fn from_bus(sent: &ServiceMessage, id: &str) -> Value {
     let mut event = recorded("eventbridge");
     event["id"] = json!(id);
     event["detail"] = body(sent);
@@ -48,7 +48,7 @@ fn from_bus(sent: &Message, id: &str) -> Value {
 }
 
 /// What a service makes of a message, with this id.
-type Back = fn(&Message, &str) -> Value;
+type Back = fn(&ServiceMessage, &str) -> Value;
 
 #[tokio::test]
 async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_stopped() {

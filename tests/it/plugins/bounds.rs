@@ -19,10 +19,10 @@ const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
 
 #[tokio::test]
 async fn an_endless_loop_is_ended() {
-    assert_fault(&fault_of(Guest::throttler().decide(FOREVER)).await, FaultKind::TooLong, "");
+    assert_fault(&fault_of(Guest::throttler().decide(FOREVER)).await, FaultKind::Timeout, "");
     // Work costs fuel, which runs out before the time does.
     let body = "(loop $forever (memory.fill (i32.const 4096) (i32.const 1) (i32.const 60000)) (br $forever)) (unreachable)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::TooLong, "used more than 500 million units of fuel");
+    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::Timeout, "used more than 500 million units of fuel");
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn an_endless_loop_in_a_check_is_ended() {
     let plugged = Plugged::new(Guest::throttler().check(FOREVER)).await;
     let start = std::time::Instant::now();
     let fault = plugged.host.check(&plugged.plugin, Role::Throttler, "{}").await.unwrap_err();
-    assert_fault(&fault, FaultKind::TooLong, "took longer than 250 ms");
+    assert_fault(&fault, FaultKind::Timeout, "took longer than 250 ms");
     assert!(start.elapsed() < PATIENCE);
     plugged.throttle(offer(3, 3)).await.unwrap();
 }
@@ -39,13 +39,13 @@ async fn an_endless_loop_in_a_check_is_ended() {
 #[tokio::test]
 async fn a_memory_bomb_is_refused_its_memory() {
     let body = "(loop $more (drop (memory.grow (i32.const 100))) (br $more)) (unreachable)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::TooMuch, "wanted more than 64 MiB of memory");
+    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::ResourceExhausted, "wanted more than 64 MiB of memory");
 }
 
 #[tokio::test]
 async fn a_table_bomb_is_refused_its_table() {
     let guest = Guest::throttler().items("(table $t 1 funcref)").decide("(table.grow $t (ref.null func) (i32.const 1000000))");
-    assert_fault(&fault_of(guest).await, FaultKind::TooMuch, "wanted a table of more than 100000 elements");
+    assert_fault(&fault_of(guest).await, FaultKind::ResourceExhausted, "wanted a table of more than 100000 elements");
 }
 
 #[tokio::test]
@@ -53,15 +53,15 @@ async fn endless_recursion_is_ended() {
     let guest = Guest::throttler()
         .items("(func $deep (param i32) (result i32) (i32.add (call $deep (local.get 0)) (i32.const 1)))")
         .decide("(call $deep (i32.const 0))");
-    assert_fault(&fault_of(guest).await, FaultKind::TooMuch, "used more than 512 KiB of stack");
+    assert_fault(&fault_of(guest).await, FaultKind::ResourceExhausted, "used more than 512 KiB of stack");
 }
 
 #[tokio::test]
 async fn a_trap_is_named() {
     let fault = fault_of(Guest::throttler().decide("(i32.div_u (i32.const 1) (i32.const 0))")).await;
-    assert_fault(&fault, FaultKind::Crashed, "integer divide by zero");
+    assert_fault(&fault, FaultKind::Trapped, "integer divide by zero");
     let fault = fault_of(Guest::throttler().decide("(i32.load (i32.const -8))")).await;
-    assert_fault(&fault, FaultKind::Crashed, "out of bounds memory access");
+    assert_fault(&fault, FaultKind::Trapped, "out of bounds memory access");
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_panic_is_told_in_its_own_words() {
         .items(r#"(data (i32.const 2048) "panicked at src/lib.rs:7:9: no customer") (data (i32.const 2148) "before")"#)
         .decide("(call $log (i32.const 3) (i32.const 2048) (i32.const 39)) (call $log (i32.const 1) (i32.const 2148) (i32.const 6)) (unreachable)");
     let fault = fault_of(guest).await;
-    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Crashed, "panicked at src/lib.rs:7:9: no customer"));
+    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Trapped, "panicked at src/lib.rs:7:9: no customer"));
 }
 
 #[tokio::test]
@@ -97,14 +97,14 @@ async fn a_gigabyte_of_answer_is_not_read() {
           (i32.store offset=32 (local.get $config) (i32.const 1048576))
           (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000))))
         (local.get $r)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::TooMuch, "handed over more than 4 MiB at once");
+    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::ResourceExhausted, "handed over more than 4 MiB at once");
 }
 
 #[tokio::test]
 async fn a_long_list_of_decisions_is_not_read() {
     assert_fault(
         &fault_of(Guest::throttler().decide("(call $run (i32.const 1000000))")).await,
-        FaultKind::TooMuch,
+        FaultKind::ResourceExhausted,
         "handed over more than 4 MiB at once",
     );
 }
@@ -171,7 +171,11 @@ async fn a_flood_of_the_log_is_ended() {
     assert_flood_ends(Guest::throttler().import(LOG).decide(body)).await;
     // A line of 32 MiB at once.
     let body = "(call $log (i32.const 1) (call $alloc (i32.const 33554432)) (i32.const 33554432)) (unreachable)";
-    assert_fault(&fault_of(Guest::throttler().import(LOG).decide(body)).await, FaultKind::TooMuch, "handed over more than 4 MiB at once");
+    assert_fault(
+        &fault_of(Guest::throttler().import(LOG).decide(body)).await,
+        FaultKind::ResourceExhausted,
+        "handed over more than 4 MiB at once",
+    );
 }
 
 /// Sets the keys 00 to 98 to a value of `len` bytes, whatever it is told.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_backends::wasm::{Run, diagnostics::Level, record};
+use tidegate_backends::wasm::{Run, diagnostics::LogLevel, record};
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
     job::{Attributes, Value},
@@ -171,7 +171,7 @@ async fn a_plugin_may_decline() {
         (i32.store offset=4 (local.get $r) (i32.const 2048)) (i32.store offset=8 (local.get $r) (i32.const 11)) (local.get $r)";
     let plugged = Plugged::new(Guest::throttler().items(r#"(data (i32.const 2048) "no schedule")"#).decide(body)).await;
     let fault = plugged.throttle(offer(1, 0)).await.unwrap_err();
-    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Declined, "no schedule"));
+    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Rejected, "no schedule"));
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
     let usage = seen.live.last.unwrap();
     assert!(usage.fuel.unwrap() > 0 && usage.memory_bytes >= 2 << 16 && usage.host_calls == 1 && !usage.took.is_zero(), "{usage:?}");
     let line = &seen.log[0];
-    assert_eq!((line.at, line.version, line.role, line.level, line.text.as_str()), (at(NOW), 1, Role::Throttler, Level::Info, "hello"));
+    assert_eq!((line.at, line.version, line.role, line.level, line.text.as_str()), (at(NOW), 1, Role::Throttler, LogLevel::Info, "hello"));
     let failed = seen.live.failed.back().unwrap();
     assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
 

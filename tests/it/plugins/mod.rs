@@ -16,10 +16,10 @@ use object_store::{ObjectStore, memory::InMemory};
 use tidegate_backends::wasm::{
     PluginHost, Run,
     compile::{Artifact, CompileError, Compiler},
-    diagnostics::Seen,
+    diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
-    job::life::{Entry, Failure, Outcome, Reason, Token},
+    job::life::{AttemptRecord, Failure, Outcome, Reason, Token},
     port::policy::{Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet, ThrottleAnswer, ThrottleCall},
     queue::Grant,
 };
@@ -76,7 +76,7 @@ impl Plugged {
         self.host.retry(&self.plugin, Arc::new(call), Purpose::Live).await
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> PluginDiagnostics {
         self.host.seen(&self.plugin.name)
     }
 }
@@ -117,7 +117,7 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
 fn failure() -> RetryCall {
     let failure =
         Failure { reason: Reason::Failed, message: Some("HTTP 503".into()), details: Some("{\"busy\":true}".into()), status: Some(503) };
-    let entry = |attempt| Entry {
+    let entry = |attempt| AttemptRecord {
         attempt,
         started_at: at(NOW - 5000),
         ended_at: at(NOW),

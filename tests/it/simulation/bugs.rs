@@ -62,7 +62,7 @@ impl Bug {
         for txn in txns {
             txn.retain(|write| match write {
                 Write::RequireItem { kind: ItemKind::Queue, .. } => self != Self::RequirementDropped,
-                Write::SetHead { head, .. } => self != Self::GrantsForgotten || head.batches.is_empty(),
+                Write::SetLedger { head, .. } => self != Self::GrantsForgotten || head.batches.is_empty(),
                 Write::AddJob(job) => self != Self::JobsForgotten || !job.id.as_str().ends_with('7'),
                 _ => true,
             });
@@ -74,7 +74,7 @@ impl Bug {
 
     fn spoil_write(self, write: &mut Write, model: &Model) {
         match (self, write) {
-            (Self::HeadVersionIgnored, Write::SetHead { queue, head, was }) => {
+            (Self::HeadVersionIgnored, Write::SetLedger { queue, head, was }) => {
                 if let Some(there) = model.heads.get(queue) {
                     head.version = there.version + 1;
                     *was = Expect::Is(there.version);
@@ -86,10 +86,10 @@ impl Bug {
                     job.life.revision.0 = was.0 + 1;
                 }
             }
-            (Self::StateForgotten, Write::SetHead { queue, head, .. }) => {
+            (Self::StateForgotten, Write::SetLedger { queue, head, .. }) => {
                 head.policy = model.heads.get(queue).and_then(|there| there.policy.clone());
             }
-            (Self::AuditDropped, Write::SetHead { head, .. }) => {
+            (Self::AuditDropped, Write::SetLedger { head, .. }) => {
                 for batch in &mut head.batches {
                     batch.check_at = batch.check_at + Duration::from_hours(10);
                 }

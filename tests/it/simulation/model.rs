@@ -11,15 +11,15 @@ use std::{
 use super::plugins::RAN;
 use tidegate_core::{
     job::{
-        Job, JobId, Life, Outcome, QueueName, State, TypeName, Version,
+        Job, JobId, Lifecycle, Outcome, QueueName, State, TypeName, Version,
         life::ReplyId,
         type_config::{Delivery, TypeItem},
     },
     port::job_store::{ItemKind, Txn, Write},
     queue::{
-        Grant, GrantBatch, Head, Limits,
+        Grant, GrantBatch, Ledger, Limits,
         config::{Constraint, QueueItem, Rate},
-        head::{BatchId, Kept},
+        head::{BatchId, StateLocation},
         matcher::Subject,
     },
     time::Timestamp,
@@ -44,7 +44,7 @@ struct Starts {
 #[derive(Default)]
 pub struct Model {
     pub jobs: HashMap<JobId, Job>,
-    pub heads: HashMap<QueueName, Head>,
+    pub heads: HashMap<QueueName, Ledger>,
     batches: HashMap<(QueueName, BatchId), GrantBatch>,
     queues: HashMap<QueueName, QueueItem>,
     types: HashMap<TypeName, TypeItem>,
@@ -107,7 +107,7 @@ impl Model {
         self.heads.get(queue).map(|head| self.live_of(queue, head)).unwrap_or_default()
     }
 
-    fn live_of(&self, queue: &QueueName, head: &Head) -> Granted {
+    fn live_of(&self, queue: &QueueName, head: &Ledger) -> Granted {
         let mut live = Granted::new();
         for named in &head.batches {
             let grants = self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
@@ -127,7 +127,7 @@ impl Model {
                 Write::RemoveJob { id, .. } => self.remove(id, now),
                 Write::AddBatch(queue, batch) => self.add_batch(queue, batch),
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
-                Write::SetHead { queue, head, .. } => self.set_head(queue, head, now),
+                Write::SetLedger { queue, head, .. } => self.set_head(queue, head, now),
                 Write::SetItem { kind, name, bytes, version, .. } => self.configure(*kind, name, bytes.as_deref(), *version),
                 Write::Together(writes) => self.see(writes, now),
                 Write::SetKey { .. } | Write::RequireItem { .. } | Write::PutRecord(_) | Write::RemoveRecord { .. } => {}
@@ -174,8 +174,9 @@ impl Model {
         }
         if old.life.ended().is_some() {
             // Its result goes, or it hears a reply that comes too late.
-            let forgets = Life { result: None, revision: new.life.revision, ..old.life.clone() };
-            let hears = Life { heard: new.life.heard.clone(), revision: new.life.revision, ..old.life.clone() };
+            let forgets = Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
+            let hears =
+                Lifecycle { processed_replies: new.life.processed_replies.clone(), revision: new.life.revision, ..old.life.clone() };
             if (forgets != new.life && hears != new.life) || old.spec != new.spec {
                 self.fault(format!("I5: {id} had ended as {:?} and changed to {:?}", old.life.state, new.life.state));
             }
@@ -222,7 +223,7 @@ impl Model {
 
     /// A reply was answered: what it says is so.
     pub fn answered(&mut self, reply: ReplyId, answer: &Replied) {
-        let heard = |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_heard(reply));
+        let heard = |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
         match answer {
             Replied::Settled(job) | Replied::Recorded(job) | Replied::Known(job) if !heard(job) => {
                 self.fault(format!("a reply to {job} was answered and is not in its history"));
@@ -287,7 +288,7 @@ impl Model {
     }
 
     fn add_batch(&mut self, queue: &QueueName, batch: &GrantBatch) {
-        let named = self.heads.get(queue).is_some_and(|head| head.named().any(|id| id == batch.id));
+        let named = self.heads.get(queue).is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
         if named {
             self.fault(format!("batch {} was written again while the head names it", batch.id.0));
         }
@@ -295,13 +296,13 @@ impl Model {
     }
 
     fn remove_batch(&mut self, queue: &QueueName, id: BatchId) {
-        if self.heads.get(queue).is_some_and(|head| head.named().any(|named| named == id)) {
+        if self.heads.get(queue).is_some_and(|head| head.referenced_batches().any(|named| named == id)) {
             self.fault(format!("batch {} was removed while the head names it", id.0));
         }
         self.batches.remove(&(queue.clone(), id));
     }
 
-    fn set_head(&mut self, queue: &QueueName, head: &Head, now: Timestamp) {
+    fn set_head(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
         let old = self.heads.get(queue).cloned().unwrap_or_default();
         self.count("commits");
         if head.version != old.version + 1 {
@@ -373,11 +374,11 @@ impl Model {
     }
 
     /// The throttler remembers exactly the jobs that it was committed to have let run.
-    fn check_state(&mut self, queue: &QueueName, old: &Head, head: &Head, shapes: &[Limits], added: &[&Grant]) {
+    fn check_state(&mut self, queue: &QueueName, old: &Ledger, head: &Ledger, shapes: &[Limits], added: &[&Grant]) {
         if shapes.is_empty() || shapes.iter().any(|limits| limits.queue.throttler.is_none()) {
             return;
         }
-        let shape = |head: &Head| head.policy.as_ref().map(|policy| policy.state_version);
+        let shape = |head: &Ledger| head.policy.as_ref().map(|policy| policy.state_version);
         let before = if shape(old) == shape(head) { self.ran(queue, old) } else { Some(0) };
         let (Some(before), Some(after)) = (before, self.ran(queue, head)) else {
             return self.fault("the throttler's state is gone".into());
@@ -392,11 +393,11 @@ impl Model {
     }
 
     /// How many jobs the throttler remembers, as `head` has it or names it.
-    fn ran(&self, queue: &QueueName, head: &Head) -> Option<u64> {
+    fn ran(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
         let Some(policy) = &head.policy else { return Some(0) };
         let state = match &policy.state {
-            Kept::Here(state) => state,
-            Kept::Beside(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
+            StateLocation::Inline(state) => state,
+            StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
         };
         state.get(RAN)?.parse().ok()
     }

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        SharedStore, Standing, StoreError, Txn, Write,
+        Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind,
+        RecordQuery, SharedStore, StoreError, Txn, Write,
     },
-    queue::{GrantBatch, Head, head::BatchId},
+    queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
 };
 use tidegate_engine::testkit::faults::{Faults, FaultyStore};
@@ -132,16 +132,16 @@ impl JobStore for Way {
         Ok(answer)
     }
 
-    fn flight(&self) -> Duration {
+    fn max_in_flight_write(&self) -> Duration {
         self.flight
     }
 
-    fn forgets(&self) -> bool {
-        self.inner.forgets()
+    fn expires_natively(&self) -> bool {
+        self.inner.expires_natively()
     }
 
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.inner.place(id, spec, run_at)
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.inner.assign_id(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -187,9 +187,9 @@ impl JobStore for Way {
         self.inner.running(queue, after, limit).await
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         self.read().await?;
-        let head = self.inner.head(queue).await;
+        let head = self.inner.ledger(queue).await;
         self.scheduler.step().await;
         head
     }
@@ -255,7 +255,7 @@ impl JobStore for Watched {
                     let set = txn.iter().filter_map(|write| if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None });
                     keyed.extend(set.map(|key| (key, self.scheduler.now())));
                 }
-                [Committed::Refused { step, standing: Standing::Key { since, .. } }] => {
+                [Committed::Conflict { step, standing: CurrentRecord::Key { since, .. } }] => {
                     if let Write::SetKey { key, .. } = &txn[*step] {
                         *since = keyed.get(key).copied();
                     }
@@ -267,16 +267,16 @@ impl JobStore for Watched {
         Ok(answers)
     }
 
-    fn flight(&self) -> Duration {
-        self.store.flight()
+    fn max_in_flight_write(&self) -> Duration {
+        self.store.max_in_flight_write()
     }
 
-    fn forgets(&self) -> bool {
-        self.store.forgets()
+    fn expires_natively(&self) -> bool {
+        self.store.expires_natively()
     }
 
-    fn place(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.store.place(id, spec, run_at)
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.store.assign_id(id, spec, run_at)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -313,8 +313,8 @@ impl JobStore for Watched {
         at_once(self.store.running(queue, after, limit))
     }
 
-    async fn head(&self, queue: &QueueName) -> Result<Option<(Head, Vec<GrantBatch>)>, StoreError> {
-        at_once(self.store.head(queue))
+    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        at_once(self.store.ledger(queue))
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     Key,
     change_decoder::write_of,
-    table::{Ask, Change, Item, Page, Table, Val},
+    table::{Change, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::port::{Write, job_store::StoreError};
 
@@ -148,7 +148,7 @@ impl Table for WatchedTable {
         at_once(self.table.get(keys))
     }
 
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         self.scheduler.step().await;
         at_once(self.table.query(ask))
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
     calendar::window::Window,
-    event::trigger::{Reply, Said},
+    event::trigger::{Reply, TriggerOutcome},
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value, Version,
         life::{Failure, Reason, ReplyId},
@@ -22,7 +22,7 @@ use tidegate_core::{
         type_config::{Delivery, TypeConfig},
     },
     port::{
-        Clock, Hint, News, Wake, Work, WorkQueue,
+        Clock, Hint, HintKind, Timer, Work, WorkQueue,
         job_store::{SharedStore, StoreError},
     },
     queue::{
@@ -34,10 +34,10 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Ask, Engine, Error, Hand, Memory, Ports, Round, Rules,
-    events::reply::Met,
+    Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
+    events::reply::ReplyMatches,
     memory::MemoryStore,
-    request::{Heartbeat, JobPatch, NewJob, Report, Verdict},
+    request::{Heartbeat, JobPatch, NewJob, Report, ReportOutcome},
     testkit::{FnPolicy, builders::name, faults::Faults},
 };
 
@@ -46,7 +46,7 @@ use super::table::{TROUBLE, TableBug, Trouble, WatchedTable};
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
 #[cfg(feature = "aws")]
-use tidegate_backends::dynamodb::{DynamoStore, Floors, memory::MemoryTable, table::Table};
+use tidegate_backends::dynamodb::{DynamoStore, LowWatermarks, memory::MemoryTable, table::Table};
 
 use super::{
     bugs::Bug,
@@ -183,15 +183,16 @@ impl WorkQueue for Messages {
 
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
         let Some(world) = self.0.upgrade() else { return Ok(()) };
-        let left =
-            hints.iter().filter_map(|hint| if let News::Left(job, version) = &hint.news { Some((job.clone(), *version)) } else { None });
+        let left = hints
+            .iter()
+            .filter_map(|hint| if let HintKind::Released(job, version) = &hint.kind { Some((job.clone(), *version)) } else { None });
         let now = world.scheduler.now();
         world.mail.lock().hints.extend(left.map(|left| (now, left)));
         Ok(())
     }
 
     /// Its ticks look at everything now and then.
-    async fn wake(&self, _: &[Wake]) -> Result<(), StoreError> {
+    async fn set_timers(&self, _: &[Timer]) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -358,7 +359,7 @@ impl World {
             let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
             let store = DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
             // A run is too short for floors to be worth much, and they are where a job would be forgotten.
-            let store = store.with_floors(Floors { worth: 1, stuck: 2, old: Duration::from_secs(30) });
+            let store = store.with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) });
             // While a deployment spreads its jobs over more partitions, or over fewer, some of its processes know and some do not.
             let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
             return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
@@ -489,7 +490,7 @@ impl World {
 
     /// Ticks until the end of the run.
     async fn tick(self: Arc<Self>, index: usize) {
-        let (mut memory, mut scanning) = (Memory::default(), false);
+        let (mut memory, mut scanning) = (TickCache::default(), false);
         loop {
             let engine = Arc::clone(&self.engines.lock()[index]);
             let now = self.scheduler.now();
@@ -502,7 +503,7 @@ impl World {
             let asks = self.asks();
             let kept = reports.clone();
             let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let round = Round { reports, released, asks, news, ..Round::default() };
+            let round = TickInput { reports, released, demands: asks, news, ..TickInput::default() };
             let ticked = engine.tick(&self.queue, &mut memory, round).await;
             scanning = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {
@@ -526,7 +527,7 @@ impl World {
                 self.mail.lock().reports.extend(repeated);
             }
             if self.bad(0.03) {
-                memory = Memory::default();
+                memory = TickCache::default();
             }
             if !scanning {
                 let nap = self.scheduler.span(1.5);
@@ -551,16 +552,16 @@ impl World {
     }
 
     /// Who takes jobs at this moment.
-    fn asks(&self) -> Vec<Ask> {
+    fn asks(&self) -> Vec<Demand> {
         let types = |prefix: &str| TYPES.iter().filter(|of| of.starts_with(prefix)).map(|of| name::<TypeName>(of)).collect::<Vec<_>>();
-        let ask = |types, room, hand| Ask { types, room, worker: Some("worker".into()), lease: None, hand };
+        let ask = |types, room, hand| Demand { types, capacity: room, worker: Some("worker".into()), lease: None, dispatch: hand };
         let mut asks = Vec::new();
         let busy = !self.faulty();
         if busy || self.scheduler.happens(0.7) {
-            asks.push(ask(types("push"), 1 + self.scheduler.draw(4) as u32, Hand::Send));
+            asks.push(ask(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
         }
         if busy || self.scheduler.happens(0.4) {
-            asks.push(ask(types("pull"), 1 + self.scheduler.draw(3) as u32, Hand::Claim));
+            asks.push(ask(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
         }
         asks
     }
@@ -629,7 +630,7 @@ impl World {
 
     /// A worker starts an attempt; or never hears of it.
     fn start(self: &Arc<Self>, job: Job) {
-        self.model.lock().count("attempts");
+        self.model.lock().count("max_attempts");
         if self.bad(0.1) {
             return;
         }
@@ -669,12 +670,12 @@ impl World {
             return;
         }
         let verdict = if !self.faulty() || s.happens(0.7) {
-            Verdict::Succeeded { result: None }
+            ReportOutcome::Succeeded { result: None }
         } else {
             let failure = Failure::new(Reason::Failed, "it failed");
-            Verdict::Failed { failure, retryable: s.happens(0.8), least_wait: Duration::ZERO }
+            ReportOutcome::Failed { failure, retryable: s.happens(0.8), least_wait: Duration::ZERO }
         };
-        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: Some(run.token), verdict };
+        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: Some(run.token), outcome: verdict };
         for _ in 0..=usize::from(self.bad(0.3)) {
             let late = if self.bad(0.2) { s.span(60.0) } else { s.span(0.1) };
             self.mail.lock().reports.push((s.now() + late, report.clone()));
@@ -714,9 +715,9 @@ impl World {
     async fn answer(&self) {
         let s = &self.scheduler;
         let said = if s.happens(0.6) {
-            Said::Succeeded(Some(Payload::json("1")))
+            TriggerOutcome::Succeeded(Some(Payload::json("1")))
         } else {
-            Said::Failed { message: Some("no".into()), details: None, retryable: s.happens(0.8) }
+            TriggerOutcome::Failed { message: Some("no".into()), details: None, retryable: s.happens(0.8) }
         };
         let reply = Reply {
             id: ReplyId(s.draw(1_000_000) as u128),
@@ -727,7 +728,7 @@ impl World {
         };
         let mut taken = false;
         for _ in 0..6 {
-            let Met { mut answers, changed } = self.any_engine().reply(std::slice::from_ref(&reply)).await;
+            let ReplyMatches { mut answers, changed } = self.any_engine().reply(std::slice::from_ref(&reply)).await;
             for (job, version) in changed {
                 self.hint(&job, version);
             }

@@ -2,7 +2,7 @@
 
 CREATE TABLE records (
     n     INTEGER PRIMARY KEY,
-    kind  TEXT    NOT NULL,  -- reply, dead_event
+    kind  TEXT    NOT NULL,  -- reply, dead_letter
     name  TEXT    NOT NULL,
     until INTEGER NOT NULL,  -- from when on it may be dropped
     bytes BLOB    NOT NULL   -- JSON

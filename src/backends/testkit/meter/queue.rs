@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::sqs::pack::{self, BATCH, Outgoing};
 use tidegate_core::{
-    port::{Clock, Hint, StoreError, Wake, Work, WorkQueue},
+    port::{Clock, Hint, StoreError, Timer, Work, WorkQueue},
     time::Timestamp,
 };
 
@@ -134,7 +134,7 @@ impl WorkQueue for MeteredQueue {
         Ok(())
     }
 
-    async fn wake(&self, wakes: &[Wake]) -> Result<(), StoreError> {
+    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
         self.post(pack::wakes(wakes, self.clock.now()), false, |state| &mut state.wakes);
         Ok(())
     }
@@ -143,7 +143,7 @@ impl WorkQueue for MeteredQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::{job::Version, port::News};
+    use tidegate_core::{job::Version, port::HintKind};
     use tidegate_engine::{memory::FakeClock, testkit::builders::name};
 
     fn work(job: &str, at: Timestamp) -> Work {
@@ -162,8 +162,9 @@ mod tests {
         assert_eq!(queue.requests(), Requests { standard: 6.0, fifo: 0.0 }, "each was received, and removed");
 
         let long = "x".repeat(60);
-        let told: Vec<Hint> =
-            (0..1500).map(|number| Hint { queue: name("q"), news: News::Left(name(&format!("{long}{number:04}")), Version(1)) }).collect();
+        let told: Vec<Hint> = (0..1500)
+            .map(|number| Hint { queue: name("q"), kind: HintKind::Released(name(&format!("{long}{number:04}")), Version(1)) })
+            .collect();
         queue.hint(&told).await.unwrap();
         let fifo = queue.requests().fifo;
         assert!((2.0..=3.0).contains(&fifo), "three messages of some 35 KB in one call: {fifo}");
@@ -175,7 +176,7 @@ mod tests {
         let queue = MeteredQueue::new(clock.clone());
         let later = clock.now() + std::time::Duration::from_secs(30);
         queue.send(&[work("a", later)]).await.unwrap();
-        queue.wake(&[Wake { queue: name("q"), at: later }]).await.unwrap();
+        queue.set_timers(&[Timer { queue: name("q"), at: later }]).await.unwrap();
         assert_eq!((queue.receive(10), queue.next_at()), (None, Some(later)));
         clock.set(later);
         assert!(matches!(queue.receive(10), Some(Received::Tick(_))));

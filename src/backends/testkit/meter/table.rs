@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::dynamodb::{
     Key,
-    table::{Ask, Change, Item, Page, Table},
+    table::{Change, Item, Page, PageQuery, Table},
 };
 use tidegate_core::port::StoreError;
 
@@ -133,7 +133,7 @@ impl<T: Table> Table for Metered<T> {
         Ok(found)
     }
 
-    async fn query(&self, ask: &Ask) -> Result<Page, StoreError> {
+    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         let page = self.table.query(ask).await?;
         let bill = &mut self.account.lock().bill;
         bill.round_trips += 1;

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::{
     book::{Pages, Scope, Start, percentile},
-    plan::{Fate, Kind, LIMIT, LONE, PACED, Planned, RANKED, RATE, SHOP, TENANT_LIMIT, Timing},
+    plan::{JobKind, LIMIT, LONE, PACED, Planned, PlannedOutcome, RANKED, RATE, SHOP, TENANT_LIMIT, Timing},
     producer::Accepted,
     web,
 };
-use crate::cli::wire::{Entry, Explanation, Failure};
+use crate::cli::wire::{Explanation, Failure, HistoryEntry};
 use tidegate_core::time::Timestamp;
 
 /// One promise.
@@ -36,11 +36,11 @@ pub struct Row {
 /// A job at the end, as the server tells it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Job {
+pub struct ObservedJob {
     pub id: String,
     pub state: String,
     pub attempt: u16,
-    pub history: Vec<Entry>,
+    pub history: Vec<HistoryEntry>,
     pub error: Option<Failure>,
     pub result: Option<Value>,
 }
@@ -54,7 +54,7 @@ pub struct Evidence<'a> {
     /// What the workers saw.
     pub pages: &'a Pages,
     /// What the server says of the jobs, by id.
-    pub jobs: &'a HashMap<String, Job>,
+    pub jobs: &'a HashMap<String, ObservedJob>,
     /// Why those wait that wait.
     pub explained: &'a [Explanation],
     /// How often the server was killed.
@@ -91,11 +91,11 @@ impl<'a> Evidence<'a> {
         self.plan.iter().filter(|job| known.contains_key(&job.id))
     }
 
-    fn with(&self, fate: Fate) -> impl Iterator<Item = &'a Planned> {
+    fn with(&self, fate: PlannedOutcome) -> impl Iterator<Item = &'a Planned> {
         self.acknowledged().filter(move |job| job.fate == fate)
     }
 
-    fn job(&self, planned: &Planned) -> Option<&'a Job> {
+    fn job(&self, planned: &Planned) -> Option<&'a ObservedJob> {
         self.jobs.get(&planned.id)
     }
 
@@ -109,15 +109,19 @@ impl<'a> Evidence<'a> {
     }
 
     /// Whether a kill may have cost this job an attempt, so that it may not end as planned.
-    fn excused(&self, planned: &Planned, job: &Job) -> bool {
-        let lost =
-            |entry: &Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout" | "unknown"));
-        self.kills > 0 && job.history.iter().any(lost) && !matches!(planned.fate, Fate::Waits | Fate::Expires)
+    fn excused(&self, planned: &Planned, job: &ObservedJob) -> bool {
+        let lost = |entry: &HistoryEntry| {
+            entry
+                .error
+                .as_ref()
+                .is_some_and(|error| matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout" | "outcome_unknown"))
+        };
+        self.kills > 0 && job.history.iter().any(lost) && !matches!(planned.fate, PlannedOutcome::Waits | PlannedOutcome::Expires)
     }
 
     /// None lost, and each ended as it should.
     fn fates(&self) -> Vec<Row> {
-        let waits = self.with(Fate::Waits).count();
+        let waits = self.with(PlannedOutcome::Waits).count();
         let accepted = self.acknowledged().count();
         let ended =
             self.acknowledged().filter_map(|job| self.job(job)).filter(|job| !matches!(job.state.as_str(), "scheduled" | "running"));
@@ -158,7 +162,9 @@ impl<'a> Evidence<'a> {
 
     /// What a kill cost.
     fn kill(&self) -> Option<Row> {
-        let lost = |entry: &&Entry| entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lost" | "timeout"));
+        let lost = |entry: &&HistoryEntry| {
+            entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout"))
+        };
         let attempts = self.jobs.values().flat_map(|job| &job.history).filter(lost).count();
         let lost = self.acknowledged().filter(|job| self.job(job).is_none()).count();
         let seen = format!("{lost} lost, {attempts} attempts to make again");
@@ -206,7 +212,7 @@ impl<'a> Evidence<'a> {
     /// The priorities of the ranked jobs in the order of their first starts.
     fn ranks(&self) -> Vec<i32> {
         let priorities: HashMap<&str, i32> =
-            self.plan.iter().filter(|job| job.kind == Kind::Ranked).map(|job| (job.id.as_str(), job.priority)).collect();
+            self.plan.iter().filter(|job| job.kind == JobKind::Ranked).map(|job| (job.id.as_str(), job.priority)).collect();
         let mut begun: Vec<(usize, i32)> =
             self.pages.first_starts().into_iter().filter_map(|(id, (place, _))| Some((place, *priorities.get(id)?))).collect();
         begun.sort_unstable();
@@ -223,7 +229,7 @@ impl<'a> Evidence<'a> {
         let promise = if self.kills > 0 { "never early".to_owned() } else { format!("never early, p99 at most {most} ms") };
         let paced: Vec<&Start> = self.pages.starts.iter().filter(|start| start.kind.queue() == PACED).collect();
         let first =
-            self.acknowledged().filter(|job| job.kind == Kind::Paced).filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0)).min();
+            self.acknowledged().filter(|job| job.kind == JobKind::Paced).filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0)).min();
         let took = paced.last().zip(first).map(|(last, first)| last.at.since(first)).unwrap_or_default();
         vec![
             row("delayed jobs: lateness", promise, format!("p50 {} ms, p99 {} ms, of {}", at(50), at(99), late.len()), fine),
@@ -244,13 +250,13 @@ impl<'a> Evidence<'a> {
         let again = self.acknowledged().filter(|job| job.runs() > 1).count();
         let lost = self.kills > 0;
         let promise = if lost { format!("{planned}, and what the kill cost") } else { planned.to_string() };
-        let once: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Payment).collect();
+        let once: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == JobKind::Payment).collect();
         let most = once.iter().map(|job| runs.get(job.id.as_str()).copied().unwrap_or_default()).max().unwrap_or_default();
         let unknown = once
             .iter()
-            .filter(|job| self.job(job).is_some_and(|job| job.error.as_ref().is_some_and(|error| error.reason == "unknown")))
+            .filter(|job| self.job(job).is_some_and(|job| job.error.as_ref().is_some_and(|error| error.reason == "outcome_unknown")))
             .count();
-        let doubts = self.with(Fate::Doubt).count();
+        let doubts = self.with(PlannedOutcome::Doubt).count();
         vec![
             row(
                 "attempts that workers saw",
@@ -270,7 +276,7 @@ impl<'a> Evidence<'a> {
     /// What was said between server and workers.
     fn talk(&self) -> Vec<Row> {
         let lost = self.kills > 0;
-        let true_result = |job: &&Job| {
+        let true_result = |job: &&ObservedJob| {
             let attempt = job.result.as_ref().and_then(|result| u16::try_from(result.get("attempt")?.as_u64()?).ok());
             attempt.is_some_and(|attempt| {
                 self.pages.succeeded.contains(&(job.id.clone(), attempt)) && job.result == Some(web::result(&job.id, attempt))
@@ -278,16 +284,19 @@ impl<'a> Evidence<'a> {
         };
         let succeeded = || self.acknowledged().filter_map(|job| self.job(job)).filter(|job| job.state == "succeeded");
         let (asked, taken) = self.pages.callbacks;
-        let later = self.acknowledged().filter(|job| job.kind == Kind::Later).count();
-        let matched =
-            self.acknowledged().filter(|job| job.kind == Kind::Later && self.job(job).is_some_and(|job| job.state == "succeeded")).count();
-        let busy: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Busy).collect();
+        let later = self.acknowledged().filter(|job| job.kind == JobKind::Later).count();
+        let matched = self
+            .acknowledged()
+            .filter(|job| job.kind == JobKind::Later && self.job(job).is_some_and(|job| job.state == "succeeded"))
+            .count();
+        let busy: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == JobKind::Busy).collect();
         let first = busy.iter().filter(|job| self.job(job).is_some_and(|job| job.attempt == 1)).count();
         let (signed, unsigned) = self.pages.signatures;
-        let long: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == Kind::Render && job.fate == Fate::Succeeds).collect();
+        let long: Vec<&Planned> =
+            self.acknowledged().filter(|job| job.kind == JobKind::Render && job.fate == PlannedOutcome::Succeeds).collect();
         let kept =
             long.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded" && (lost || job.attempt == 1))).count();
-        let cancelled = self.with(Fate::Cancelled).filter(|job| self.pages.told_to_stop.contains(&job.id)).count();
+        let cancelled = self.with(PlannedOutcome::Cancelled).filter(|job| self.pages.told_to_stop.contains(&job.id)).count();
         vec![
             equal("results that are the worker's own", succeeded().count(), succeeded().filter(true_result).count(), ""),
             row(
@@ -313,7 +322,7 @@ impl<'a> Evidence<'a> {
                 "cancelled while it ran",
                 "told at a heartbeat",
                 format!("{cancelled} told"),
-                cancelled == self.with(Fate::Cancelled).count(),
+                cancelled == self.with(PlannedOutcome::Cancelled).count(),
             ),
         ]
     }

@@ -7,7 +7,7 @@ struct Run {
     plan: Vec<Planned>,
     accepted: Accepted,
     pages: Pages,
-    jobs: HashMap<String, Job>,
+    jobs: HashMap<String, ObservedJob>,
     explained: Vec<Explanation>,
     kills: usize,
 }
@@ -51,40 +51,40 @@ impl Run {
         let data = &planned.request(at(0))["data"]["due_at"];
         let due_at: Option<Timestamp> = serde_json::from_value(data.clone()).unwrap();
         // Paced ones begin when the rate admits them, ranked ones in order.
-        let paced = self.pages.starts.iter().filter(|start| start.kind == Kind::Paced).count() as u64;
+        let paced = self.pages.starts.iter().filter(|start| start.kind == JobKind::Paced).count() as u64;
         let begin = match planned.kind {
-            Kind::Paced => at(paced.saturating_sub(RATE.1 - 1) * 1000 / RATE.0),
+            JobKind::Paced => at(paced.saturating_sub(RATE.1 - 1) * 1000 / RATE.0),
             _ => due_at.unwrap_or(at(0)),
         };
         for attempt in 1..=planned.runs() as u16 {
             self.pages.starts.push(Start { id: planned.id.clone(), kind: planned.kind, attempt, at: begin, due_at });
         }
         self.pages.starts.sort_by_key(|start| match start.kind {
-            Kind::Ranked => self.plan.iter().find(|job| job.id == start.id).map(|job| job.priority),
+            JobKind::Ranked => self.plan.iter().find(|job| job.id == start.id).map(|job| job.priority),
             _ => None,
         });
         let attempt = planned.runs() as u16;
-        let mut job = Job { id: planned.id.clone(), state: planned.fate.state().to_owned(), attempt, ..Job::default() };
+        let mut job = ObservedJob { id: planned.id.clone(), state: planned.fate.state().to_owned(), attempt, ..ObservedJob::default() };
         match planned.fate {
-            Fate::Succeeds => {
+            PlannedOutcome::Succeeds => {
                 job.result = Some(web::result(&planned.id, attempt));
                 self.pages.succeeded.insert((planned.id.clone(), attempt));
             }
-            Fate::Doubt => job.error = Some(Failure { reason: "unknown".to_owned(), message: None }),
-            Fate::Waits => {
+            PlannedOutcome::Doubt => job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None }),
+            PlannedOutcome::Waits => {
                 let held_by = Some(Rule { kind: "window".to_owned(), name: None });
                 self.explained.push(Explanation { held_by, ..Explanation::default() });
             }
-            Fate::Cancelled => self.pages.told_to_stop.push(planned.id.clone()),
-            Fate::Fails | Fate::Expires => {}
+            PlannedOutcome::Cancelled => self.pages.told_to_stop.push(planned.id.clone()),
+            PlannedOutcome::Fails | PlannedOutcome::Expires => {}
         }
-        if planned.kind == Kind::Later {
+        if planned.kind == JobKind::Later {
             self.pages.callbacks = (self.pages.callbacks.0 + 1, self.pages.callbacks.1 + 1);
         }
         self.jobs.insert(planned.id.clone(), job);
     }
 
-    fn of(&self, kind: Kind) -> String {
+    fn of(&self, kind: JobKind) -> String {
         self.plan.iter().find(|job| job.kind == kind).unwrap().id.clone()
     }
 
@@ -110,16 +110,16 @@ fn a_run_without_fault_keeps_every_promise() {
 #[test]
 fn a_lost_job_is_noticed() {
     let lost = spoilt(|run| {
-        let id = run.of(Kind::Call);
+        let id = run.of(JobKind::Call);
         run.jobs.remove(&id);
     });
     assert!(lost.contains(&"every accepted job ended") && lost.contains(&"jobs that ended otherwise than planned"), "{lost:?}");
     let stuck = spoilt(|run| {
-        let id = run.of(Kind::Call);
+        let id = run.of(JobKind::Call);
         run.jobs.get_mut(&id).unwrap().state = "running".to_owned();
     });
     assert!(stuck.contains(&"every accepted job ended"), "{stuck:?}");
-    let invented = spoilt(|run| drop(run.jobs.insert("another".to_owned(), Job::default())));
+    let invented = spoilt(|run| drop(run.jobs.insert("another".to_owned(), ObservedJob::default())));
     assert_eq!(invented, ["every accepted job ended"]);
 }
 
@@ -138,7 +138,7 @@ fn a_limit_that_was_exceeded_is_noticed() {
 #[test]
 fn a_start_out_of_turn_is_noticed() {
     let swapped = spoilt(|run| {
-        let mut ranked: Vec<usize> = (0..run.pages.starts.len()).filter(|at| run.pages.starts[*at].kind == Kind::Ranked).collect();
+        let mut ranked: Vec<usize> = (0..run.pages.starts.len()).filter(|at| run.pages.starts[*at].kind == JobKind::Ranked).collect();
         let last = ranked.pop().unwrap();
         run.pages.starts.swap(ranked[0], last);
     });
@@ -162,7 +162,7 @@ fn a_start_before_its_time_or_too_late_is_noticed() {
     assert_eq!(shifted(101), ["delayed jobs: lateness"]);
     assert_eq!(shifted(99), Vec::<&str>::new());
     let hasty = spoilt(|run| {
-        for start in run.pages.starts.iter_mut().filter(|start| start.kind == Kind::Paced).skip(5).take(2) {
+        for start in run.pages.starts.iter_mut().filter(|start| start.kind == JobKind::Paced).skip(5).take(2) {
             start.at = at(0);
         }
     });
@@ -171,20 +171,20 @@ fn a_start_before_its_time_or_too_late_is_noticed() {
 
 #[test]
 fn a_second_start_is_noticed() {
-    let again = |kind: Kind| {
+    let again = |kind: JobKind| {
         spoilt(|run| {
             let first = run.pages.starts.iter().find(|start| start.kind == kind).unwrap().clone();
             run.pages.starts.push(Start { attempt: 2, ..first });
         })
     };
-    assert_eq!(again(Kind::Payment), ["attempts that workers saw", "at most once: starts of one job"]);
-    assert_eq!(again(Kind::Call), ["attempts that workers saw"]);
+    assert_eq!(again(JobKind::Payment), ["attempts that workers saw", "at most once: starts of one job"]);
+    assert_eq!(again(JobKind::Call), ["attempts that workers saw"]);
 }
 
 #[test]
 fn what_was_said_between_server_and_workers_is_compared() {
     let foreign = spoilt(|run| {
-        let id = run.of(Kind::Call);
+        let id = run.of(JobKind::Call);
         run.jobs.get_mut(&id).unwrap().result = Some(web::result("another", 1));
     });
     assert_eq!(foreign, ["results that are the worker's own"]);
@@ -194,7 +194,7 @@ fn what_was_said_between_server_and_workers_is_compared() {
     assert_eq!(spoilt(|run| run.accepted.repeats = (20, 19)), ["handed in again under the same id"]);
     assert_eq!(spoilt(|run| run.explained[0].held_by = None), Vec::<&str>::new());
     assert_eq!(spoilt(|run| run.explained.clear()), ["outside their window: wait, and say why"]);
-    for (kind, row) in [(Kind::Busy, "503 with Retry-After"), (Kind::Render, "pull jobs longer than their lease")] {
+    for (kind, row) in [(JobKind::Busy, "503 with Retry-After"), (JobKind::Render, "pull jobs longer than their lease")] {
         let again = spoilt(|run| {
             let id = run.of(kind);
             run.jobs.get_mut(&id).unwrap().attempt = 2;
@@ -208,15 +208,15 @@ fn a_kill_excuses_the_attempts_it_cost_and_nothing_else() {
     let lost = |reason: &str, kills: usize| {
         spoilt(|run| {
             run.kills = kills;
-            let id = run.of(Kind::Payment);
+            let id = run.of(JobKind::Payment);
             let job = run.jobs.get_mut(&id).unwrap();
             let error = Some(Failure { reason: reason.to_owned(), message: None });
-            job.history.push(Entry { error: error.clone(), ..Entry::default() });
+            job.history.push(HistoryEntry { error: error.clone(), ..HistoryEntry::default() });
             (job.state, job.error) = ("failed".to_owned(), error);
         })
     };
-    assert_eq!(lost("unknown", 1), Vec::<&str>::new());
-    assert!(lost("unknown", 0).contains(&"jobs that ended otherwise than planned"));
+    assert_eq!(lost("outcome_unknown", 1), Vec::<&str>::new());
+    assert!(lost("outcome_unknown", 0).contains(&"jobs that ended otherwise than planned"));
     assert!(lost("failed", 1).contains(&"jobs that ended otherwise than planned"));
     let over = spoilt(|run| {
         run.kills = 1;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Case, Instant, many};
-use crate::cli::plugin::local::Said;
+use crate::cli::plugin::local::LocalAnswer;
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
     port::policy::{Action, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer},
@@ -90,17 +90,17 @@ impl Expect {
     }
 
     /// What is not as expected of what came of `call`.
-    pub fn of(&self, case: &Case, call: &Call, came: &Result<Said, Fault>) -> Vec<String> {
+    pub fn of(&self, case: &Case, call: &Call, came: &Result<LocalAnswer, Fault>) -> Vec<String> {
         match (came, &self.error) {
             (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => Vec::new(),
             (Err(fault), Some(expected)) => vec![format!("it failed ({}): {fault}; expected {expected:?}", fault.kind.as_str())],
             (Err(fault), None) => vec![format!("it failed ({}): {fault}", fault.kind.as_str())],
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
-            (Ok(Said::Throttle(answer)), None) => {
+            (Ok(LocalAnswer::Throttle(answer)), None) => {
                 let before = if let Call::Throttle(call) = call { PolicyState::clone(&call.state) } else { PolicyState::new() };
                 self.decided(case, answer).into_iter().chain(self.kept(answer.state.as_ref().unwrap_or(&before))).collect()
             }
-            (Ok(Said::Retry(answer)), None) => self.follows(answer, case.now()).into_iter().collect(),
+            (Ok(LocalAnswer::Retry(answer)), None) => self.follows(answer, case.now()).into_iter().collect(),
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let hold = Decision { action: Action::Hold(Some(Timestamp::from_millis(5000))), reason: Some("east is full".into()) };
         let decisions = vec![Decision { action: Action::Run, reason: None }, hold];
         let answer = ThrottleAnswer { decisions, more: true, state: None };
-        case.expect.of(&case, &case.call().unwrap(), &Ok(Said::Throttle(answer)))
+        case.expect.of(&case, &case.call().unwrap(), &Ok(LocalAnswer::Throttle(answer)))
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     fn a_fault_is_what_was_expected_or_is_told() {
         let case =
             |expect: &str| Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#)).unwrap().pop().unwrap();
-        let fault = || Err(Fault { kind: FaultKind::Declined, message: "no region".into() });
+        let fault = || Err(Fault { kind: FaultKind::Rejected, message: "no region".into() });
         let told = |case: &Case| case.expect.of(case, &case.call().unwrap(), &fault());
         assert!(told(&case(r#"{"error": "no"}"#)).is_empty());
         assert_eq!(told(&case("{}")), ["it failed (declined): no region"]);
@@ -280,7 +280,7 @@ mod tests {
         let told = |expect: &str, answer: RetryAnswer| {
             let text = format!(r#"{{"name": "a", "role": "retry", "now": 1000, "expect": {expect}}}"#);
             let case = Case::read(&text).unwrap().pop().unwrap();
-            case.expect.of(&case, &case.call().unwrap(), &Ok(Said::Retry(answer)))
+            case.expect.of(&case, &case.call().unwrap(), &Ok(LocalAnswer::Retry(answer)))
         };
         let retry = |millis, data: Option<&str>| RetryAnswer::Retry {
             at: Timestamp::from_millis(millis),

@@ -77,7 +77,7 @@ mod tests {
                 "candidates": [{"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
                 "ended": [{"reason": "timeout", "status": 504}], "state": {"k": "v"}}"#,
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}}, "failure": {"message": "no", "details": [1]},
-                "earlier": [{"reason": "lost"}], "not_before": 90000}"#,
+                "earlier": [{"reason": "lease_expired"}], "not_before": 90000}"#,
         ] {
             let original = record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());
             let again = recorded("again", &serde_json::from_str(&original).unwrap()).unwrap();

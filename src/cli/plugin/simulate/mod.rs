@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::component;
-use crate::cli::{Context, ExitCode, Misused, args};
+use crate::cli::{Context, ExitCode, UsageError, args};
 use tidegate_backends::{
     system::SystemClock,
     wasm::{PluginHost, Run, compile::Compiler},
@@ -27,7 +27,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     plugins::registry::{NewCode, NewVersion},
-    simulate::{self, Agreement, By, Difference, Plugins, Report, Scenario, Simulation, picture},
+    simulate::{self, Agreement, By, Difference, Plugins, Scenario, Simulation, SimulationReport, picture},
 };
 
 /// What the throttler is called where the scenario does not name it.
@@ -92,9 +92,9 @@ fn limit(text: &str) -> Result<(Option<String>, u64), &'static str> {
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
-    simulated: &'a Report,
+    simulated: &'a SimulationReport,
     #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<&'a Report>,
+    against: Option<&'a SimulationReport>,
     /// How many jobs the plugins of the two decided differently about.
     #[serde(skip_serializing_if = "Option::is_none")]
     differing_jobs: Option<u64>,
@@ -103,7 +103,7 @@ struct Printed<'a> {
     differences: Option<&'a [Difference]>,
     /// What the live queue did, if the scenario is a trace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    real: Option<&'a Report>,
+    real: Option<&'a SimulationReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     agreement: Option<&'a Agreement>,
 }
@@ -117,7 +117,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(file) = args.picture.as_ref().filter(|file| file.extension().is_none_or(|end| !end.eq_ignore_ascii_case("svg"))) {
         let message =
             format!("--picture {} must end in .svg: the picture is SVG, which browsers show and most tools convert", file.display());
-        return Err(Misused(message).into());
+        return Err(UsageError(message).into());
     }
     let mut scenario = scenario(&args).await?;
     let (config, retry_config) = (args.config.as_deref(), args.retry_config.as_deref());
@@ -143,7 +143,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.picture {
         let real = one.real.as_ref().map(|(real, _)| ("what the queue really did", real));
         let simulated = [(names[0].as_str(), Some(&one)), (names[1].as_str(), other.as_ref())];
-        let panels: Vec<(&str, &Report)> =
+        let panels: Vec<(&str, &SimulationReport)> =
             real.into_iter().chain(simulated.into_iter().filter_map(|(name, simulation)| Some((name, &simulation?.report)))).collect();
         tokio::fs::write(file, picture::draw(&panels)).await.with_context(|| format!("{} cannot be written", file.display()))?;
     }
@@ -167,16 +167,16 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
-    let text = args::json_from(None, Some(&args.scenario)).await?.ok_or_else(|| Misused("give a scenario".to_owned()))?;
+    let text = args::json_from(None, Some(&args.scenario)).await?.ok_or_else(|| UsageError("give a scenario".to_owned()))?;
     let file = args.scenario.display();
-    let mut scenario = Scenario::read(text.0.get()).map_err(|bad| Misused(format!("{file}: {bad}")))?;
+    let mut scenario = Scenario::read(text.0.get()).map_err(|bad| UsageError(format!("{file}: {bad}")))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if args.against.is_some() && args.plugin.is_none() && args.retry_plugin.is_none() {
-        return Err(Misused("--against needs a --plugin or a --retry-plugin to be compared with".to_owned()).into());
+        return Err(UsageError("--against needs a --plugin or a --retry-plugin to be compared with".to_owned()).into());
     }
     if let Some(throttler) = scenario.queue.throttler.as_ref().filter(|_| args.plugin.is_none()) {
         let message = format!("{file}: its queue has the throttler {}; give the component with --plugin", throttler.plugin);
-        return Err(Misused(message).into());
+        return Err(UsageError(message).into());
     }
     let retried = scenario.types.iter().find_map(|(name, config)| match &config.retry {
         Retry::Plugin(plugin, _) => Some((name, plugin)),
@@ -184,7 +184,7 @@ async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
     });
     if let Some((name, plugin)) = retried.filter(|_| args.retry_plugin.is_none()) {
         let message = format!("{file}: its type {name} has the retry strategy {plugin}; give the component with --retry-plugin");
-        return Err(Misused(message).into());
+        return Err(UsageError(message).into());
     }
     Ok(scenario)
 }
@@ -237,8 +237,8 @@ async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<
     let artifact = host.compile(wasm.into(), &Compiler::Here).await.with_context(refused)?;
     let (throttler, retry) = (artifact.throttler, artifact.retry);
     match role {
-        Role::Throttler if throttler.is_none() => return Err(Misused(format!("{} is no throttler", file.display())).into()),
-        Role::Retry if retry.is_none() => return Err(Misused(format!("{} is no retry strategy", file.display())).into()),
+        Role::Throttler if throttler.is_none() => return Err(UsageError(format!("{} is no throttler", file.display())).into()),
+        Role::Retry if retry.is_none() => return Err(UsageError(format!("{} is no retry strategy", file.display())).into()),
         _ => {}
     }
     let code = vec![NewCode { target: artifact.compiled.target, engine: artifact.compiled.engine, code: artifact.code }];
@@ -402,7 +402,7 @@ mod tests {
         for (scenario, args) in [
             (json!({"sed": 1}), &[][..]),
             (throttled, &[]),
-            (json!({"types": {"t": {"retry": {"strategy": "by-error"}}}}), &[]),
+            (json!({"types": {"t": {"retry": {"plugin": "by-error"}}}}), &[]),
             (json!({}), &["--against", "a.wasm"]),
             (json!({}), &["--plugin", "/no/such.wasm"]),
             (json!({}), &["--plugin", &shipped("exponential.wasm")]),

@@ -1,8 +1,8 @@
 //! The tables of `tidegate plugin simulate`.
 
-use crate::cli::show::{self, Look};
+use crate::cli::show::{self, OutputStyle};
 use tidegate_engine::simulate::{
-    Agreement, Difference, Report, Simulation,
+    Agreement, Difference, Simulation, SimulationReport,
     report::{Over, Row, Spread, Waits},
 };
 
@@ -15,7 +15,7 @@ pub fn render(
     other: Option<&Simulation>,
     differences: Option<&(Vec<Difference>, u64)>,
     names: &[String; 2],
-    look: Look,
+    look: OutputStyle,
 ) -> String {
     let mut parts = vec![match other {
         None => table(&one.report, look),
@@ -93,18 +93,18 @@ fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
 }
 
 /// The rows of a report, with what they have in common.
-fn table(report: &Report, look: Look) -> String {
+fn table(report: &SimulationReport, look: OutputStyle) -> String {
     let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
     show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
 /// Both reports' rows, one below the other, and by how much the numbers differ.
-fn both(one: &Report, other: &Report, names: &[String; 2], look: Look) -> String {
+fn both(one: &SimulationReport, other: &SimulationReport, names: &[String; 2], look: OutputStyle) -> String {
     let mut rows = Vec::new();
     let mut values: Vec<&str> = one.groups.iter().chain(&other.groups).map(|row| row.value.as_str()).collect();
     values.sort_unstable();
     values.dedup();
-    let find = |report: &Report, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
+    let find = |report: &SimulationReport, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
     let pairs = values.iter().map(|value| (find(one, value), find(other, value))).chain([(Some(one.all.clone()), Some(other.all.clone()))]);
     for pair in pairs {
         let mut row = |value: &str, of: &str, cells: &[String]| rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells));
@@ -146,7 +146,7 @@ fn change(a: &Row, b: &Row) -> [String; 10] {
 }
 
 /// What stands below a report's table.
-fn below(report: &Report, of: &str, look: Look) -> Vec<String> {
+fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> {
     let over = match report.over {
         Over::Done => "every job has ended",
         Over::Duration => "its duration was over",
@@ -197,7 +197,7 @@ fn below(report: &Report, of: &str, look: Look) -> Vec<String> {
 }
 
 /// How a simulated trace compares with what really happened.
-fn agreed(real: &Report, agreement: &Agreement, look: Look) -> String {
+fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> String {
     let waits = |of: &str, waits: Waits| {
         [of.to_owned(), format!("{} s", figure(waits.median)), format!("{} s", figure(waits.p99)), format!("{} s", figure(waits.longest))]
     };

@@ -12,8 +12,8 @@ use super::spec;
 use crate::{
     calendar::window::Window,
     job::{
-        Encoding, Event, Life, Outcome, Spec, State, Token, Version,
-        life::{Entry, Failure, HISTORY, HISTORY_BYTES, Next, Plan, Reason, ResultBody, Waiting, word},
+        Encoding, Event, Lifecycle, Outcome, Spec, State, Token, Version,
+        life::{AttemptRecord, Failure, MAX_HISTORY, MAX_HISTORY_BYTES, PluginRetry, Reason, ResultBody, RetryDecision, Waiting, word},
         retry::{Backoff, Jitter},
         spec::KeepResult,
     },
@@ -36,7 +36,7 @@ fn result() -> ResultBody {
     ResultBody { encoding: Encoding::Json, bytes: bytes::Bytes::from_static(b"1"), object: None }
 }
 
-fn failed(attempt: u16, next: Next) -> Event {
+fn failed(attempt: u16, next: RetryDecision) -> Event {
     Event::Fail { attempt, failure: Failure::new(Reason::Failed, "no"), next }
 }
 
@@ -44,13 +44,13 @@ struct Scenario {
     spec: Spec,
     backoff: Backoff,
     at_most_once: bool,
-    life: Life,
+    life: Lifecycle,
     granted: (Version, Timestamp),
 }
 
 impl Scenario {
     fn new() -> Self {
-        let life = Life::new(Timestamp::EPOCH, Waiting::Due);
+        let life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
         let backoff = Backoff { jitter: Jitter::None, ..Backoff::default() };
         Self { spec: spec(), backoff, at_most_once: false, granted: (life.version, Timestamp::EPOCH), life }
     }
@@ -61,10 +61,10 @@ impl Scenario {
         let span = |text| Seconds::new(seconds(text).as_secs());
         match words[..] {
             ["retry", "at", "most", attempts, "times", "after", base, "doubling", "to", max] => {
-                self.spec.attempts = attempts.parse().unwrap();
+                self.spec.max_attempts = attempts.parse().unwrap();
                 self.backoff = Backoff { base_seconds: span(base), max_seconds: span(max), jitter: Jitter::None };
             }
-            ["run", "at", at] => self.life = Life::new(instant(at), Waiting::Due),
+            ["run", "at", at] => self.life = Lifecycle::new(instant(at), Waiting::Due),
             ["at", "most", "once"] => self.at_most_once = true,
             ["timeout", timeout] => self.spec.timeout = span(timeout),
             ["expires", "at", at] => self.spec.expires_at = Some(instant(at)),
@@ -84,7 +84,7 @@ impl Scenario {
 
     fn event(&self, text: &str) -> Event {
         let (version, decided_at) = self.granted;
-        let next = Next::Wait(self.backoff.after(self.life.attempt, 0.5));
+        let next = RetryDecision::Wait(self.backoff.after(self.life.attempt, 0.5));
         let number = |text: &str| text.parse().unwrap();
         match text.split_whitespace().collect::<Vec<_>>()[..] {
             ["claim", "for", lease] => {
@@ -94,18 +94,20 @@ impl Scenario {
             ["heartbeat", attempt, "until", until] => Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None },
             ["succeed", attempt] => Event::Succeed { attempt: number(attempt), result: Some(result()) },
             ["fail", attempt] => failed(number(attempt), next),
-            ["fail", attempt, "and", "ask"] => failed(number(attempt), Next::Ask(Duration::ZERO)),
-            ["fail", attempt, "and", "ask", "after", wait] => failed(number(attempt), Next::Ask(seconds(wait))),
-            ["verdict", "retry", "at", at] => Event::Verdict { version: self.life.version, plan: Plan::Retry(instant(at)) },
-            ["old", "verdict", "retry", "at", at] => Event::Verdict { version, plan: Plan::Retry(instant(at)) },
-            ["verdict", "give", "up"] => Event::Verdict { version: self.life.version, plan: Plan::GiveUp(Some("hopeless".into())) },
+            ["fail", attempt, "and", "ask"] => failed(number(attempt), RetryDecision::AskPlugin(Duration::ZERO)),
+            ["fail", attempt, "and", "ask", "after", wait] => failed(number(attempt), RetryDecision::AskPlugin(seconds(wait))),
+            ["verdict", "retry", "at", at] => Event::DecideRetry { version: self.life.version, plan: PluginRetry::Retry(instant(at)) },
+            ["old", "verdict", "retry", "at", at] => Event::DecideRetry { version, plan: PluginRetry::Retry(instant(at)) },
+            ["verdict", "give", "up"] => {
+                Event::DecideRetry { version: self.life.version, plan: PluginRetry::GiveUp(Some("hopeless".into())) }
+            }
             ["throttle", "to", at] => {
                 Event::Move { version, run_at: instant(at), waiting: Waiting::Throttler, reason: Some("later".into()) }
             }
-            ["fail", attempt, "for", "good"] => failed(number(attempt), Next::GiveUp),
+            ["fail", attempt, "for", "good"] => failed(number(attempt), RetryDecision::GiveUp),
             ["late", "success"] => Event::SucceedLate { result: Some(result()) },
             ["late", "failure"] => Event::FailLate { failure: Failure::new(Reason::Failed, "no") },
-            ["lease", "over"] => Event::LeaseOver { next, at_most_once: self.at_most_once },
+            ["lease", "over"] => Event::LeaseExpired { next, at_most_once: self.at_most_once },
             ["revoke"] => Event::Revoke { version },
             ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None },
             ["move", "to", at, "for", "a", "window"] => {
@@ -156,7 +158,7 @@ impl Scenario {
                     Waiting::Window { .. } => text += " (window)",
                     Waiting::Retry => text += " (retry)",
                     Waiting::Throttler => text += " (throttler)",
-                    Waiting::Verdict => text += " (verdict)",
+                    Waiting::RetryDecision => text += " (verdict)",
                 }
                 if life.attempt > 0 {
                     write!(text, " after attempt {}", life.attempt).unwrap();
@@ -234,8 +236,9 @@ fn event() -> impl Strategy<Value = Event> {
     let version = || (1u64..8).prop_map(Version);
     let at = || (0i64..300).prop_map(Timestamp::from_millis);
     let wait = || (0u64..50).prop_map(Duration::from_millis);
-    let next = move || prop_oneof![wait().prop_map(Next::Wait), wait().prop_map(Next::Ask), Just(Next::GiveUp)];
-    let plan = || prop_oneof![at().prop_map(Plan::Retry), Just(Plan::GiveUp(None))];
+    let next =
+        move || prop_oneof![wait().prop_map(RetryDecision::Wait), wait().prop_map(RetryDecision::AskPlugin), Just(RetryDecision::GiveUp)];
+    let plan = || prop_oneof![at().prop_map(PluginRetry::Retry), Just(PluginRetry::GiveUp(None))];
     prop_oneof![
         4 => (version(), any::<u128>(), 0u64..50, at()).prop_map(|(version, token, lease, decided_at)| Event::Claim {
             version,
@@ -248,9 +251,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (attempt(), at()).prop_map(|(attempt, until)| Event::Heartbeat { attempt, until, progress: None }),
         1 => attempt().prop_map(|attempt| Event::Succeed { attempt, result: Some(result()) }),
         2 => (attempt(), next()).prop_map(|(attempt, next)| failed(attempt, next)),
-        1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseOver { next, at_most_once }),
+        1 => (next(), any::<bool>()).prop_map(|(next, at_most_once)| Event::LeaseExpired { next, at_most_once }),
         1 => version().prop_map(|version| Event::Revoke { version }),
-        2 => (version(), plan()).prop_map(|(version, plan)| Event::Verdict { version, plan }),
+        2 => (version(), plan()).prop_map(|(version, plan)| Event::DecideRetry { version, plan }),
         1 => (version(), at())
             .prop_map(|(version, run_at)| Event::Move { version, run_at, waiting: Waiting::Window { due: run_at }, reason: None }),
         1 => prop::option::of(at()).prop_map(|run_at| Event::Patch { run_at }),
@@ -270,7 +273,7 @@ fn speaks_of(event: &Event) -> Option<u16> {
 /// The version that an event was decided on, if it was decided on one.
 fn decided_on(event: &Event) -> Option<Version> {
     match event {
-        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } | Event::Verdict { version, .. } => {
+        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } | Event::DecideRetry { version, .. } => {
             Some(*version)
         }
         _ => None,
@@ -283,18 +286,18 @@ proptest! {
     #[test]
     fn what_holds_in_every_life(
         events in prop::collection::vec((event(), 0i64..20), 0..60),
-        attempts in 1u16..4,
+        max_attempts in 1u16..4,
         expires in prop::option::of(0i64..300),
         deadline in prop::option::of(0i64..300),
     ) {
         let spec = Spec {
-            attempts,
+            max_attempts,
             expires_at: expires.map(Timestamp::from_millis),
             deadline_at: deadline.map(Timestamp::from_millis),
             timeout: Seconds::from_millis(40),
             ..spec()
         };
-        let (mut life, mut now) = (Life::new(Timestamp::EPOCH, Waiting::Due), 0);
+        let (mut life, mut now) = (Lifecycle::new(Timestamp::EPOCH, Waiting::Due), 0);
         for (event, gap) in events {
             now += gap;
             let at = Timestamp::from_millis(now);
@@ -309,8 +312,8 @@ proptest! {
 
             let claims = matches!(event, Event::Claim { .. });
             prop_assert_eq!(next.attempt, life.attempt + u16::from(claims), "only a claim raises the attempt");
-            prop_assert!(next.attempt <= attempts);
-            prop_assert_eq!(next.history.len(), (life.history.len() + usize::from(life.running().is_some() && next.running().is_none())).min(HISTORY));
+            prop_assert!(next.attempt <= max_attempts);
+            prop_assert_eq!(next.history.len(), (life.history.len() + usize::from(life.running().is_some() && next.running().is_none())).min(MAX_HISTORY));
 
             let marks = matches!(event, Event::Cancel { force: false }) && life.running().is_some();
             let keeps = claims || marks || matches!(event, Event::Heartbeat { .. } | Event::ForgetResult);
@@ -324,7 +327,7 @@ proptest! {
             }
             if life.ended().is_some() {
                 prop_assert_eq!(event, Event::ForgetResult, "a terminal job never changes");
-                prop_assert_eq!(Life { result: life.result.clone(), revision: life.revision, ..next.clone() }, life);
+                prop_assert_eq!(Lifecycle { result: life.result.clone(), revision: life.revision, ..next.clone() }, life);
             }
             if let Some(run) = next.running() {
                 prop_assert!(run.lease_until <= run.timeout_at);
@@ -334,7 +337,7 @@ proptest! {
             // A job that is not over is looked at again when its expiry or deadline comes.
             let end = if next.run_at().is_some() { expires.into_iter().chain(deadline).min() } else { deadline };
             // One whose strategy is to be asked is looked at at once.
-            let failed_at = next.history.last().filter(|_| next.awaits_verdict()).map(|entry| entry.ended_at.millis());
+            let failed_at = next.history.last().filter(|_| next.awaits_retry_decision()).map(|entry| entry.ended_at.millis());
             let end = end.into_iter().chain(failed_at).min();
             if next.ended().is_none() {
                 prop_assert_eq!(next.wake_at(&spec).map(Timestamp::millis), end);
@@ -346,9 +349,9 @@ proptest! {
 
 #[test]
 fn the_history_keeps_its_first_entry_and_the_latest() {
-    let spec = Spec { attempts: 1000, ..spec() };
-    let mut life = Life::new(Timestamp::EPOCH, Waiting::Due);
-    for attempt in 1..=HISTORY as u16 + 20 {
+    let spec = Spec { max_attempts: 1000, ..spec() };
+    let mut life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
+    for attempt in 1..=MAX_HISTORY as u16 + 20 {
         let claim = Event::Claim {
             version: life.version,
             token: Token(1),
@@ -359,17 +362,17 @@ fn the_history_keeps_its_first_entry_and_the_latest() {
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
         assert_eq!(life.wake_at(&spec), Some(Timestamp::EPOCH), "no head watches the lease");
-        life = life.apply(&spec, failed(attempt, Next::Wait(Duration::ZERO)), Timestamp::EPOCH).unwrap();
+        life = life.apply(&spec, failed(attempt, RetryDecision::Wait(Duration::ZERO)), Timestamp::EPOCH).unwrap();
     }
     let kept: Vec<_> = life.history.iter().map(|entry| entry.attempt).collect();
-    assert_eq!((kept[0], kept[1], kept[HISTORY - 1], kept.len()), (1, 22, 120, HISTORY));
+    assert_eq!((kept[0], kept[1], kept[MAX_HISTORY - 1], kept.len()), (1, 22, 120, MAX_HISTORY));
 }
 
 #[test]
 fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
-    let spec = Spec { attempts: 1000, ..spec() };
-    let mut life = Life::new(Timestamp::EPOCH, Waiting::Due);
-    for attempt in 1..=HISTORY as u16 {
+    let spec = Spec { max_attempts: 1000, ..spec() };
+    let mut life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
+    for attempt in 1..=MAX_HISTORY as u16 {
         let claim = Event::Claim {
             version: life.version,
             token: Token(1),
@@ -380,9 +383,9 @@ fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
         let failure = Failure { details: Some("x".repeat(16 << 10)), ..Failure::new(Reason::Failed, "y".repeat(1024)) };
-        life = life.apply(&spec, Event::Fail { attempt, failure, next: Next::Wait(Duration::ZERO) }, Timestamp::EPOCH).unwrap();
+        life = life.apply(&spec, Event::Fail { attempt, failure, next: RetryDecision::Wait(Duration::ZERO) }, Timestamp::EPOCH).unwrap();
     }
-    let said = |entry: &Entry| {
+    let said = |entry: &AttemptRecord| {
         entry
             .error
             .as_ref()
@@ -391,7 +394,7 @@ fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
     let (latest, older) = life.history.split_last().unwrap();
     assert_eq!(said(latest), (16 << 10, 1024));
     let kept: usize = older.iter().map(said).map(|(details, message): (usize, usize)| details + message).sum();
-    assert!(kept <= HISTORY_BYTES && kept > HISTORY_BYTES - 2048, "{kept}");
+    assert!(kept <= MAX_HISTORY_BYTES && kept > MAX_HISTORY_BYTES - 2048, "{kept}");
     assert_eq!(said(&older[0]), (0, 0), "the oldest lost what it had first");
     assert_eq!(said(&older[98]), (0, 1024), "messages outlive details");
     assert!(older.iter().all(|entry| entry.outcome == Outcome::Failed), "what became of each attempt stays");
@@ -401,7 +404,7 @@ fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
 fn a_result_is_kept_as_its_job_says() {
     let end = |keep_result| {
         let spec = Spec { keep_result, retention: Seconds::new(1_000_000), ..spec() };
-        let mut life = Life::new(Timestamp::EPOCH, Waiting::Due);
+        let mut life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
         let claim = Event::Claim {
             version: life.version,
             token: Token(1),

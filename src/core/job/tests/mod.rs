@@ -23,7 +23,7 @@ pub(crate) fn spec() -> Spec {
         deadline_at: None,
         windows: Vec::new(),
         timeout: Seconds::new(86_400),
-        attempts: 3,
+        max_attempts: 3,
         retry: super::retry::Retry::default(),
         correlation_key: None,
         unique: None,

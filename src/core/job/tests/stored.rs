@@ -9,14 +9,14 @@ use serde_json::json;
 use super::spec;
 use crate::{
     job::{
-        Encoding, Life, Spec, State, Token, Value,
-        life::{Entry, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision, Running, Version, Waiting},
+        Encoding, Lifecycle, Spec, State, Token, Value,
+        life::{AttemptRecord, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision, Running, Version, Waiting},
         retry::{Backoff, Jitter, Retry},
         spec::KeepResult,
     },
     queue::{
-        Grant, Head, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch, Kept, PolicyMemory},
+        Grant, Ledger, Rule,
+        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch, KeptPolicyState, StateLocation},
         order::Position,
     },
     time::{Seconds, Timestamp},
@@ -63,10 +63,10 @@ fn full_spec() -> Spec {
     }
 }
 
-fn life(state: State) -> Life {
+fn life(state: State) -> Lifecycle {
     let error = Failure { reason: Reason::NotDelivered, message: None, details: Some("{}".into()), status: Some(503) };
     let at = Timestamp::from_millis(17);
-    Life {
+    Lifecycle {
         revision: Revision(9),
         version: Version(u64::MAX),
         state,
@@ -78,7 +78,7 @@ fn life(state: State) -> Life {
             object: Some(("k".into(), 9)),
         }),
         error: Some(error.clone()),
-        history: vec![Entry {
+        history: vec![AttemptRecord {
             attempt: 1,
             started_at: at,
             ended_at: at,
@@ -88,8 +88,8 @@ fn life(state: State) -> Life {
             token: Token(7),
             reply: Some(ReplyId(u128::MAX)),
         }],
-        moved: Some("later".into()),
-        heard: vec![ReplyId(0), ReplyId(u128::MAX)],
+        deferral_reason: Some("later".into()),
+        processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
     }
 }
 
@@ -101,7 +101,7 @@ fn a_job_comes_back() {
     let plugin = Retry::Plugin("by-error".parse().unwrap(), Arc::new(json!({"b": [1, null], "a": 0.5})));
     comes_back(&Spec { retry: plugin.clone(), ..spec() });
     comes_back(&Spec { retry: plugin, ..full_spec() });
-    comes_back(&Life::new(Timestamp::EPOCH, Waiting::Due));
+    comes_back(&Lifecycle::new(Timestamp::EPOCH, Waiting::Due));
     comes_back(&life(State::Scheduled { run_at: Timestamp::from_millis(-1), waiting: Waiting::Retry }));
     let due = Timestamp::from_millis(5);
     comes_back(&life(State::Scheduled { run_at: Timestamp::MAX, waiting: Waiting::Window { due } }));
@@ -132,10 +132,11 @@ fn what_was_stored_before_there_were_plugins_is_read() {
     let batch: GrantBatch = read(&(7, 8, [("j", 1, "mail", 100, 1, false, json!({}))]));
     assert_eq!((batch.id, batch.state, batch.grants[0].granted_at), (BatchId(7), None, Timestamp::EPOCH));
     let nothing = Option::<u8>::None;
-    let head: Head = read(&(3, 4, 5, Timestamp::EPOCH, nothing, nothing, nothing, nothing, json!({}), [0u8; 0], json!({})));
+    let head: Ledger = read(&(3, 4, 5, Timestamp::EPOCH, nothing, nothing, nothing, nothing, json!({}), [0u8; 0], json!({})));
     assert_eq!((head.version, head.policy), (3, None));
-    let life: Life = read(&(1, 2, State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed }, 1, nothing, nothing, nothing, [0u8; 0]));
-    assert_eq!((life.version, life.moved, life.heard), (Version(2), None, vec![]));
+    let life: Lifecycle =
+        read(&(1, 2, State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed }, 1, nothing, nothing, nothing, [0u8; 0]));
+    assert_eq!((life.version, life.deferral_reason, life.processed_replies), (Version(2), None, vec![]));
     let retry: Retry = read(&("exponential", (2000, 60_000, "none")));
     let backoff = Backoff { base_seconds: Seconds::new(2), max_seconds: Seconds::new(60), jitter: Jitter::None };
     assert_eq!(retry, Retry::Exponential(backoff));
@@ -156,18 +157,18 @@ fn a_head_and_its_batches_come_back() {
         Rule::Constraint("c".into(), Some("east".into())),
         Rule::Throttler("t".parse().unwrap()),
     ];
-    comes_back(&Head::default());
-    comes_back(&Head {
+    comes_back(&Ledger::default());
+    comes_back(&Ledger {
         version: 3,
         nonce: u64::MAX,
         settling_until: None,
-        look: Some(look),
-        turn: Some("t".into()),
+        scan_cursor: Some(look),
+        last_partition: Some("t".into()),
         buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
         batches: vec![batch],
         held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
-        policy: Some(PolicyMemory { plugin: "t".parse().unwrap(), state_version: 3, state: Kept::Beside(BatchId(9)) }),
-        ..Head::default()
+        policy: Some(KeptPolicyState { plugin: "t".parse().unwrap(), state_version: 3, state: StateLocation::Batch(BatchId(9)) }),
+        ..Ledger::default()
     });
     let grant = Grant {
         job: "j".parse().unwrap(),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::{
     job::{Attributes, Spec, TypeName, Version},
     queue::{
-        Admission, Candidate, Grant, Limits, Rule, Usage, Verdict,
-        admission::Reserved,
+        Admission, AdmissionDecision, Candidate, Grant, Limits, Rule, Usage,
+        admission::Reservations,
         config::{BUCKET_BYTES, MAX_BUCKET_BYTES, MAX_RUNNING, QueueConfig},
         head::Bucket,
     },
@@ -51,15 +51,15 @@ fn at(seconds: i64) -> Timestamp {
 fn round(limits: &Limits, running: &[Spec], buckets: Buckets, now: Timestamp, jobs: &[Spec]) -> (Vec<String>, Buckets) {
     let running: Vec<_> = running.iter().map(grant).collect();
     let mut admission = Admission::new(limits, Usage::of(limits, &running), buckets, now);
-    let words = jobs.iter().map(|job| said(&admission.offer(Candidate::of(job)))).collect();
+    let words = jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
     (words, admission.finish().1)
 }
 
-fn said(verdict: &Verdict) -> String {
+fn said(verdict: &AdmissionDecision) -> String {
     match verdict {
-        Verdict::Run => "run".into(),
-        Verdict::Move(to) => format!("move to {}", to.millis() / 1000),
-        Verdict::Hold(hold) => match &hold.rule {
+        AdmissionDecision::Run => "run".into(),
+        AdmissionDecision::Move(to) => format!("move to {}", to.millis() / 1000),
+        AdmissionDecision::Hold(hold) => match &hold.rule {
             Rule::Paused => "paused".into(),
             Rule::Concurrency => "queue".into(),
             Rule::TypeConcurrency(name) => format!("type {name}"),
@@ -89,11 +89,11 @@ fn a_candidate_that_is_only_judged_takes_nothing_and_reserves_what_it_does_not_f
     let three = limits(json!({"concurrency": 3}), json!({}));
     let mut admission = Admission::new(&three, Usage::default(), Buckets::new(), at(0));
     let jobs = weighing(&[2, 2, 3, 4]);
-    let judged: Vec<_> = jobs.iter().map(|job| said(&admission.judge(Candidate::of(job)))).collect();
+    let judged: Vec<_> = jobs.iter().map(|job| said(&admission.check(Candidate::of(job)))).collect();
     assert_eq!(judged, ["run", "run", "run", "queue"], "each alone, and one that never fits");
-    assert_eq!(said(&admission.offer(Candidate::of(&jobs[0]))), "run");
-    assert_eq!(said(&admission.judge(Candidate::of(&jobs[1]))), "queue");
-    assert_eq!(said(&admission.offer(Candidate::of(&weighing(&[1])[0]))), "queue", "what is left is reserved");
+    assert_eq!(said(&admission.try_admit(Candidate::of(&jobs[0]))), "run");
+    assert_eq!(said(&admission.check(Candidate::of(&jobs[1]))), "queue");
+    assert_eq!(said(&admission.try_admit(Candidate::of(&weighing(&[1])[0]))), "queue", "what is left is reserved");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_job_heavier_than_a_limit_is_held_and_reserves_nothing() {
     assert_eq!(words(&ten, &weighing(&[4, 4]), &weighing(&[5])), ["c"]);
     let grants: Vec<_> = weighing(&[8]).iter().map(grant).collect();
     let mut admission = Admission::new(&ten, Usage::of(&ten, &grants), Buckets::new(), at(0));
-    let Verdict::Hold(hold) = admission.offer(Candidate::of(&weighing(&[5])[0])) else { panic!("held") };
+    let AdmissionDecision::Hold(hold) = admission.try_admit(Candidate::of(&weighing(&[5])[0])) else { panic!("held") };
     assert_eq!((hold.earliest_at, hold.reason.as_str()), (None, "its weight 5 is over the limit 4 of constraint c"));
     assert!(!admission.closed(false), "nothing is reserved");
 }
@@ -174,15 +174,15 @@ fn a_limit_of_zero_per_value_reserves_nothing_however_many_values_there_are() {
     let zero = per(0);
     let mut admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
     for tenant in 0..100 {
-        assert_eq!(said(&admission.offer(Candidate::of(&of(tenant, 1)))), format!("tenant:t{tenant}"));
+        assert_eq!(said(&admission.try_admit(Candidate::of(&of(tenant, 1)))), format!("tenant:t{tenant}"));
     }
     assert!(admission.closed_to_value("tenant", "t7"), "nobody else of that tenant is looked at in this round");
-    assert_eq!(admission.take_reserved(), Reserved::default());
+    assert_eq!(admission.take_reserved(), Reservations::default());
     // What is full, though some of it may become free, is kept for whoever waits for it.
     let one = per(1);
     let mut admission = Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), Buckets::new(), at(0));
-    assert_eq!(said(&admission.offer(Candidate::of(&of(1, 1)))), "tenant:t1");
-    assert_ne!(admission.take_reserved(), Reserved::default());
+    assert_eq!(said(&admission.try_admit(Candidate::of(&of(1, 1)))), "tenant:t1");
+    assert_ne!(admission.take_reserved(), Reservations::default());
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn what_held_a_candidate_closes_the_round_to_those_that_it_counts() {
         let queue = limits(json!({ "constraints": constraints }), json!({"b": 1}));
         let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(0));
         let jobs = [job("a", 1, json!({"t": "x"})), job("a", 1, json!({"t": "x"})), job("b", 2, json!({})), job("b", 1, json!({}))];
-        let verdicts: Vec<_> = jobs.iter().map(|job| said(&admission.offer(Candidate::of(job)))).collect();
+        let verdicts: Vec<_> = jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
         let types = ["a", "b"].map(|name| admission.closed_to(&name.parse().unwrap()));
         let values = ["x", "y"].map(|value| admission.closed_to_value("t", value));
         (admission.closed(false), types, values, verdicts[1].clone())
@@ -304,8 +304,8 @@ fn a_job_without_a_token_knows_when_the_last_of_its_rates_has_one() {
     );
     let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(100));
     let jobs = [job("a", 1, json!({})), job("a", 1, json!({})), job("b", 1, json!({}))];
-    let mut earliest = jobs.iter().map(|job| match admission.offer(Candidate::of(job)) {
-        Verdict::Hold(hold) => (said(&Verdict::Hold(hold.clone())), hold.earliest_at),
+    let mut earliest = jobs.iter().map(|job| match admission.try_admit(Candidate::of(job)) {
+        AdmissionDecision::Hold(hold) => (said(&AdmissionDecision::Hold(hold.clone())), hold.earliest_at),
         verdict => (said(&verdict), None),
     });
     assert_eq!(earliest.next(), Some(("run".into(), None)));
@@ -332,9 +332,9 @@ fn the_reason_says_what_is_short() {
     let reason = |running: &[u32], jobs: &[u32]| {
         let running: Vec<_> = weighing(running).iter().map(grant).collect();
         let mut admission = Admission::new(&queue, Usage::of(&queue, &running), Buckets::new(), at(0));
-        let last = weighing(jobs).iter().map(|job| admission.offer(Candidate::of(job))).last();
+        let last = weighing(jobs).iter().map(|job| admission.try_admit(Candidate::of(job))).last();
         match last {
-            Some(Verdict::Hold(hold)) => hold.reason,
+            Some(AdmissionDecision::Hold(hold)) => hold.reason,
             other => panic!("{other:?}"),
         }
     };
@@ -449,8 +449,8 @@ proptest! {
             let mut held = false;
             for job in jobs {
                 let closed = admission.closed(job.critical);
-                match admission.offer(Candidate::of(&job)) {
-                    Verdict::Run => {
+                match admission.try_admit(Candidate::of(&job)) {
+                    AdmissionDecision::Run => {
                         prop_assert!(!closed, "closed means closed");
                         for (index, constraint) in limits.queue.constraints.iter().enumerate() {
                             let counts = constraint.matcher.matches(Candidate::of(&job).subject) && constraint.per.is_none();
@@ -461,7 +461,7 @@ proptest! {
                         granted.push(job);
                         prop_assert_eq!(over(&limits, &granted), Vec::<String>::new());
                     }
-                    Verdict::Hold(_) => {
+                    AdmissionDecision::Hold(_) => {
                         prop_assert!(!job.critical);
                         let mut with = granted.clone();
                         with.push(job);
@@ -470,7 +470,7 @@ proptest! {
                         prop_assert!(held || zero || constrained || !over(&limits, &with).is_empty(), "held although it fits");
                         held = true;
                     }
-                    Verdict::Move(_) => prop_assert!(false, "none has windows"),
+                    AdmissionDecision::Move(_) => prop_assert!(false, "none has windows"),
                 }
             }
             let (usage, left) = admission.finish();

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use super::{add, claim, done, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
-    job::{Job, Life, Revision, Spec, TypeName},
+    job::{Job, Lifecycle, Revision, Spec, TypeName},
     port::job_store::{DueQuery, JobStore, Write},
     queue::order::{Order, Position},
     time::Timestamp,
@@ -93,7 +93,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
     // A store that writes one by one is likely far away.
-    for round in 0..if store.flight().is_zero() { 150 } else { 40 } {
+    for round in 0..if store.max_in_flight_write().is_zero() { 150 } else { 40 } {
         let types = ["x", "y", "z", "unheard-of"].iter().filter(|_| chance.random_bool(0.7)).map(|text| name(text)).collect();
         let mut query = DueQuery {
             queue: name("mail"),
@@ -151,7 +151,7 @@ pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
     add(store, [waiting.clone()]).await;
     let moved = |partition: &str| {
         let spec = Spec { partition: partition.into(), ..Spec::clone(&waiting.spec) };
-        Job { spec: Arc::new(spec), life: Life { revision: Revision(2), ..waiting.life.clone() }, ..waiting.clone() }
+        Job { spec: Arc::new(spec), life: Lifecycle { revision: Revision(2), ..waiting.life.clone() }, ..waiting.clone() }
     };
     refused(store, vec![Write::SetJob { job: moved("b"), was: Revision(7), all: true }]).await;
     done(store, vec![Write::SetJob { job: moved("c"), was: waiting.life.revision, all: true }]).await;

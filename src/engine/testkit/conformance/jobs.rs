@@ -9,10 +9,10 @@ use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Outcome, Payload, Revision, Spec,
-        life::{Failure, Next, Progress, Reason, ResultBody},
+        life::{Failure, Progress, Reason, ResultBody, RetryDecision},
         spec::{KeepResult, Unique, UniqueWhile},
     },
-    port::job_store::{Committed, Expect, INLINE_BYTES, JobStore, Key, Standing, Write},
+    port::job_store::{Committed, CurrentRecord, Expect, INLINE_BYTES, JobStore, Key, Write},
     time::{Seconds, Timestamp},
 };
 
@@ -38,7 +38,7 @@ fn rich(id: &str) -> Job {
             )
             .expect("windows");
             spec.timeout = Seconds::from_millis(1_500);
-            spec.attempts = 17;
+            spec.max_attempts = 17;
             spec.retry =
                 serde_json::from_str(r#"{"strategy": "exponential", "config": {"base_seconds": 1.5, "jitter": "none"}}"#).expect("a retry");
             spec.correlation_key = Some("order-1".into());
@@ -80,7 +80,7 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     let result = ResultBody { encoding: Encoding::MessagePack, bytes: Bytes::from_static(b"\xc3"), object: Some(("k".into(), 9)) };
     let events = [
         Event::Heartbeat { attempt: 1, until: now, progress },
-        Event::Fail { attempt: 1, failure, next: Next::Wait(Seconds::new(1).duration()) },
+        Event::Fail { attempt: 1, failure, next: RetryDecision::Wait(Seconds::new(1).duration()) },
         Event::Patch { run_at: Some(now) },
     ];
     for event in events {
@@ -112,7 +112,7 @@ pub async fn a_taken_id_is_refused_with_the_job_that_has_it(store: &dyn JobStore
     for other in [job("one").queue("elsewhere").build(), first] {
         let (at_step, standing) = refused(store, vec![Write::AddJob(other)]).await;
         assert_eq!(at_step, 0);
-        assert!(matches!(&standing, Standing::Job(job) if **job == running), "{standing:?}");
+        assert!(matches!(&standing, CurrentRecord::Job(job) if **job == running), "{standing:?}");
     }
     assert_eq!(get(store, &running).await, running);
 }
@@ -130,12 +130,12 @@ pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn Jo
     done(store, vec![write]).await;
     for write in late {
         let (_, standing) = refused(store, vec![write]).await;
-        assert!(matches!(&standing, Standing::Job(job) if **job == running), "{standing:?}");
+        assert!(matches!(&standing, CurrentRecord::Job(job) if **job == running), "{standing:?}");
     }
     assert_eq!(get(store, &running).await, running);
     let absent = job("absent").build();
     for write in [step(&absent, claim(&absent, true), at(5)).0, Write::RemoveJob { id: absent.id.clone(), was: Revision(1) }] {
-        assert!(matches!(refused(store, vec![write]).await, (0, Standing::Nothing)));
+        assert!(matches!(refused(store, vec![write]).await, (0, CurrentRecord::Nothing)));
     }
 }
 
@@ -153,7 +153,7 @@ pub async fn a_change_of_life_keeps_everything_else(store: &dyn JobStore) {
     let mut spec = Spec::clone(&first.spec);
     spec.priority = 3;
     spec.partition = "other".into();
-    let patched = Job { spec: Arc::new(spec), life: tidegate_core::job::Life { revision: Revision(3), ..next.life.clone() }, ..next };
+    let patched = Job { spec: Arc::new(spec), life: tidegate_core::job::Lifecycle { revision: Revision(3), ..next.life.clone() }, ..next };
     done(store, vec![Write::SetJob { job: patched.clone(), was: Revision(2), all: true }]).await;
     assert_eq!(get(store, &first).await, patched);
 }
@@ -168,7 +168,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
             add(store, [first.clone()]).await;
             let (write, mut running) = step(&first, claim(&first, true), at(5));
             let whole = Payload { encoding, bytes };
-            let expect = async |life: &tidegate_core::job::Life| {
+            let expect = async |life: &tidegate_core::job::Lifecycle| {
                 let found = get(store, &first).await;
                 assert_eq!(found.life, *life);
                 let bodies = store.bodies(std::slice::from_ref(&first.id)).await.expect("the store is well");
@@ -183,7 +183,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
             running.data = get(store, &first).await.data;
             done(store, vec![write]).await;
             expect(&running.life).await;
-            let patched = Job { life: tidegate_core::job::Life { revision: Revision(3), ..running.life.clone() }, ..running.clone() };
+            let patched = Job { life: tidegate_core::job::Lifecycle { revision: Revision(3), ..running.life.clone() }, ..running.clone() };
             done(store, vec![Write::SetJob { job: patched.clone(), was: Revision(2), all: true }]).await;
             expect(&patched.life).await;
         }
@@ -257,9 +257,9 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
         let (step, standing) = refused(store, txn).await;
         assert_eq!(step, first_bad, "transaction {n}");
         if n != 4 {
-            assert!(matches!(&standing, Standing::Job(job) if **job == taken), "{standing:?}");
+            assert!(matches!(&standing, CurrentRecord::Job(job) if **job == taken), "{standing:?}");
         }
-        let atomic = store.flight().is_zero();
+        let atomic = store.max_in_flight_write().is_zero();
         let expected = |place: Option<usize>| !atomic && place.is_some_and(|place| place < first_bad);
         let added = store.get(&[name(&format!("a{n}"))]).await.expect("the store is well").remove(0);
         let keyed = store.keys(&[key(&format!("k{n}"))]).await.expect("the store is well").remove(0);
@@ -279,7 +279,7 @@ pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
     assert_eq!((get(store, &one).await, get(store, &told).await), (ended.clone(), told));
     let (step, standing) = refused(store, vec![Write::AddJob(job("before-2").build()), together("untold", end)]).await;
     assert_eq!(step, 1);
-    assert!(matches!(&standing, Standing::Job(job) if **job == ended), "{standing:?}");
+    assert!(matches!(&standing, CurrentRecord::Job(job) if **job == ended), "{standing:?}");
     assert_eq!(store.get(&[name("untold")]).await.expect("the store is well"), [None]);
     done(store, vec![together("told-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })]).await;
     assert_eq!(store.get(&[gone.id, name("told-2")]).await.expect("the store is well").iter().flatten().count(), 1);
@@ -300,7 +300,7 @@ pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
     let answers = store.commit(txns).await.expect("the store is well");
     let through: Vec<bool> = answers.iter().map(is_all).collect();
     assert_eq!(through, [true, false, true, false, true, true]);
-    assert!(matches!(&answers[3], Committed::Refused { step: 0, standing: Standing::Job(job) } if **job == running));
+    assert!(matches!(&answers[3], Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running));
     assert_eq!(get(store, &one).await, running);
     assert!(store.commit(vec![]).await.expect("the store is well").is_empty());
 }
@@ -363,7 +363,7 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     // An end moves it to when it is dropped; a store that forgets has no more to do with it.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;
-    let dropped_at = (!store.forgets()).then_some(40 + 30 * 86_400_000);
+    let dropped_at = (!store.expires_natively()).then_some(40 + 30 * 86_400_000);
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], dropped_at));
     done(store, vec![Write::RemoveJob { id: ended.id.clone(), was: ended.life.revision }]).await;
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], None));

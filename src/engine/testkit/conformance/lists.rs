@@ -23,7 +23,7 @@ const STATES: [StateFilter; 7] = [
 
 /// Jobs in every state, some of them accepted in the same millisecond.
 async fn fill(store: &dyn JobStore) -> Vec<Job> {
-    use tidegate_core::job::life::{Failure, Next, Reason};
+    use tidegate_core::job::life::{Failure, Reason, RetryDecision};
     let chance = &mut StdRng::seed_from_u64(3);
     let mut jobs = Vec::new();
     for n in 0..300 {
@@ -42,7 +42,7 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
         let events = match chance.random_range(0..8) {
             0 => vec![running],
             1 => vec![running, Event::Succeed { attempt: 1, result: None }],
-            2 => vec![running, Event::Fail { attempt: 1, failure, next: Next::GiveUp }],
+            2 => vec![running, Event::Fail { attempt: 1, failure, next: RetryDecision::GiveUp }],
             3 => vec![Event::Expire],
             4 => vec![Event::Cancel { force: false }],
             5 => vec![Event::Drop { reason: "no".into() }],

@@ -23,7 +23,7 @@ pub use work_queue::*;
 
 use tidegate_core::{
     job::{Event, Job, Token},
-    port::job_store::{Committed, JobStore, Standing, Txn, Write},
+    port::job_store::{Committed, CurrentRecord, JobStore, Txn, Write},
     time::{Seconds, Timestamp},
 };
 
@@ -101,9 +101,9 @@ async fn done(store: &dyn JobStore, txn: Txn) {
 }
 
 /// Commits one transaction that must be refused: at which write, and what stands there.
-async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, Standing) {
+async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     match commit(store, txn).await {
-        Committed::Refused { step, standing } => (step, standing),
+        Committed::Conflict { step, standing } => (step, standing),
         Committed::All => panic!("it should have been refused"),
     }
 }

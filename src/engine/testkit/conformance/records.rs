@@ -6,10 +6,10 @@ use super::{add, commit, done, refused};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Value, Version},
-    port::job_store::{Committed, Expect, ItemKind, JobStore, Key, Purged, Record, RecordKind, RecordQuery, Standing, Write},
+    port::job_store::{Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, Purged, Record, RecordKind, RecordQuery, Write},
     queue::{
-        Grant, GrantBatch, Head, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket, Kept, PolicyMemory},
+        Grant, GrantBatch, Ledger, Rule,
+        head::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
         order::Position,
     },
 };
@@ -26,11 +26,11 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
     for (n, key) in keys.iter().enumerate() {
         let set = |job: &str, was| Write::SetKey { key: key.clone(), job: name(job), was };
         let (mine, other) = (format!("job-{n}"), format!("other-{n}"));
-        assert!(matches!(refused(store, vec![set(&mine, Expect::Is(name(&other)))]).await, (0, Standing::Nothing)));
+        assert!(matches!(refused(store, vec![set(&mine, Expect::Is(name(&other)))]).await, (0, CurrentRecord::Nothing)));
         done(store, vec![set(&mine, Expect::Absent)]).await;
         for was in [Expect::Absent, Expect::Is(name(&other))] {
             let (_, standing) = refused(store, vec![set(&other, was)]).await;
-            assert!(matches!(&standing, Standing::Key { job, .. } if job.as_str() == mine), "{standing:?}");
+            assert!(matches!(&standing, CurrentRecord::Key { job, .. } if job.as_str() == mine), "{standing:?}");
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
     }
@@ -55,19 +55,19 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
     GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
 }
 
-fn head(version: u64, batches: &[u64]) -> Head {
+fn head(version: u64, batches: &[u64]) -> Ledger {
     let mut released = Bits::default();
     released.set(9);
     let named = |id: &u64| BatchRef { id: BatchId(*id), count: 3, released: released.clone(), check_at: at(77), sent: true, sends: 2 };
-    Head {
+    Ledger {
         version,
         nonce: u64::MAX,
         config_version: 5,
         time: at(1_700_000_000_001),
         settling_until: Some(at(3)),
-        look: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
-        turn: Some(String::new()),
-        lap: Some("a".into()),
+        scan_cursor: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
+        last_partition: Some(String::new()),
+        lap_start: Some("a".into()),
         buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
         batches: batches.iter().map(named).collect(),
         held: BTreeMap::from([
@@ -76,7 +76,7 @@ fn head(version: u64, batches: &[u64]) -> Head {
             (Rule::Constraint("c".into(), Some("v".into())), at(3)),
             (Rule::Throttler(name("t")), at(4)),
         ]),
-        policy: Some(PolicyMemory { plugin: name("t"), state_version: 7, state: Kept::Here(state("small")) }),
+        policy: Some(KeptPolicyState { plugin: name("t"), state_version: 7, state: StateLocation::Inline(state("small")) }),
     }
 }
 
@@ -87,12 +87,12 @@ fn state(value: &str) -> BTreeMap<String, String> {
 /// A head is read with the batches that it names and no others; unnamed ones are listed until they are removed.
 pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     let queue = || name("mail");
-    assert_eq!(store.head(&queue()).await.expect("the store is well"), None);
+    assert_eq!(store.ledger(&queue()).await.expect("the store is well"), None);
     assert_eq!(store.batches(&queue()).await.expect("the store is well"), []);
-    let first = Write::SetHead { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
+    let first = Write::SetLedger { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
     let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
     done(store, added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect()).await;
-    let found = store.head(&queue()).await.expect("the store is well");
+    let found = store.ledger(&queue()).await.expect("the store is well");
     assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
     let all = store.batches(&queue()).await.expect("the store is well");
     assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
@@ -106,25 +106,25 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
 /// A throttler's state that is too large for the head is a batch that the head names apart from the others.
 pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
     let mut head = head(1, &[3]);
-    head.policy = Some(PolicyMemory { plugin: name("t"), state_version: 1, state: Kept::Beside(BatchId(8)) });
+    head.policy = Some(KeptPolicyState { plugin: name("t"), state_version: 1, state: StateLocation::Batch(BatchId(8)) });
     let large = GrantBatch { id: BatchId(8), for_head: 1, grants: Vec::new(), state: Some(state(&"é".repeat(8000))) };
     let batches = [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
-    let set = Write::SetHead { queue: name("mail"), head: head.clone(), was: Expect::Absent };
+    let set = Write::SetLedger { queue: name("mail"), head: head.clone(), was: Expect::Absent };
     done(store, batches.into_iter().chain([set]).collect()).await;
-    let found = store.head(&name("mail")).await.expect("the store is well");
+    let found = store.ledger(&name("mail")).await.expect("the store is well");
     assert_eq!(found, Some((head, vec![batch(3, 1), large])));
 }
 
 /// Of two who read the same head, one commits.
 pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
-    let set = |version, was| Write::SetHead { queue: name("mail"), head: head(version, &[]), was };
-    assert!(matches!(refused(store, vec![set(2, Expect::Is(1))]).await, (0, Standing::Nothing)));
+    let set = |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
+    assert!(matches!(refused(store, vec![set(2, Expect::Is(1))]).await, (0, CurrentRecord::Nothing)));
     done(store, vec![set(1, Expect::Absent)]).await;
     done(store, vec![set(2, Expect::Is(1))]).await;
     for was in [Expect::Absent, Expect::Is(1), Expect::Is(3)] {
-        assert!(matches!(refused(store, vec![set(9, was)]).await, (0, Standing::Version(2))));
+        assert!(matches!(refused(store, vec![set(9, was)]).await, (0, CurrentRecord::Version(2))));
     }
-    let found = store.head(&name("mail")).await.expect("the store is well");
+    let found = store.ledger(&name("mail")).await.expect("the store is well");
     assert_eq!(found, Some((head(2, &[]), vec![])));
 }
 
@@ -149,12 +149,12 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
     ];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
-        assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, Standing::Nothing)));
-        assert!(matches!(refused(store, vec![set(kind, 1, 2, Some("{}"))]).await, (0, Standing::Nothing)));
+        assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, CurrentRecord::Nothing)));
+        assert!(matches!(refused(store, vec![set(kind, 1, 2, Some("{}"))]).await, (0, CurrentRecord::Nothing)));
         done(store, vec![set(kind, 0, 4, Some("{}"))]).await;
         for was in [0, 3, 5] {
-            assert!(matches!(refused(store, vec![set(kind, was, 6, None)]).await, (0, Standing::Version(4))));
-            assert!(matches!(refused(store, vec![require(kind, was)]).await, (0, Standing::Version(4))));
+            assert!(matches!(refused(store, vec![set(kind, was, 6, None)]).await, (0, CurrentRecord::Version(4))));
+            assert!(matches!(refused(store, vec![require(kind, was)]).await, (0, CurrentRecord::Version(4))));
         }
         done(store, vec![require(kind, 4), Write::AddJob(job(&format!("under-{n}")).build())]).await;
         done(store, vec![set(kind, 4, 5, Some("{\"é\": 1}"))]).await;
@@ -219,18 +219,18 @@ async fn names(store: &dyn JobStore, kind: RecordKind, prefix: &str, after: Opti
 
 /// Records are read in pages by name, each kind on its own, and come back as they were.
 pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobStore) {
-    use RecordKind::{DeadEvent, Reply};
-    let puts = [(Reply, "b-2"), (Reply, "a-1"), (DeadEvent, "b-9"), (Reply, "b-1"), (Reply, "b-10"), (Reply, "bb-1"), (Reply, "c")];
+    use RecordKind::{DeadLetter, Reply};
+    let puts = [(Reply, "b-2"), (Reply, "a-1"), (DeadLetter, "b-9"), (Reply, "b-1"), (Reply, "b-10"), (Reply, "bb-1"), (Reply, "c")];
     done(store, puts.map(|(kind, name)| Write::PutRecord(record(kind, name, 5))).to_vec()).await;
     assert_eq!(names(store, Reply, "b-", None, 1000).await, ["b-1", "b-10", "b-2"]);
     assert_eq!(names(store, Reply, "b-", None, 2).await, ["b-1", "b-10"]);
     assert_eq!(names(store, Reply, "b-", Some("b-10"), 2).await, ["b-2"]);
     assert_eq!(names(store, Reply, "b-", Some("a"), 1).await, ["b-1"]);
     assert_eq!(names(store, Reply, "", Some("b-2"), 1000).await, ["bb-1", "c"]);
-    assert_eq!(names(store, DeadEvent, "", None, 1000).await, ["b-9"]);
+    assert_eq!(names(store, DeadLetter, "", None, 1000).await, ["b-9"]);
     let query = |kind, prefix: &str| RecordQuery { kind, prefix: prefix.into(), after: None, limit: 1 };
-    let pages = store.records(&[query(DeadEvent, "b"), query(Reply, "x"), query(Reply, "c")]).await.expect("the store is well");
-    assert_eq!(pages, [vec![record(DeadEvent, "b-9", 5)], vec![], vec![record(Reply, "c", 5)]]);
+    let pages = store.records(&[query(DeadLetter, "b"), query(Reply, "x"), query(Reply, "c")]).await.expect("the store is well");
+    assert_eq!(pages, [vec![record(DeadLetter, "b-9", 5)], vec![], vec![record(Reply, "c", 5)]]);
 }
 
 /// A record is written over by the next one of its name, removed whoever asks, and left alone by who means another.
@@ -251,7 +251,7 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     assert_eq!(all().await, []);
     done(store, vec![remove("a", None)]).await;
     // Within a refused transaction nothing is kept, where transactions are atomic.
-    if store.flight().is_zero() {
+    if store.max_in_flight_write().is_zero() {
         refused(store, vec![Write::PutRecord(record(kind, "a", 5)), Write::AddJob(job("with").build())]).await;
         assert_eq!(all().await, []);
     }
@@ -259,7 +259,7 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
 
 /// What is over goes first, then what has the least time left, no more than asked for at once, and no other kind.
 pub async fn a_purge_drops_what_is_over_and_what_is_too_much(store: &dyn JobStore) {
-    let kind = RecordKind::DeadEvent;
+    let kind = RecordKind::DeadLetter;
     let puts = (0..10).map(|n| Write::PutRecord(record(kind, &format!("n{n}"), 100 - n)));
     done(store, puts.chain([Write::PutRecord(record(RecordKind::Reply, "r", 1))]).collect()).await;
     let purge = async |now: i64, keep: u64, limit: u32| store.purge(kind, at(now), keep, limit).await.expect("the store is well");
@@ -281,19 +281,19 @@ pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
             threads.spawn(|| super::run(count_up(store, STEPS)));
         }
     });
-    let (head, _) = store.head(&name("mail")).await.expect("the store is well").expect("it was set");
+    let (head, _) = store.ledger(&name("mail")).await.expect("the store is well").expect("it was set");
     assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
 }
 
 async fn count_up(store: &dyn JobStore, mut steps: u64) {
     while steps > 0 {
-        let (was, mut head) = match store.head(&name("mail")).await.expect("the store is well") {
+        let (was, mut head) = match store.ledger(&name("mail")).await.expect("the store is well") {
             Some((head, _)) => (Expect::Is(head.version), head),
-            None => (Expect::Absent, Head::default()),
+            None => (Expect::Absent, Ledger::default()),
         };
         head.version += 1;
         head.nonce += 1;
-        if matches!(commit(store, vec![Write::SetHead { queue: name("mail"), head, was }]).await, Committed::All) {
+        if matches!(commit(store, vec![Write::SetLedger { queue: name("mail"), head, was }]).await, Committed::All) {
             steps -= 1;
         }
     }

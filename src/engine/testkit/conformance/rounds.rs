@@ -6,7 +6,7 @@ use tidegate_core::{
     job::{Event, Job, QueueName},
     port::job_store::{Expect, ItemKind, JobStore, Txn, Write},
     queue::{
-        GrantBatch, Head,
+        GrantBatch, Ledger,
         head::{BatchId, BatchRef, Bits},
     },
 };
@@ -19,9 +19,9 @@ struct Round {
     txn: Txn,
 }
 
-fn head(version: u64, batch: u64) -> Head {
+fn head(version: u64, batch: u64) -> Ledger {
     let named = BatchRef { id: BatchId(batch), count: 0, released: Bits::default(), check_at: at(77), sent: true, sends: 0 };
-    Head { version, batches: vec![named], ..Head::default() }
+    Ledger { version, batches: vec![named], ..Ledger::default() }
 }
 
 fn batch(id: u64) -> GrantBatch {
@@ -34,7 +34,7 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
     add(store, [runs.clone(), waits.clone()]).await;
     let (write, running) = step(&runs, claim(&runs, true), at(1));
     let item = |was, version| Write::SetItem { kind: ItemKind::Queue, name: queue.to_string(), was, version, bytes: Some(b"{}".to_vec()) };
-    let first = Write::SetHead { queue: queue.clone(), head: head(1, 1), was: Expect::Absent };
+    let first = Write::SetLedger { queue: queue.clone(), head: head(1, 1), was: Expect::Absent };
     done(store, vec![item(0, 1), write, Write::AddBatch(queue.clone(), batch(1)), first]).await;
     let attempt = running.life.attempt;
     let (settle, settled) = step(&running, Event::Succeed { attempt, result: None }, at(2));
@@ -43,7 +43,7 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
         settle,
         Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: 1 },
         Write::AddBatch(queue.clone(), batch(2)),
-        Write::SetHead { queue: queue.clone(), head: head(2, 2), was: Expect::Is(1) },
+        Write::SetLedger { queue: queue.clone(), head: head(2, 2), was: Expect::Is(1) },
         start,
         Write::RemoveBatch(queue.clone(), BatchId(1)),
     ];
@@ -53,7 +53,7 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
 /// What stands of a round: whether the settled job does, the new batch, the head, the claim, the removal of the old batch.
 async fn stands(store: &dyn JobStore, round: &Round) -> [bool; 5] {
     let batches: Vec<u64> = store.batches(&round.queue).await.expect("the store is well").into_iter().map(|(id, _)| id.0).collect();
-    let (head, named) = store.head(&round.queue).await.expect("the store is well").expect("there is a head");
+    let (head, named) = store.ledger(&round.queue).await.expect("the store is well").expect("there is a head");
     assert!(named == [batch(head.version)], "a head never names a batch that is not there: {head:?} {named:?}");
     let (settled, claimed) = (get(store, &round.settled).await == round.settled, get(store, &round.claimed).await == round.claimed);
     [settled, batches.contains(&2), head.version == 2, claimed, !batches.contains(&1)]
@@ -68,7 +68,7 @@ pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dy
         let (before, after) = round.txn.split_at(cut);
         let (at, _) = refused(store, before.iter().cloned().chain([never]).chain(after.iter().cloned()).collect()).await;
         assert_eq!(at, cut);
-        let (steps, rest) = if store.flight().is_zero() { (0, &round.txn[..]) } else { (cut, after) };
+        let (steps, rest) = if store.max_in_flight_write().is_zero() { (0, &round.txn[..]) } else { (cut, after) };
         let of = |steps| [0, 2, 3, 4, 5].map(|step| steps > step);
         assert_eq!(stands(store, &round).await, of(steps), "cut after {cut} steps");
         done(store, rest.to_vec()).await;

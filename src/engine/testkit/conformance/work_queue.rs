@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::super::builders::name;
 use tidegate_core::{
     job::Version,
-    port::{Hint, News, Wake, Work, WorkQueue},
+    port::{Hint, HintKind, Timer, Work, WorkQueue},
     time::Timestamp,
 };
 
@@ -28,7 +28,7 @@ pub trait Arrivals: Send + Sync {
     /// The same of hints.
     async fn hints(&self) -> Vec<Hint>;
     /// The same of wake-ups.
-    async fn wakes(&self) -> Vec<Wake>;
+    async fn wakes(&self) -> Vec<Timer>;
 }
 
 /// The contract of [`WorkQueue`] for the [`Arrivals`] that the expression makes, in a module of this name. The attributes are put on each test.
@@ -117,7 +117,8 @@ pub async fn a_repeat_of_work_arrives_and_changes_nothing(arrivals: &dyn Arrival
 
 /// Hints of one queue are read in the order they were told in, whatever other queues are told.
 pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
-    let hint = |queue: &str, number: u64| Hint { queue: name(queue), news: News::Left(name(&format!("j{number}")), Version(number)) };
+    let hint =
+        |queue: &str, number: u64| Hint { queue: name(queue), kind: HintKind::Released(name(&format!("j{number}")), Version(number)) };
     for number in 0..5 {
         arrivals.queue().hint(&[hint("mail", number), hint("calls", number)]).await.expect("it is told");
     }
@@ -134,7 +135,7 @@ pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
 
 /// Two hints of the same words are two: the second may be about what came after the first was read.
 pub async fn equal_hints_are_two_hints(arrivals: &dyn Arrivals) {
-    let hint = Hint { queue: name("mail"), news: News::Look };
+    let hint = Hint { queue: name("mail"), kind: HintKind::Due };
     let mut came = Vec::new();
     for told in 1..=2 {
         arrivals.queue().hint(std::slice::from_ref(&hint)).await.expect("it is told");
@@ -148,9 +149,9 @@ pub async fn equal_hints_are_two_hints(arrivals: &dyn Arrivals) {
 
 /// A wake-up arrives, not long before its instant.
 pub async fn a_wake_up_arrives_at_its_instant(arrivals: &dyn Arrivals) {
-    let soon = Wake { at: arrivals.now(), queue: name("mail") };
-    let later = Wake { at: arrivals.now() + Duration::from_secs(2), queue: name("mail") };
-    arrivals.queue().wake(&[soon.clone(), later.clone()]).await.expect("it is asked for");
+    let soon = Timer { at: arrivals.now(), queue: name("mail") };
+    let later = Timer { at: arrivals.now() + Duration::from_secs(2), queue: name("mail") };
+    arrivals.queue().set_timers(&[soon.clone(), later.clone()]).await.expect("it is asked for");
     let came = gather(arrivals, 1, || arrivals.wakes()).await;
     assert_eq!(came, BTreeSet::from([soon]));
     arrivals.pass(later.at).await;
@@ -160,5 +161,5 @@ pub async fn a_wake_up_arrives_at_its_instant(arrivals: &dyn Arrivals) {
 /// No work is no call.
 pub async fn nothing_to_send_is_sent(arrivals: &dyn Arrivals) {
     let queue = arrivals.queue();
-    assert!(queue.send(&[]).await.is_ok() && queue.hint(&[]).await.is_ok() && queue.wake(&[]).await.is_ok());
+    assert!(queue.send(&[]).await.is_ok() && queue.hint(&[]).await.is_ok() && queue.set_timers(&[]).await.is_ok());
 }

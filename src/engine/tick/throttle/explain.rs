@@ -47,7 +47,7 @@ impl Engine {
             data: self.data_for(&throttling, jobs.iter()).await?,
         });
         let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
-        let answer = answer.and_then(|answer| answer.sound(&call));
+        let answer = answer.and_then(|answer| answer.validated(&call));
         let decision = match answer {
             Ok(mut answer) => answer.decisions.pop(),
             Err(fault) if throttler.on_failure == OnFailure::Hold => return held(failed(&fault), None),

@@ -22,8 +22,8 @@ use std::{
     sync::Arc,
 };
 
-use super::Plan;
-use crate::{Engine, Error, View, plugins::circuit_breaker::Trouble, tick::view::NewState};
+use super::TickPlan;
+use crate::{Engine, Error, View, plugins::circuit_breaker::OpenCircuit, tick::view::NewState};
 use tidegate_core::{
     job::{Job, JobId, PluginName},
     port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
@@ -41,7 +41,7 @@ const ENDED: usize = 1000;
 
 /// A throttler's call, and what came of it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ThrottlerCall {
     /// The plugin.
     pub plugin: Plugin,
     /// All that its answer depends on.
@@ -76,7 +76,7 @@ impl Throttling {
         catalog: &crate::Catalog,
         limits: &Limits,
         view: &View,
-        trouble: Option<&Trouble>,
+        trouble: Option<&OpenCircuit>,
         untold: &Arc<Vec<Ended>>,
         now: Timestamp,
     ) -> Option<Self> {
@@ -84,7 +84,7 @@ impl Throttling {
         let plugin = limits.throttler.clone().map(|version| Plugin { name: name.clone(), version });
         let state = plugin.as_ref().map(|plugin| view.state(plugin)).unwrap_or_default();
         let text = if plugin.is_some() { config.to_string() } else { String::new() }.into();
-        let in_trouble = |trouble: &Trouble| now < trouble.until && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text));
+        let in_trouble = |trouble: &OpenCircuit| now < trouble.until && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text));
         let failed = trouble.is_some_and(in_trouble);
         let item = catalog.plugins.get(&name);
         let (item_version, shadowed) = item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
@@ -150,7 +150,7 @@ impl Throttling {
     }
 }
 
-impl Plan {
+impl TickPlan {
     /// Whether the plugin is to be asked.
     pub(super) fn asks_throttler(&self) -> bool {
         self.throttling.as_ref().is_some_and(Throttling::asks)
@@ -169,7 +169,7 @@ impl Plan {
 
 impl Engine {
     /// Tells the throttler of the attempts whose grants this round has released so far.
-    pub(in crate::tick) async fn note_ended(&self, view: &View, plan: &mut Plan) -> Result<(), Error> {
+    pub(in crate::tick) async fn note_ended(&self, view: &View, plan: &mut TickPlan) -> Result<(), Error> {
         let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens()) else { return Ok(()) };
         let left = plan.delta.released.iter().filter_map(|(job, version)| view.grant(job).filter(|grant| grant.version == *version));
         let grants: Vec<&Grant> = left.take(ENDED).collect();

@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
 
-use super::{Asked, Throttling, one_call};
+use super::{ThrottlerCall, Throttling, one_call};
 use crate::{
     Error,
-    plugins::circuit_breaker::{FIRST_WAIT, Trouble},
+    plugins::circuit_breaker::{FIRST_WAIT, OpenCircuit},
     tick::search::{Search, position},
 };
 use tidegate_core::{
     job::{Event, Job, life::Waiting},
     port::policy::{Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
-    queue::{Candidate, Rule, Verdict, admission::Hold, order::Position, plugin::OnFailure},
+    queue::{AdmissionDecision, Candidate, Rule, admission::Hold, order::Position, plugin::OnFailure},
 };
 
 /// A round that has lasted so long begins no further page but the one at which its scan stands, so that this gets on: what its queue's
@@ -24,13 +24,13 @@ struct Agreed {
     /// Without its decisions, unless a version in the shadow is to be compared with them.
     answer: ThrottleAnswer,
     /// What is said of each candidate.
-    fates: Vec<Fate>,
+    fates: Vec<CandidateOutcome>,
     /// Whether somebody was to run who is too large for the space that is left.
     full: bool,
 }
 
 /// What is said of a candidate.
-enum Fate {
+enum CandidateOutcome {
     /// It does not fit the limits, and was not asked about.
     Missed,
     /// The plugin's last word.
@@ -60,7 +60,7 @@ impl Search<'_> {
             }
             let late = self.engine.now() >= self.now + TIME;
             // Then those that nobody was asked about are looked at again from the front.
-            if (late || left > 0) && (self.admission.closed(false) || self.rooms.total() == 0) {
+            if (late || left > 0) && (self.admission.closed(false) || self.capacities.total() == 0) {
                 return Ok(ControlFlow::Break(None));
             }
             if late {
@@ -73,7 +73,7 @@ impl Search<'_> {
     /// A job was admitted: the next partition is the one behind its own.
     fn pass_turn(&mut self, job: &Job) {
         if self.limits.queue.partition_by.is_some() {
-            self.plan.turn = Some(job.spec.partition.clone());
+            self.plan.last_partition = Some(job.spec.partition.clone());
         }
     }
 
@@ -82,7 +82,7 @@ impl Search<'_> {
         if !self.plan.asks_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
             for job in &page {
-                if self.offer(job) {
+                if self.try_admit(job) {
                     self.pass_turn(job);
                 }
             }
@@ -95,14 +95,14 @@ impl Search<'_> {
             if self.consider(&job).is_none() {
                 continue;
             }
-            match self.admission.judge(Candidate::of(&job.spec)) {
-                Verdict::Hold(hold) => {
+            match self.admission.check(Candidate::of(&job.spec)) {
+                AdmissionDecision::Hold(hold) => {
                     self.plan.hold(hold);
                     jobs.push((job, None));
                 }
-                Verdict::Move(opening) => self.plan.await_window(&job, opening, self.now),
-                Verdict::Run => {
-                    let bytes = self.rooms.bytes(&job);
+                AdmissionDecision::Move(opening) => self.plan.await_window(&job, opening, self.now),
+                AdmissionDecision::Run => {
+                    let bytes = self.capacities.bytes(&job);
                     jobs.push((job, Some(bytes)));
                 }
             }
@@ -111,21 +111,21 @@ impl Search<'_> {
             return Ok(true);
         }
         self.admission = base;
-        self.obey(jobs).await
+        self.apply(jobs).await
     }
 
     /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
     pub(crate) async fn tell_ended(&mut self) -> Result<(), Error> {
         if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
-            self.obey(Vec::new()).await?;
+            self.apply(Vec::new()).await?;
         }
         Ok(())
     }
 
     /// Asks about those candidates that fit the limits alone, each with the space it takes (the others keep what they reserve), and does
     /// what is said.
-    async fn obey(&mut self, jobs: Vec<(Job, Option<usize>)>) -> Result<bool, Error> {
-        let agreed = match self.agree(&jobs).await? {
+    async fn apply(&mut self, jobs: Vec<(Job, Option<usize>)>) -> Result<bool, Error> {
+        let agreed = match self.reconcile(&jobs).await? {
             Ok(agreed) => agreed,
             Err(asked) => return Ok(self.without(&jobs, *asked)),
         };
@@ -142,20 +142,22 @@ impl Search<'_> {
         let mut held = 0;
         for ((job, bytes), fate) in jobs.iter().zip(fates) {
             let Decision { action, reason } = match fate {
-                Fate::Missed => continue,
-                Fate::Said(decision) => decision,
-                Fate::LeftOut(hold) => {
+                CandidateOutcome::Missed => continue,
+                CandidateOutcome::Said(decision) => decision,
+                CandidateOutcome::LeftOut(hold) => {
                     if let Some(hold) = hold {
                         self.plan.hold(hold);
                     }
                     continue;
                 }
-                Fate::Earlier(Decision { action: Action::Hold(until), reason }) => Decision { action: Action::Hold(until), reason },
-                Fate::Earlier(Decision { reason, .. }) => Decision { action: Action::Hold(None), reason },
+                CandidateOutcome::Earlier(Decision { action: Action::Hold(until), reason }) => {
+                    Decision { action: Action::Hold(until), reason }
+                }
+                CandidateOutcome::Earlier(Decision { reason, .. }) => Decision { action: Action::Hold(None), reason },
             };
             match action {
                 Action::Run => {
-                    let ask = self.rooms.find(job).expect("the trial found room for everyone that runs");
+                    let ask = self.capacities.find(job).expect("the trial found room for everyone that runs");
                     self.admit(ask, job, bytes.unwrap_or_default());
                     self.pass_turn(job);
                 }
@@ -177,13 +179,13 @@ impl Search<'_> {
                 }
             }
         }
-        self.rooms.full |= full;
+        self.capacities.full |= full;
         if held > 0 {
             *self.plan.held.entry(rule).or_default() += held;
         }
         let more = answer.more;
         if let Some(plugin) = plugin.filter(|_| shadowed) {
-            self.plan.asked.push(Asked { plugin, call, answer: Ok(answer) });
+            self.plan.asked.push(ThrottlerCall { plugin, call, answer: Ok(answer) });
         }
         Ok(more)
     }
@@ -192,7 +194,7 @@ impl Search<'_> {
     ///
     /// The second time those are left out that did not fit; the third time only those are asked about that ran and
     /// fitted. Each is offered in its place with no more taken before it than the last time, so all of them fit again.
-    async fn agree(&mut self, jobs: &[(Job, Option<usize>)]) -> Result<Result<Agreed, Box<Asked>>, Error> {
+    async fn reconcile(&mut self, jobs: &[(Job, Option<usize>)]) -> Result<Result<Agreed, Box<ThrottlerCall>>, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
         let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
         let wanted = jobs.iter().filter(|(_, fits)| fits.is_some()).map(|(job, _)| job);
@@ -204,7 +206,7 @@ impl Search<'_> {
             }
             Err(error) => return Err(error),
         };
-        let mut fates: Vec<Fate> = jobs.iter().map(|_| Fate::Missed).collect();
+        let mut fates: Vec<CandidateOutcome> = jobs.iter().map(|_| CandidateOutcome::Missed).collect();
         let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1.is_some()).collect();
         let mut full = false;
         for asks in 1.. {
@@ -214,7 +216,7 @@ impl Search<'_> {
                 seed: self.engine.ports.entropy.bits() as u64,
                 config: Arc::clone(&throttling.text),
                 concurrency: self.limits.queue.concurrency,
-                room: self.rooms.total(),
+                room: self.capacities.total(),
                 running: self.running(),
                 candidates: among.iter().map(|index| jobs[*index].0.clone()).collect(),
                 ended: Arc::clone(&throttling.ended),
@@ -227,67 +229,67 @@ impl Search<'_> {
             });
             let policy = &self.engine.ports.policy;
             let answer = match &unread {
-                None => policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call)),
+                None => policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.validated(&call)),
                 Some(fault) => {
-                    policy.found(&plugin, &Call::Throttle(Arc::clone(&call)), fault);
+                    policy.report_fault(&plugin, &Call::Throttle(Arc::clone(&call)), fault);
                     Err(fault.clone())
                 }
             };
             let mut answer = match answer {
                 Ok(answer) => answer,
-                Err(fault) => return Ok(Err(Box::new(Asked { plugin, call, answer: Err(fault) }))),
+                Err(fault) => return Ok(Err(Box::new(ThrottlerCall { plugin, call, answer: Err(fault) }))),
             };
             // With a version in its shadow, the answer is to be compared whole.
             let decisions = if throttling.shadowed { answer.decisions.clone() } else { std::mem::take(&mut answer.decisions) };
             for (index, decision) in among.iter().zip(decisions) {
-                fates[*index] = Fate::Said(decision);
+                fates[*index] = CandidateOutcome::Said(decision);
             }
             let mut trial = self.admission.clone();
-            let mut rooms = self.rooms.clone();
+            let mut rooms = self.capacities.clone();
             let (mut ran, mut new_misfits) = (Vec::new(), 0);
             let mut would_fit = false;
             for (index, (job, bytes)) in jobs.iter().enumerate() {
                 let candidate = Candidate::of(&job.spec);
                 match &fates[index] {
                     // In their places they reserve what they do not fit.
-                    Fate::Missed => drop(trial.judge(candidate)),
-                    Fate::LeftOut(_) => would_fit |= trial.judge(candidate) == Verdict::Run,
-                    Fate::Said(Decision { action: Action::Run, .. }) => {
+                    CandidateOutcome::Missed => drop(trial.check(candidate)),
+                    CandidateOutcome::LeftOut(_) => would_fit |= trial.check(candidate) == AdmissionDecision::Run,
+                    CandidateOutcome::Said(Decision { action: Action::Run, .. }) => {
                         let ask = rooms.find(job);
                         let bytes = bytes.unwrap_or_default();
-                        let verdict = ask.and_then(|ask| Some((ask, rooms.offer(&mut trial, candidate, bytes)?)));
+                        let verdict = ask.and_then(|ask| Some((ask, rooms.try_admit(&mut trial, candidate, bytes)?)));
                         fates[index] = match verdict {
-                            Some((ask, Verdict::Run)) => {
+                            Some((ask, AdmissionDecision::Run)) => {
                                 rooms.take(ask, bytes);
                                 ran.push(index);
                                 continue;
                             }
-                            Some((_, Verdict::Hold(hold))) => Fate::LeftOut(Some(hold)),
+                            Some((_, AdmissionDecision::Hold(hold))) => CandidateOutcome::LeftOut(Some(hold)),
                             // No worker takes it any more, or there is no space for it. (Windows were looked at before.)
-                            Some((_, Verdict::Move(_))) | None => Fate::LeftOut(None),
+                            Some((_, AdmissionDecision::Move(_))) | None => CandidateOutcome::LeftOut(None),
                         };
                         new_misfits += 1;
                     }
-                    Fate::Said(_) | Fate::Earlier(_) => {}
+                    CandidateOutcome::Said(_) | CandidateOutcome::Earlier(_) => {}
                 }
             }
             full |= rooms.full;
             if new_misfits == 0 {
                 self.admission = trial;
-                if would_fit && self.rooms.total() as usize > ran.len() {
+                if would_fit && self.capacities.total() as usize > ran.len() {
                     // Those it did not fit together with were not run in the end.
                     self.plan.wake(Some(self.now + FIRST_WAIT));
                 }
                 return Ok(Ok(Agreed { call, answer, fates, full }));
             }
             if asks == 1 {
-                among.retain(|index| !matches!(fates[*index], Fate::LeftOut(_)));
+                among.retain(|index| !matches!(fates[*index], CandidateOutcome::LeftOut(_)));
             } else {
                 for index in &among {
-                    if let Fate::Said(decision) = &fates[*index]
+                    if let CandidateOutcome::Said(decision) = &fates[*index]
                         && decision.action != Action::Run
                     {
-                        fates[*index] = Fate::Earlier(decision.clone());
+                        fates[*index] = CandidateOutcome::Earlier(decision.clone());
                     }
                 }
                 among = ran;
@@ -304,10 +306,10 @@ impl Search<'_> {
     }
 
     /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
-    fn without(&mut self, jobs: &[(Job, Option<usize>)], asked: Asked) -> bool {
+    fn without(&mut self, jobs: &[(Job, Option<usize>)], asked: ThrottlerCall) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
         throttling.failed = true;
-        let trouble = Trouble::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
+        let trouble = OpenCircuit::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
         let until = trouble.until;
         self.plan.trouble = Some(trouble);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
@@ -319,18 +321,18 @@ impl Search<'_> {
         }
         for (job, fits) in jobs {
             let Some(bytes) = *fits else {
-                self.admission.judge(Candidate::of(&job.spec));
+                self.admission.check(Candidate::of(&job.spec));
                 continue;
             };
             // It was seen to be a candidate already.
-            let Some(ask) = self.rooms.find(job) else { continue };
-            match self.rooms.offer(&mut self.admission, Candidate::of(&job.spec), bytes) {
-                Some(Verdict::Hold(hold)) => self.plan.hold(hold),
-                Some(Verdict::Run) => {
+            let Some(ask) = self.capacities.find(job) else { continue };
+            match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
+                Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
+                Some(AdmissionDecision::Run) => {
                     self.admit(ask, job, bytes);
                     self.pass_turn(job);
                 }
-                Some(Verdict::Move(_)) | None => {}
+                Some(AdmissionDecision::Move(_)) | None => {}
             }
         }
         true

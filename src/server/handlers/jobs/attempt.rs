@@ -27,7 +27,7 @@ use tidegate_core::{
     },
     time::{Seconds, Timestamp},
 };
-use tidegate_engine::request::{Heartbeat, Report, Verdict};
+use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
 
 /// Most bytes of a failure's message.
 const MOST_MESSAGE: usize = 4 * 1024;
@@ -107,7 +107,7 @@ impl ReportBody<'_> {
                     return Err(Problem::invalid(field, "belongs to status failed"));
                 }
                 let most = api.options.max_data_bytes;
-                Verdict::Succeeded {
+                ReportOutcome::Succeeded {
                     result: self.result.map(|raw| body.checked(raw, "result", most)).transpose()?.map(tidegate_core::job::Body::Inline),
                 }
             }
@@ -120,12 +120,12 @@ impl ReportBody<'_> {
                 }
                 let details = self.error.map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?)).transpose()?;
                 let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details, status: None };
-                Verdict::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
+                ReportOutcome::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
             }
         };
         let shown = self.token.map(|text| attempt_token(&text).ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits")));
         let token = shown.transpose()?.or(token);
-        Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, verdict })
+        Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, outcome: verdict })
     }
 }
 

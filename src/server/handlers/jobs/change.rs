@@ -61,8 +61,8 @@ pub struct PatchBody<'a> {
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`not_scheduled`, `handed_on`"),
-        (status = 412, description = "`stale`: it has changed since it was read"),
+        (status = 409, description = "`not_scheduled`, `already_dispatched`"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn patch(
     State(api): State<Api>,
@@ -94,7 +94,7 @@ pub async fn patch(
         (status = 200, description = "Cancelled", body = JobView),
         (status = 202, description = "Marked: it runs, and ends at its worker's next word", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`ended`, `handed_on`"),
+        (status = 409, description = "`ended`, `already_dispatched`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Enqueue>, path: JobPath, mut params: Params) -> Answer {
     let force = params.one::<bool>("force")?.unwrap_or_default();
@@ -142,7 +142,7 @@ pub struct ReplayBody<'a> {
         (status = 201, description = "The new job", body = JobView),
         (status = 200, description = "The job that this request made before", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
+        (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay_by_id(
     State(api): State<Api>,
@@ -169,7 +169,7 @@ pub async fn replay_by_id(
         (status = 201, description = "The new job", body = JobView),
         (status = 200, description = "The job that this request made before", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`still_scheduled`: it will run anyway; `idempotency_key_reused`"),
+        (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 pub async fn replay(
     State(api): State<Api>,

@@ -78,7 +78,7 @@ pub struct NewJobBody<'a> {
     /// From creation to end.
     deadline_seconds: Option<Seconds>,
     /// Most attempts (default 3).
-    attempts: Option<u16>,
+    max_attempts: Option<u16>,
     /// What follows a failed attempt.
     retry: Option<Retry>,
     /// What both this request and a later reply can build; unique among the live jobs of the type.
@@ -118,7 +118,7 @@ impl NewJobBody<'_> {
             windows: self.windows,
             timeout_seconds: self.timeout_seconds,
             deadline_seconds: self.deadline_seconds,
-            attempts: self.attempts,
+            max_attempts: self.max_attempts,
             retry: self.retry,
             correlation_key: self.correlation_key,
             unique: self.unique,

@@ -83,7 +83,7 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
     responses(
         (status = 200, description = "The result", body = super::super::schema::AnyValue),
         (status = 404, description = "`job_not_found`"),
-        (status = 408, description = "`wait_over`: the job has not ended; ask again"),
+        (status = 408, description = "`wait_timeout`: the job has not ended; ask again"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
 pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: JobPath, mut params: Params) -> Answer {
     let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
@@ -99,7 +99,7 @@ pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: 
         Some(Some(result)) => Ok(shown(&result)),
         Some(None) => Ok(accept.ok(()).into_response()),
         None if wait.is_zero() => Ok(accept.ok(()).into_response()),
-        None => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "wait_over", "the job has not ended yet; ask again")),
+        None => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "wait_timeout", "the job has not ended yet; ask again")),
     }
 }
 

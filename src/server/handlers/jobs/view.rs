@@ -18,7 +18,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, QueueName, TypeName,
-        life::{Entry, Failure, Progress, Reason, ResultBody, State, word},
+        life::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
     },
@@ -55,7 +55,7 @@ pub struct JobView<'a> {
     /// Tries begun so far.
     attempt: u16,
     /// Most tries.
-    attempts: u16,
+    max_attempts: u16,
     /// Lower goes first.
     priority: i32,
     /// Capacity units it takes while it runs.
@@ -194,7 +194,7 @@ impl<'a> JobView<'a> {
             queue: &spec.queue,
             state: word(&life.state),
             attempt: life.attempt,
-            attempts: spec.attempts,
+            max_attempts: spec.max_attempts,
             priority: spec.priority,
             weight: spec.weight,
             critical: spec.critical,
@@ -277,7 +277,7 @@ impl<'a> ErrorView<'a> {
 }
 
 impl<'a> EntryView<'a> {
-    fn new(entry: &'a Entry, encoding: Encoding) -> Self {
+    fn new(entry: &'a AttemptRecord, encoding: Encoding) -> Self {
         Self {
             attempt: entry.attempt,
             started_at: entry.started_at,

@@ -32,7 +32,7 @@ pub struct FaultView {
     shadow: bool,
     /// The role in which it was called.
     role: Role,
-    /// What kind: `declined`, `too_long`, `too_much`, `crashed`, `invalid_answer` or `unavailable`.
+    /// What kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or `unavailable`.
     kind: &'static str,
     /// What went wrong, for the plugin's author.
     message: String,

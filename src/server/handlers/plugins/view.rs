@@ -90,7 +90,7 @@ pub struct Health {
     faults: u64,
     /// Whether the latest call gave none.
     failing: bool,
-    /// The same by the kind of fault: `declined`, `too_long`, `too_much`, `crashed`, `invalid_answer`, `unavailable`.
+    /// The same by the kind of fault: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer`, `unavailable`.
     faults_by_kind: BTreeMap<&'static str, u64>,
     /// The latest fault, if there was one.
     last_fault: Option<FaultView>,

@@ -12,8 +12,8 @@ use crate::handlers::{
 };
 use tidegate_core::{
     job::{
-        self, Body, Encoding, Job, Life, Payload,
-        life::{Entry, Failure, Outcome, Reason, Running, State, Token, Waiting},
+        self, Body, Encoding, Job, Lifecycle, Payload,
+        life::{AttemptRecord, Failure, Outcome, Reason, Running, State, Token, Waiting},
         spec::{KeepResult, Spec, Unique, UniqueWhile},
         type_config::TypeConfig,
     },
@@ -52,8 +52,8 @@ fn every_route_of_the_specification_is_there() {
         put /v1/queues/{queue}, put /v1/workers/{worker}, get /v1/schedules, get /v1/schedules/{schedule}, put /v1/schedules/{schedule},
         patch /v1/schedules/{schedule}, delete /v1/schedules/{schedule}, post /v1/schedules/{schedule}/pause,
         post /v1/schedules/{schedule}/resume, post /v1/schedules/{schedule}/run, post /v1/events, get /v1/triggers, put /v1/triggers/{trigger},
-        get /v1/triggers/{trigger}, delete /v1/triggers/{trigger}, get /v1/dead-events, get /v1/dead-events/{id}, delete /v1/dead-events/{id},
-        post /v1/dead-events/{id}/replay, post /v1/dead-events/replay";
+        get /v1/triggers/{trigger}, delete /v1/triggers/{trigger}, get /v1/dead-letters, get /v1/dead-letters/{id}, delete /v1/dead-letters/{id},
+        post /v1/dead-letters/{id}/replay, post /v1/dead-letters/replay";
     let wanted: BTreeSet<String> = wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
     assert_eq!(operations(&document()), wanted);
 }
@@ -196,7 +196,7 @@ fn job(state: State) -> Job {
         deadline_at: Some(at),
         windows: serde_json::from_value(json!([{"from": "08:00", "to": "17:30", "days": ["mon"], "tz": "Europe/Berlin"}])).unwrap(),
         timeout: Seconds::from_millis(1500),
-        attempts: 3,
+        max_attempts: 3,
         retry: job::retry::Retry::default(),
         correlation_key: Some("order:1".into()),
         unique: Some(Unique { key: "k".into(), hold: UniqueWhile::Live, period_seconds: Some(Seconds::new(5)) }),
@@ -211,7 +211,7 @@ fn job(state: State) -> Job {
     };
     let failure =
         Failure { reason: Reason::Timeout, message: Some("too slow".into()), details: Some("{\"n\":1}".into()), status: Some(500) };
-    let entry = Entry {
+    let entry = AttemptRecord {
         attempt: 1,
         started_at: at,
         ended_at: at,
@@ -221,7 +221,14 @@ fn job(state: State) -> Job {
         token: Token(7),
         reply: None,
     };
-    let life = Life { state, attempt: 2, started_at: Some(at), error: Some(failure), history: vec![entry], ..Life::new(at, Waiting::Due) };
+    let life = Lifecycle {
+        state,
+        attempt: 2,
+        started_at: Some(at),
+        error: Some(failure),
+        history: vec![entry],
+        ..Lifecycle::new(at, Waiting::Due)
+    };
     Job { id: "j1".parse().unwrap(), spec: Arc::new(spec), data: Body::Inline(Payload::json(r#"{"a":1}"#)), life }
 }
 
@@ -299,7 +306,7 @@ fn configurations_have_the_shape_that_the_document_says() {
     let whole = json!({
         "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
         "max_missed": 5, "paused": true, "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
-        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "attempts": 1,
+        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "max_attempts": 1,
         "retry": {"strategy": "exponential"}, "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
         "callback_url": "https://example.com/", "headers": {"x": "1"},
     });

@@ -101,7 +101,7 @@ async fn what_cannot_be_read_is_a_problem_of_its_kind() {
         (&[("accept", "image/png")], "{}", 406, "not_acceptable"),
         (&[], "{", 400, "invalid_body"),
         (&[("content-type", "application/msgpack"), ("accept", "application/json")], "\u{7f}\u{7f}", 400, "invalid_body"),
-        (&[], &deep, 400, "too_deep"),
+        (&[], &deep, 400, "nesting_too_deep"),
     ] {
         let answer = ask(&routes(), "POST", "/v1/echo", headers, body.to_owned()).await;
         assert_eq!(problem(&answer), (StatusCode::from_u16(status).unwrap(), code.into()), "{headers:?} {body}");
@@ -224,7 +224,7 @@ async fn an_open_server_answers_to_this_machines_names_and_its_own_alone() {
         assert_eq!(status(&[("host", foreign), ("authorization", "Bearer x")]).await, 403, "{foreign}, whatever is shown");
     }
     assert_eq!(status(&[("host", "localhost"), ("host", "evil.example")]).await, 403, "of two, both count");
-    assert_eq!(problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1, "foreign_host");
+    assert_eq!(problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1, "host_not_allowed");
     assert_eq!(status(&[]).await, 200, "no browser leaves it out");
     assert_eq!(status(&[("host", "")]).await, 200, "or empty");
 

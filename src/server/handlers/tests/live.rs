@@ -245,7 +245,7 @@ async fn a_result_is_waited_for_and_408_says_that_the_wait_is_over() {
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
     assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result", Value::Null).await, (200, Value::Null));
     let (status, problem) = json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=0.05", Value::Null).await;
-    assert_eq!((status, &problem["code"]), (408, &json!("wait_over")));
+    assert_eq!((status, &problem["code"]), (408, &json!("wait_timeout")));
     assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=61", Value::Null).await.0, 400);
     assert_eq!(json(&router, "GET", "/v1/jobs/other/j1/result", Value::Null).await.0, 404);
 }
@@ -263,7 +263,7 @@ async fn configuration_is_replaced_patched_and_guarded_by_its_etag() {
     for method in ["PATCH", "PUT", "DELETE"] {
         let (stale, body) = ask(&router, method, "/v1/queues/mail", &[ALL, ("if-match", &format!("W/{etag}"))], "{}").await;
         assert_eq!(stale.status(), 412, "{method}");
-        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "stale");
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "precondition_failed");
     }
     let (_, queue) = json(&router, "PUT", "/v1/queues/mail", json!({})).await;
     assert_eq!((&queue["concurrency"], &queue["partition_by"]), (&Value::Null, &Value::Null));
@@ -295,7 +295,7 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     let (_, why) = json(&router, "GET", "/v1/jobs/invoice/j1/explain", Value::Null).await;
     assert_eq!(why["held_by"]["kind"], "due_time");
     let (status, problem) = json(&router, "POST", "/v1/jobs/invoice/j1/replay", Value::Null).await;
-    assert_eq!((status, &problem["code"]), (409, &json!("still_scheduled")));
+    assert_eq!((status, &problem["code"]), (409, &json!("job_not_finished")));
     let (status, job) = json(&router, "DELETE", "/v1/jobs/invoice/j1", Value::Null).await;
     assert_eq!((status, &job["state"]), (200, &json!("cancelled")));
     assert_eq!(json(&router, "DELETE", "/v1/jobs/invoice/j1?force=true", Value::Null).await.0, 409);
@@ -464,16 +464,16 @@ async fn a_trigger_is_put_shown_listed_and_deleted() {
     // The rule is good and the event is not: it is dead until the rule is mended.
     let (_, answer) = send(&router, &[STRUCTURED], order("seven").to_string()).await;
     let letter = answer["outcomes"][0]["letter"].as_str().unwrap().to_owned();
-    let (_, page) = json(&router, "GET", "/v1/dead-events?trigger=orders", Value::Null).await;
-    assert_eq!((&page["dead_events"][0]["id"], &page["dead_events"][0]["event"]["data"]), (&json!(letter), &json!({"id": "seven"})));
-    let (status, answer) = json(&router, "POST", "/v1/dead-events/replay", Value::Null).await;
+    let (_, page) = json(&router, "GET", "/v1/dead-letters?trigger=orders", Value::Null).await;
+    assert_eq!((&page["dead_letters"][0]["id"], &page["dead_letters"][0]["event"]["data"]), (&json!(letter), &json!({"id": "seven"})));
+    let (status, answer) = json(&router, "POST", "/v1/dead-letters/replay", Value::Null).await;
     assert_eq!((status, answer), (200, json!({"replayed": 0, "dead": 1})));
     let mended = json!({"enqueue": {"type": "invoice", "priority": {"$expr": "length(data.id)"}}});
     json(&router, "PUT", "/v1/triggers/orders", mended).await;
-    let (status, answer) = json(&router, "POST", &format!("/v1/dead-events/{letter}/replay"), Value::Null).await;
+    let (status, answer) = json(&router, "POST", &format!("/v1/dead-letters/{letter}/replay"), Value::Null).await;
     assert_eq!((status, &answer["did"]), (200, &json!("enqueued")), "{answer}");
-    assert_eq!(json(&router, "GET", &format!("/v1/dead-events/{letter}"), Value::Null).await.0, 404);
-    assert_eq!(json(&router, "DELETE", &format!("/v1/dead-events/{letter}"), Value::Null).await.0, 404);
+    assert_eq!(json(&router, "GET", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0, 404);
+    assert_eq!(json(&router, "DELETE", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0, 404);
     assert_eq!(json(&router, "DELETE", "/v1/triggers/orders", Value::Null).await.0, 204);
     assert_eq!(json(&router, "GET", "/v1/triggers/orders", Value::Null).await.0, 404);
 }

@@ -81,7 +81,7 @@ async fn what_is_wrong_is_named() {
         (json!({"type": "invoice", "every_seconds": 5, "crn": 1}), 400, "unknown_field", Some("crn")),
         (json!({"type": "invoice", "every_seconds": 5, "missed": "some"}), 400, "invalid_field", Some("missed")),
         (json!({"type": "invoice", "every_seconds": 5, "run_at": "2026-01-01T00:00:00Z"}), 400, "unknown_field", Some("run_at")),
-        (json!({"type": "invoice", "every_seconds": 5, "attempts": 0}), 400, "invalid_attempts", Some("attempts")),
+        (json!({"type": "invoice", "every_seconds": 5, "max_attempts": 0}), 400, "invalid_max_attempts", Some("max_attempts")),
         (
             json!({"type": "invoice", "every_seconds": 5, "windows": [{"from": "08:00", "too": "1"}]}),
             400,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     message::{LEVELS, Message},
-    record::{Again, Read, Record, Unread},
+    record::{Read, Record, RedeliveryScope, Unread},
     source::{Fields, text},
 };
 use crate::lambda::ingest::event_builder::Sketch;
@@ -42,7 +42,7 @@ pub fn records(fields: &Fields<'_>, payload: &Bytes) -> Option<Vec<Record>> {
     let partitions: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(fields.get("records")?.get()).ok()?;
     let cluster = text(fields, "eventSourceArn").map_or_else(|| named_by_servers(fields), Cow::into_owned);
     let raw = partitions.into_values().flatten().map(|raw| payload.slice_ref(raw.get().as_bytes()));
-    Some(raw.map(|raw| Record { again: Again::Whole, events: read(&raw, &cluster) }).collect())
+    Some(raw.map(|raw| Record { again: RedeliveryScope::Whole, events: read(&raw, &cluster) }).collect())
 }
 
 /// A cluster without a name of its own: by its servers, in an order that does not change.

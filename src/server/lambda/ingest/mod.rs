@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   an invocation ─▶ whose is it? ─┬▶ records, each read by itself ─▶ events ─▶ Server::ingest, a thousand at once ─▶ what is to come again
-//!                                  │        └▶ what cannot be one ─▶ dead events
+//!                                  │        └▶ what cannot be one ─▶ dead letters
 //!                                  └▶ an HTTP request ─▶ POST /v1/events ─▶ its answer
 //! ```
 //!
 //! The one thing to know: nothing but a store that does not answer makes a record come again. What is wrong with a record is wrong at every
-//! delivery, so it is kept as a dead event, with the reason, and its neighbours go on. And since a second delivery of a record
+//! delivery, so it is kept as a dead letter, with the reason, and its neighbours go on. And since a second delivery of a record
 //! makes an event of the same source and id, a batch that comes again as a whole does nothing twice.
 //!
 //! Read in this order: [`source`] (whose an invocation is), [`record`] (what is read of it), [`services`] and [`kafka`] (which event each
@@ -30,7 +30,7 @@ use tower::ServiceExt;
 use super::http::router;
 use crate::lambda::telemetry::Metrics;
 use crate::{auth::TokenItem, runtime::Server};
-use record::{Again, Record, too_large};
+use record::{Record, RedeliveryScope, too_large};
 use source::Invocation;
 use tidegate_core::event::{Event, read};
 use tidegate_engine::Error;
@@ -81,7 +81,8 @@ impl Ingest {
                 Ok(proxy::answer(answer).await)
             }
             Invocation::Records(records) => {
-                let (again, events): (Vec<Again>, Vec<_>) = records.into_iter().map(|Record { again, events }| (again, events)).unzip();
+                let (again, events): (Vec<RedeliveryScope>, Vec<_>) =
+                    records.into_iter().map(|Record { again, events }| (again, events)).unzip();
                 let failed = self.take(events).await;
                 // What cannot be told is found by the minute's round: the jobs are in the store.
                 let _ = self.server.flush().await;
@@ -159,7 +160,7 @@ impl Failed {
 ///
 /// That all failed is told as an error: it comes to the same, it counts among the function's errors, and a source whose mapping was made
 /// without `ReportBatchItemFailures` hears it too.
-fn answer(records: &[Again], Failed { mut places, why }: Failed) -> Result<Value, NotTaken> {
+fn answer(records: &[RedeliveryScope], Failed { mut places, why }: Failed) -> Result<Value, NotTaken> {
     places.sort_unstable();
     places.dedup();
     let names: Option<Vec<Value>> = places.iter().map(|place| Some(json!({"itemIdentifier": records[*place].name()?}))).collect();

@@ -11,7 +11,7 @@ use tidegate_core::{
         value::Extension,
     },
     job::{Payload, payload::MAX_DEPTH},
-    validate::Fault,
+    validate::ValidationError,
 };
 
 /// The type of the event that stands for a record of which none can be made.
@@ -21,19 +21,19 @@ const KEPT_BYTES: usize = 128 << 10;
 
 /// A record: the events that it holds, and by what name it can be asked for again.
 pub struct Record {
-    pub again: Again,
+    pub again: RedeliveryScope,
     pub events: Vec<Read>,
 }
 
 /// By what name a source is told which records are to come again.
-pub enum Again {
+pub enum RedeliveryScope {
     /// By this one of the record's own.
     Named(String),
     /// By none: all of an invocation come again.
     Whole,
 }
 
-impl Again {
+impl RedeliveryScope {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Named(name) => Some(name),
@@ -59,7 +59,7 @@ impl Unread {
     }
 
     /// `raw`, which makes an event with a fault.
-    pub fn faulty(raw: &Bytes, fault: &Fault) -> Self {
+    pub fn faulty(raw: &Bytes, fault: &ValidationError) -> Self {
         let field = if fault.field.is_empty() { "the event" } else { &fault.field };
         Self::new(raw, format_args!("{field} {}", fault.message))
     }
@@ -94,7 +94,7 @@ struct Known {
     source: Option<String>,
 }
 
-fn stand_in(id: String, source: String, data: Payload) -> Result<Event, Fault> {
+fn stand_in(id: String, source: String, data: Payload) -> Result<Event, ValidationError> {
     let attributes = [("specversion", "1.0".into()), ("id", id), ("source", source), ("type", UNREAD.into())];
     read::parts(attributes.map(|(name, value)| (name.to_owned(), Extension::Text(value))), Some(data))
 }

@@ -17,7 +17,7 @@ use url::form_urlencoded;
 
 use super::{
     message::{LEVELS, Message},
-    record::{Again, Read, Record, Unread},
+    record::{Read, Record, RedeliveryScope, Unread},
 };
 use crate::lambda::ingest::event_builder::Sketch;
 use tidegate_core::{
@@ -31,8 +31,8 @@ fn parsed<T: DeserializeOwned>(raw: &Bytes) -> Result<T, String> {
     serde_json::from_slice(raw).map_err(|error| format!("the record is not as its service makes it: {error}"))
 }
 
-fn named(name: Option<String>) -> Again {
-    name.filter(|name| !name.is_empty()).map_or(Again::Whole, Again::Named)
+fn named(name: Option<String>) -> RedeliveryScope {
+    name.filter(|name| !name.is_empty()).map_or(RedeliveryScope::Whole, RedeliveryScope::Named)
 }
 
 /// An event of a bus. Its data is the detail, byte for byte.
@@ -52,7 +52,7 @@ pub fn event_bridge(raw: &Bytes) -> Read {
 /// A message of a topic.
 pub fn sns(raw: &Bytes) -> Result<Record, String> {
     let record: SnsRecord = parsed(raw)?;
-    Ok(Record { again: Again::Whole, events: published(record.sns, raw, LEVELS) })
+    Ok(Record { again: RedeliveryScope::Whole, events: published(record.sns, raw, LEVELS) })
 }
 
 /// A message of a topic as it arrives in a queue.
@@ -102,7 +102,7 @@ pub fn s3(raw: &Bytes) -> Result<Record, String> {
         .say("region", record.aws_region)
         .carry(JSON, Payload::json(raw.clone()))
         .finish(raw);
-    Ok(Record { again: Again::Whole, events: vec![event] })
+    Ok(Record { again: RedeliveryScope::Whole, events: vec![event] })
 }
 
 /// An object's key, which is written as in a form.

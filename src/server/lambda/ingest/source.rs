@@ -1,6 +1,6 @@
 //! Whose an invocation is, and what it holds.
 //!
-//! The one thing to know: only the shape tells the services apart. What has none that is known here is kept as a dead event, so that
+//! The one thing to know: only the shape tells the services apart. What has none that is known here is kept as a dead letter, so that
 //! nobody sends it again and again.
 
 use std::{borrow::Cow, collections::HashMap};
@@ -14,7 +14,7 @@ use super::{
     kafka,
     message::LEVELS,
     proxy,
-    record::{Again, Read, Record, Unread},
+    record::{Read, Record, RedeliveryScope, Unread},
     services,
 };
 use tidegate_core::event::read as cloud_events;
@@ -32,7 +32,7 @@ pub type Fields<'a> = HashMap<String, &'a RawValue>;
 
 /// What `payload` is.
 pub fn read(payload: &Bytes) -> Invocation {
-    let whole = |events| Invocation::Records(vec![Record { again: Again::Whole, events }]);
+    let whole = |events| Invocation::Records(vec![Record { again: RedeliveryScope::Whole, events }]);
     let Ok(fields) = serde_json::from_slice::<Fields<'_>>(payload) else {
         return whole(vec![Err(Unread::new(payload, "what came is no JSON object"))]);
     };
@@ -62,7 +62,7 @@ fn record(raw: &Bytes) -> Record {
         Some(other) => Err(format!("the record is of {other}, which is not known here")),
         None => Err("the record does not say of which service it is".to_owned()),
     };
-    read.unwrap_or_else(|why| Record { again: Again::Whole, events: vec![Err(Unread::new(raw, why))] })
+    read.unwrap_or_else(|why| Record { again: RedeliveryScope::Whole, events: vec![Err(Unread::new(raw, why))] })
 }
 
 /// The events that an object is if it is a `CloudEvent` or a service's own, wherever it was found; none if it is only data.

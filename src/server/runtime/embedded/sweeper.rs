@@ -16,15 +16,15 @@ use tidegate_core::{
 use tidegate_engine::plugins::retry_decisions::by_strategy;
 
 /// The longest between two looks: what becomes due earlier than all that was known waits no longer.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often depths are measured.
-const DEPTH: Duration = Duration::from_secs(2);
+const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
 /// How often a page of the kept replies is looked at, and what is over its time dropped.
-const REPLIES: Duration = Duration::from_secs(1);
+const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many plugins are asked at once; they take turns.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_DECISIONS: usize = 16;
 
 /// Verdicts that are written together.
 const TOGETHER: usize = 64;
@@ -44,14 +44,14 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
             let Some(inner) = home.upgrade() else { return };
             let clock = Arc::clone(&inner.engine.ports().clock);
             if clock.now() >= depth_at {
-                depth_at = clock.now() + DEPTH;
+                depth_at = clock.now() + DEPTH_INTERVAL;
                 match inner.engine.ports().store.depth().await {
                     Ok(depths) => metrics::depth(&depths),
                     Err(error) => tracing::warn!(%error, "depths cannot be read"),
                 }
             }
             if clock.now() >= replies_at {
-                replies_at = clock.now() + REPLIES;
+                replies_at = clock.now() + REPLY_INTERVAL;
                 replies_after = kept(&inner, replies_after).await;
             }
             let next_at = match inner.engine.sweep().await {
@@ -59,15 +59,15 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
                     for (job, version) in &swept.changed {
                         // Only the end of a lease leaves a job that goes on.
                         if job.life.ended().is_none() {
-                            inner.over(job);
+                            inner.on_attempt_finished(job);
                         }
-                        inner.left(&job.spec.queue, job, *version);
+                        inner.on_superseded(&job.spec.queue, job, *version);
                     }
                     asking.retain(|_, asked| !asked.is_finished());
                     let mut first = by_strategy(swept.pending);
                     let then = first.split_off(&turn);
                     for (plugin, jobs) in then.into_iter().chain(first) {
-                        if asking.len() < AT_ONCE && !asking.contains_key(&plugin) {
+                        if asking.len() < MAX_CONCURRENT_DECISIONS && !asking.contains_key(&plugin) {
                             turn.clone_from(&plugin);
                             asking.insert(plugin, tokio::spawn(verdicts(Arc::clone(&inner), jobs)));
                         }
@@ -80,7 +80,7 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
                 }
             };
             drop(inner);
-            let look = clock.now() + LOOK;
+            let look = clock.now() + POLL_INTERVAL;
             tokio::select! {
                 () = clock.sleep_until(next_at.map_or(look, |at| at.min(look))) => {}
                 () = pending.notified() => {}
@@ -94,7 +94,7 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
 async fn kept(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
     match inner.engine.sweep_dead().await {
         Ok(purged) => metrics::dead(purged),
-        Err(error) => tracing::warn!(%error, "dead events cannot be looked at"),
+        Err(error) => tracing::warn!(%error, "dead letters cannot be looked at"),
     }
     match inner.engine.sweep_replies(after).await {
         Ok(heard) => {
@@ -120,7 +120,7 @@ async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
                 changed |= !verdicts.changed.is_empty();
                 inner.note_verdicts(&mut verdicts);
                 for (job, version) in &verdicts.changed {
-                    inner.left(&job.spec.queue, job, *version);
+                    inner.on_superseded(&job.spec.queue, job, *version);
                 }
             }
             // They wait as before, and the next sweep finds them.

@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// Ends as failed the attempts of work that was received again and again and never dealt with. Whether each piece is dealt with.
-    pub async fn give_up(&self, work: Vec<Work>) -> Vec<bool> {
+    pub async fn fail_undeliverable(&self, work: Vec<Work>) -> Vec<bool> {
         let claimed = match self.engine().claim(&work, None).await {
             Ok(claimed) => claimed,
             Err(error) => {

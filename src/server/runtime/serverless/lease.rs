@@ -14,20 +14,20 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Ask, Error, Hand, Round, Space,
+    ByteBudget, Demand, Dispatch, Error, TickInput,
     request::{LeaseRequest, Leased, Report},
 };
 
 /// The wait before a call looks again; it grows to the other.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_POLL_DELAY: Duration = Duration::from_millis(200);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(1);
 /// What the answer to a report takes of an answer with a bound.
 const REPORTED: usize = 480;
 
 impl Server {
     /// Settles reports of jobs of one queue, and notes what must follow.
-    pub(crate) async fn settle_away(&self, queue: &QueueName, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
-        let Some(away) = &self.inner.away else { return Vec::new() };
+    pub(crate) async fn settle_serverless(&self, queue: &QueueName, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
+        let Some(away) = &self.inner.serverless else { return Vec::new() };
         let count = reports.len();
         let ticked = match self.engine().report(queue, reports).await {
             Ok(ticked) => ticked,
@@ -37,9 +37,9 @@ impl Server {
         ticked.settled().filter(|job| job.life.ended().is_some()).for_each(crate::telemetry::metrics::ended);
         for job in ticked.reports.iter().flatten() {
             let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else { continue };
-            away.notes.changed(job, Some(*version));
+            away.outbox.job_changed(job, Some(*version));
             if job.life.ended().is_some() {
-                self.inner.ended(job);
+                self.inner.on_job_finished(job);
             }
         }
         ticked.reports
@@ -47,7 +47,7 @@ impl Server {
 
     /// Leases from `lanes` in turn, until there is something or `until` has come; the reports are settled first, and what they
     /// freed goes into the round that leases.
-    pub(crate) async fn lease_away(&self, lanes: Vec<Lane>, request: LeaseRequest, until: Timestamp) -> Result<Leased, Error> {
+    pub(crate) async fn lease_serverless(&self, lanes: Vec<Lane>, request: LeaseRequest, until: Timestamp) -> Result<Leased, Error> {
         let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
         let reports = Box::pin(self.report(request.reports.clone())).await;
         let settled = reports.iter().flatten();
@@ -56,9 +56,9 @@ impl Server {
             .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
             .collect();
         let most = self.inner.options.answer_bytes.map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
-        let mut space = most.map(|most| Space { left: most, most });
+        let mut space = most.map(|most| ByteBudget { left: most, most });
         let mut jobs = Vec::new();
-        let mut wait = FIRST_LOOK;
+        let mut wait = FIRST_POLL_DELAY;
         loop {
             for (queue, types) in &lanes {
                 let room = request.max - jobs.len() as u32;
@@ -66,7 +66,7 @@ impl Server {
                     break;
                 }
                 let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
-                let leased = match self.lease_round(queue, types.as_deref(), room, space, &request, here).await {
+                let leased = match self.lease_tick(queue, types.as_deref(), room, space, &request, here).await {
                     Ok(leased) => leased,
                     Err(error) if jobs.is_empty() => return Err(error),
                     // What another queue gave is not to be lost with this one's answer, and the next may give more.
@@ -75,7 +75,8 @@ impl Server {
                         continue;
                     }
                 };
-                space = space.map(|space| leased.iter().fold(space, |space, job| space.beside(job).unwrap_or(Space { left: 0, ..space })));
+                space =
+                    space.map(|space| leased.iter().fold(space, |space, job| space.after(job).unwrap_or(ByteBudget { left: 0, ..space })));
                 jobs.extend(leased);
             }
             let now = self.now();
@@ -83,7 +84,7 @@ impl Server {
                 break;
             }
             self.engine().ports().clock.sleep_until(until.min(now + wait)).await;
-            wait = (wait * 3 / 2).min(LONGEST_LOOK);
+            wait = (wait * 3 / 2).min(MAX_POLL_DELAY);
         }
         Ok(Leased { jobs: self.loaded(jobs).await, reports })
     }
@@ -94,21 +95,21 @@ impl Server {
             return Ok(Vec::new());
         }
         let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
-        let jobs = self.engine().recall(&ids).await?;
+        let jobs = self.engine().cached_jobs(&ids).await?;
         Ok(jobs.into_iter().flatten().filter(|job| job.life.running().is_some()).map(|job| (job.id, job.life.version)).collect())
     }
 
     /// One round that gives pull jobs to the caller.
-    async fn lease_round(
+    async fn lease_tick(
         &self,
         queue: &QueueName,
         types: Option<&[TypeName]>,
         room: u32,
-        space: Option<Space>,
+        space: Option<ByteBudget>,
         request: &LeaseRequest,
         released: Vec<(JobId, Version)>,
     ) -> Result<Vec<Job>, Error> {
-        let Some(away) = &self.inner.away else { return Ok(Vec::new()) };
+        let Some(away) = &self.inner.serverless else { return Ok(Vec::new()) };
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         if is_drained(&catalog, request.worker.as_deref()) {
@@ -116,12 +117,12 @@ impl Server {
         }
         let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
-        let ask = Ask { types, room, worker: request.worker.clone(), lease: request.lease_seconds, hand: Hand::Claim };
-        let (began, mut memory) = (self.now(), away.memory(queue));
+        let ask = Demand { types, capacity: room, worker: request.worker.clone(), lease: request.lease_seconds, dispatch: Dispatch::Claim };
+        let (began, mut memory) = (self.now(), away.take_cache(queue));
         let news = !released.is_empty();
-        let round = Round { released, asks: vec![ask], news, space, ..Round::default() };
+        let round = TickInput { released, demands: vec![ask], news, byte_budget: space, ..TickInput::default() };
         let ticked = engine.tick(queue, &mut memory, round).await;
-        away.keep(queue, memory);
+        away.keep_cache(queue, memory);
         let mut ticked = ticked?;
         if let Err(error) = self.follow(queue, &mut ticked, began).await {
             // What was claimed is to be answered, whatever else fails.

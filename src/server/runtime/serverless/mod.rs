@@ -21,38 +21,38 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 pub use outbox::NEAR;
-pub use sweep::Minute;
+pub use sweep::SweepReport;
 
 use super::Builder;
-use crate::runtime::embedded::queue_task::Shown;
+use crate::runtime::embedded::queue_task::QueueSnapshot;
 use tidegate_core::job::QueueName;
-use tidegate_engine::{Engine, Error, Memory, View};
+use tidegate_engine::{Engine, Error, TickCache, View};
 
 /// How long an attempt is taken to last where nobody remembers: what `desired_workers` starts from.
 const RUN_SECONDS: f64 = 1.0;
 
 /// What an away server has instead of tasks.
 #[derive(Default)]
-pub(super) struct Away {
-    pub(super) notes: outbox::Notes,
+pub(super) struct Serverless {
+    pub(super) outbox: outbox::Outbox,
     /// What was seen of each queue. It may be old, and costs a read then.
-    memories: Mutex<HashMap<QueueName, Memory>>,
+    caches: Mutex<HashMap<QueueName, TickCache>>,
 }
 
-impl Away {
-    fn memory(&self, queue: &QueueName) -> Memory {
-        self.memories.lock().remove(queue).unwrap_or_default()
+impl Serverless {
+    fn take_cache(&self, queue: &QueueName) -> TickCache {
+        self.caches.lock().remove(queue).unwrap_or_default()
     }
 
-    fn keep(&self, queue: &QueueName, memory: Memory) {
-        self.memories.lock().insert(queue.clone(), memory);
+    fn keep_cache(&self, queue: &QueueName, memory: TickCache) {
+        self.caches.lock().insert(queue.clone(), memory);
     }
 }
 
 /// What a queue shows of itself, as far as its head has it: how many each rule holds nobody counts, so each counts for one.
-pub(super) async fn shown(engine: &Engine, queue: &QueueName) -> Result<Shown, Error> {
-    let mut shown = Shown { mean_run_seconds: RUN_SECONDS, ..Shown::default() };
-    if let Some((head, batches)) = engine.ports().store.head(queue).await? {
+pub(super) async fn snapshot(engine: &Engine, queue: &QueueName) -> Result<QueueSnapshot, Error> {
+    let mut shown = QueueSnapshot { mean_run_seconds: RUN_SECONDS, ..QueueSnapshot::default() };
+    if let Some((head, batches)) = engine.ports().store.ledger(queue).await? {
         let catalog = engine.catalog().await?;
         shown.held = head.held.keys().map(|rule| (rule.to_string(), 1)).collect();
         let mut view = View::new(head, batches);
@@ -65,8 +65,8 @@ impl Builder {
     /// Makes it a server that starts no task of its own: what must follow is told by [`flush`](super::Server::flush), and done by whoever calls
     /// [`tick_queue`](super::Server::tick_queue), [`deliver`](super::Server::deliver) and [`minute`](super::Server::minute).
     #[must_use]
-    pub fn away(mut self) -> Self {
-        self.away = true;
+    pub fn serverless(mut self) -> Self {
+        self.serverless = true;
         self
     }
 }

@@ -8,29 +8,29 @@ use super::{super::Server, NEAR};
 use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
-    port::News,
+    port::HintKind,
     time::Timestamp,
 };
-use tidegate_engine::{Ask, Error, Hand, LookedAhead, Round, Ticked, events::reply::Heard};
+use tidegate_engine::{Demand, Dispatch, Error, Lookahead, TickInput, TickOutcome, events::reply::SweptReplies};
 
 /// Most jobs that one round hands on.
 const ROOM: u32 = 1000;
 /// Most rounds of a queue in one go: whoever is told next goes on.
-const ROUNDS: usize = 64;
+const MAX_TICKS: usize = 64;
 /// Queues that the minute's round looks at side by side.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_QUEUES: usize = 16;
 /// How far back a hint about a queue without a head looks for jobs that nobody handed on.
 const RECENT: Duration = Duration::from_secs(5);
 /// How far ahead the minute's round lets schedules make their jobs: past the next round, which may be late.
-const AHEAD: Duration = Duration::from_secs(150);
+const LOOKAHEAD: Duration = Duration::from_secs(150);
 /// Most kept replies that are dropped together.
-const MOST_DROPPED: u32 = 10_000;
+const MAX_DROPPED_REPLIES: u32 = 10_000;
 /// Most late jobs of a queue that are handed on again in a minute.
-const MOST_LATE: usize = 1000;
+const MAX_LATE_JOBS: usize = 1000;
 
 /// What the minute's round did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Minute {
+pub struct SweepReport {
     /// Queues that were looked at.
     pub queues: usize,
     /// Jobs that were handed on ahead of their time.
@@ -47,15 +47,15 @@ impl Server {
     /// # Errors
     ///
     /// The store's and the work queue's: the hints are to be told again.
-    pub async fn tick_queue(&self, queue: &QueueName, news: Vec<News>, until: Timestamp) -> Result<(), Error> {
-        let Some(away) = &self.inner.away else { return Ok(()) };
+    pub async fn tick_queue(&self, queue: &QueueName, news: Vec<HintKind>, until: Timestamp) -> Result<(), Error> {
+        let Some(away) = &self.inner.serverless else { return Ok(()) };
         let (mut released, mut verdicts, mut look) = (Vec::new(), Vec::new(), false);
         for news in news {
             match news {
-                News::Look => look = true,
-                News::Left(job, version) => released.push((job, version)),
-                News::Verdict(job) => verdicts.push(job),
-                News::Operation(id) => {
+                HintKind::Due => look = true,
+                HintKind::Released(job, version) => released.push((job, version)),
+                HintKind::RetryDecision(job) => verdicts.push(job),
+                HintKind::Operation(id) => {
                     Box::pin(self.operate(&id, until)).await?;
                 }
             }
@@ -64,42 +64,42 @@ impl Server {
             let jobs = self.engine().ports().store.get(&verdicts).await?;
             self.verdicts(jobs.into_iter().flatten().collect()).await?;
         }
-        if self.engine().is_headless(queue).await? {
+        if self.engine().is_unlimited(queue).await? {
             if look {
                 let now = self.now();
-                self.engine().hand_on(queue, now - RECENT, now, ROOM as usize).await?;
+                self.engine().dispatch(queue, now - RECENT, now, ROOM as usize).await?;
             }
             return Ok(());
         }
-        let mut memory = away.memory(queue);
-        let rounds = self.rounds(queue, &mut memory, released, until).await;
-        away.keep(queue, memory);
+        let mut memory = away.take_cache(queue);
+        let rounds = self.tick_until_idle(queue, &mut memory, released, until).await;
+        away.keep_cache(queue, memory);
         rounds
     }
 
     /// Rounds of a queue with a head.
-    async fn rounds(
+    async fn tick_until_idle(
         &self,
         queue: &QueueName,
-        memory: &mut tidegate_engine::Memory,
+        memory: &mut tidegate_engine::TickCache,
         mut released: Vec<(JobId, Version)>,
         until: Timestamp,
     ) -> Result<(), Error> {
         let engine = self.engine();
-        let notes = &self.inner.away.as_ref().expect("the caller looked").notes;
-        for round in 0..ROUNDS {
+        let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
+        for round in 0..MAX_TICKS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
             let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-            let ask = Ask { types, room: ROOM, worker: None, lease: None, hand: Hand::Send };
+            let ask = Demand { types, capacity: ROOM, worker: None, lease: None, dispatch: Dispatch::Queue };
             let began = self.now();
-            let round = Round { released: std::mem::take(&mut released), asks: vec![ask], news: round == 0, ..Round::default() };
+            let round = TickInput { released: std::mem::take(&mut released), demands: vec![ask], news: round == 0, ..TickInput::default() };
             let mut ticked = engine.tick(queue, memory, round).await?;
             self.follow(queue, &mut ticked, began).await?;
             released = ticked.left;
             let now = self.now();
             if let Some(at) = ticked.next_at.filter(|at| *at <= now + NEAR) {
-                notes.wake(queue, at);
+                notes.timer(queue, at);
             }
             if !ticked.again && released.is_empty() {
                 return Ok(());
@@ -109,19 +109,19 @@ impl Server {
             }
         }
         // Somebody else goes on.
-        notes.look(queue);
+        notes.queue_due(queue);
         Ok(())
     }
 
     /// Does what a round leaves to be done.
-    pub(super) async fn follow(&self, queue: &QueueName, ticked: &mut Ticked, began: Timestamp) -> Result<(), Error> {
+    pub(super) async fn follow(&self, queue: &QueueName, ticked: &mut TickOutcome, began: Timestamp) -> Result<(), Error> {
         metrics::round(queue, ticked, began, self.now().since(began));
         self.inner.note_round(queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
-        ticked.lapsed.iter().for_each(|job| self.inner.over(job));
+        ticked.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
         for job in &ticked.ended {
             metrics::ended(job);
-            self.inner.over(job);
-            self.inner.ended(job);
+            self.inner.on_attempt_finished(job);
+            self.inner.on_job_finished(job);
         }
         if ticked.pending {
             // They are found by their own records.
@@ -135,9 +135,9 @@ impl Server {
         for (job, version) in &changed {
             // Only the end of a lease leaves a job that goes on.
             if job.life.ended().is_none() {
-                self.inner.over(job);
+                self.inner.on_attempt_finished(job);
             }
-            self.inner.left(&job.spec.queue, job, *version);
+            self.inner.on_superseded(&job.spec.queue, job, *version);
         }
         if pending.is_empty() { Ok(()) } else { self.verdicts(pending).await }
     }
@@ -147,15 +147,15 @@ impl Server {
         let mut verdicts = self.engine().verdicts(jobs).await?;
         self.inner.note_verdicts(&mut verdicts);
         for (job, version) in &verdicts.changed {
-            self.inner.left(&job.spec.queue, job, *version);
+            self.inner.on_superseded(&job.spec.queue, job, *version);
         }
         Ok(())
     }
 
     /// The minute's round: looks ahead, sweeps, ticks every queue, hands on again what is late, goes on with bulk operations. What
     /// fails is logged and counted, and done by the next; how many parts did is noted for [`doctor`](Self::doctor).
-    pub async fn minute(&self, until: Timestamp) -> Minute {
-        let mut minute = Minute::default();
+    pub async fn maintenance_sweep(&self, until: Timestamp) -> SweepReport {
+        let mut minute = SweepReport::default();
         let mut ahead = None;
         if let Err(error) = self.every_queue(until, &mut minute, &mut ahead).await {
             minute.failed += 1;
@@ -172,7 +172,7 @@ impl Server {
         minute
     }
 
-    async fn every_queue(&self, until: Timestamp, minute: &mut Minute, ahead: &mut Option<LookedAhead>) -> Result<(), Error> {
+    async fn every_queue(&self, until: Timestamp, minute: &mut SweepReport, ahead: &mut Option<Lookahead>) -> Result<(), Error> {
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
@@ -181,7 +181,7 @@ impl Server {
         let mut free = Vec::new();
         let mut limited = Vec::new();
         for queue in queues {
-            if engine.is_headless_in(&queue, &catalog).await? { free.push(queue) } else { limited.push(queue) }
+            if engine.is_unlimited_in(&queue, &catalog).await? { free.push(queue) } else { limited.push(queue) }
         }
         // What is late already is late because of this: it goes first.
         match engine.look_ahead(&free).await {
@@ -195,7 +195,7 @@ impl Server {
             }
         }
         // What schedules make now is handed on by whoever made it, to arrive at its time.
-        self.inner.occurred(&engine.occur(AHEAD).await?);
+        self.inner.occurred(&engine.materialize(LOOKAHEAD).await?);
         self.replies(until).await?;
         while self.now() < until {
             let swept = engine.sweep().await?;
@@ -207,12 +207,12 @@ impl Server {
         }
         // What was made so far does not wait for the queues.
         let _ = self.flush().await;
-        let looks = limited.iter().map(|queue| self.tick_queue(queue, vec![News::Look], until));
-        let lates = free.iter().map(|queue| engine.hand_on_late(queue, MOST_LATE));
+        let looks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
+        let lates = free.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
         let looks: Vec<_> = looks.collect();
         let lates: Vec<_> = lates.collect();
-        let ticked: Vec<Result<(), Error>> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
-        let late: Vec<_> = stream::iter(lates).buffer_unordered(AT_ONCE).collect().await;
+        let ticked: Vec<Result<(), Error>> = stream::iter(looks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
+        let late: Vec<_> = stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
         for done in late {
             match done {
                 Ok(done) => minute.late += done.sent,
@@ -234,7 +234,7 @@ impl Server {
     /// Looks at the replies that were kept, and drops what is over its time.
     async fn replies(&self, until: Timestamp) -> Result<(), Error> {
         metrics::dead(self.engine().sweep_dead().await?);
-        let mut all = Heard::default();
+        let mut all = SweptReplies::default();
         loop {
             let page = self.engine().look_at_replies(all.next.take()).await?;
             self.inner.tell(&[], &page.changed);
@@ -247,9 +247,9 @@ impl Server {
         }
         // A table counts all that there are to drop some: once in a minute, and not once a page.
         loop {
-            let purged = self.engine().drop_replies(MOST_DROPPED).await?;
+            let purged = self.engine().drop_replies(MAX_DROPPED_REPLIES).await?;
             all.dropped(purged);
-            if purged.expired + purged.over < u64::from(MOST_DROPPED) || self.now() >= until {
+            if purged.expired + purged.over < u64::from(MAX_DROPPED_REPLIES) || self.now() >= until {
                 break;
             }
         }
@@ -258,7 +258,7 @@ impl Server {
     }
 }
 
-impl Minute {
+impl SweepReport {
     fn failed(&mut self, error: &Error) {
         self.failed += 1;
         tracing::warn!(%error, "a queue was not looked at in the minute's round");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"_aws":{"Timestamp":1700000000000,"CloudWatchMetrics":[{"Namespace":"tidegate","Dimensions":[["queue"]],
-//!    "Metrics":[{"Name":"tidegate_claimed_total","Unit":"Count"}]}]},"queue":"mail","tidegate_claimed_total":12}
+//!    "Metrics":[{"Name":"tidegate_attempts_started_total","Unit":"Count"}]}]},"queue":"mail","tidegate_attempts_started_total":12}
 //! ```
 //!
 //! A counter is written as what it grew by since the line before, and not at all where it did not; a gauge as it stands; a

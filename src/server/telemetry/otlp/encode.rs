@@ -6,7 +6,7 @@
 
 use tidegate_core::{
     job::TraceContext,
-    port::spans::{Attribute, Kind, Span},
+    port::spans::{Attribute, Span, SpanKind},
     time::Timestamp,
 };
 
@@ -37,9 +37,9 @@ fn span(out: &mut Vec<u8>, span: &Span) {
     }
     text(out, 5, &span.name);
     let kind = match span.kind {
-        Kind::Internal => 1,
-        Kind::Server => 2,
-        Kind::Client => 3,
+        SpanKind::Internal => 1,
+        SpanKind::Server => 2,
+        SpanKind::Client => 3,
     };
     number(out, 6, kind);
     fixed64(out, 7, nanos(span.started_at));

@@ -9,7 +9,7 @@ use prost::Message as _;
 use super::*;
 use tidegate_core::{
     job::TraceContext,
-    port::spans::{Attribute, Kind, Parent},
+    port::spans::{Attribute, Parent, SpanKind},
     time::Timestamp,
 };
 
@@ -18,7 +18,7 @@ const CONTEXT: TraceContext = TraceContext { trace: 0x0af7_6519_16cd_43dd_8448_e
 fn span(name: &str) -> Span {
     Span {
         name: name.to_owned(),
-        kind: Kind::Internal,
+        kind: SpanKind::Internal,
         context: CONTEXT,
         parent: None,
         link: None,
@@ -51,7 +51,7 @@ fn text(value: Option<&AnyValue>) -> &str {
 #[test]
 fn every_field_of_a_span_is_read_as_it_was_written() {
     let whole = Span {
-        kind: Kind::Client,
+        kind: SpanKind::Client,
         parent: Some(Parent { span: 7, remote: true }),
         link: Some(TraceContext { span: 9, ..CONTEXT }),
         failure: Some("größer als erlaubt".to_owned()),

@@ -30,18 +30,18 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Ask, Catalog, Error, Hand, Memory, Round, Ticked, View,
-    request::{Heartbeat, Report, Verdict},
+    Catalog, Demand, Dispatch, Error, TickCache, TickInput, TickOutcome, View,
+    request::{Heartbeat, Report, ReportOutcome},
 };
 
 /// Most messages that one round takes.
-const GATHER: usize = 2048;
+const MAX_BATCH: usize = 2048;
 /// A queue is looked at this often even if nothing says so: another process may have written to the store.
-const SAFETY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a handler's lease lasts if its type is gone.
 const LEASE: Duration = Duration::from_secs(30);
 /// The wait after a round that the store failed.
-const RECOVER: Duration = Duration::from_millis(250);
+const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 /// No version of the configuration.
 const BUSY: u64 = u64::MAX;
 
@@ -55,23 +55,23 @@ pub(crate) enum Message {
     Reports(Vec<Report>, oneshot::Sender<Vec<Result<Job, Error>>>),
     /// An attempt that this process made is over, or (no report) goes on elsewhere. A stop waits until what makes it wait is
     /// dropped, which is when the report is settled. No lane: a worker was to have it, and it was not handed over.
-    Done(Option<Lane>, Option<Report>, Option<mpsc::Sender<()>>),
+    Done(Option<JobSource>, Option<Report>, Option<mpsc::Sender<()>>),
     /// A worker wants jobs.
     Lease(LeaseCall),
     /// A worker that asks several queues wants jobs of this one too.
-    Demand(Weak<Demand>),
+    Watch(Weak<QueueWatch>),
 }
 
 /// Where this process runs an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Lane {
+pub(crate) enum JobSource {
     /// A push.
     Push,
     /// A handler of this type.
     Handler(TypeName),
 }
 
-impl Lane {
+impl JobSource {
     fn handler(&self) -> Option<&TypeName> {
         match self {
             Self::Push => None,
@@ -96,18 +96,18 @@ pub(crate) type Answered = (Handed, Vec<Result<Job, Error>>);
 
 /// What a worker that waits for several queues wants of one of them. The queue rings when there may be something, and the
 /// worker looks.
-pub(crate) struct Demand {
+pub(crate) struct QueueWatch {
     pub(crate) types: Option<Vec<TypeName>>,
     pub(crate) max: u32,
     /// Whether this queue rang since the worker looked.
-    pub(crate) rung: AtomicBool,
-    pub(crate) bell: Arc<Notify>,
+    pub(crate) notified: AtomicBool,
+    pub(crate) waker: Arc<Notify>,
 }
 
-impl Demand {
-    fn ring(&self) {
-        self.rung.store(true, Ordering::Release);
-        self.bell.notify_one();
+impl QueueWatch {
+    fn notify(&self) {
+        self.notified.store(true, Ordering::Release);
+        self.waker.notify_one();
     }
 }
 
@@ -116,12 +116,12 @@ impl Demand {
 pub(crate) struct QueueHandle {
     sender: mpsc::UnboundedSender<Message>,
     idle_under: Arc<AtomicU64>,
-    pub(crate) shown: Arc<Mutex<Shown>>,
+    pub(crate) shown: Arc<Mutex<QueueSnapshot>>,
 }
 
 /// What a queue's task shows of itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct QueueSnapshot {
     /// How many candidates each rule held in the latest round that looked.
     pub(crate) held: BTreeMap<String, u64>,
     /// The granted weight.
@@ -159,7 +159,7 @@ impl QueueHandle {
 /// Starts the task of `queue`.
 pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let shown = Arc::new(Mutex::new(Shown::default()));
+    let shown = Arc::new(Mutex::new(QueueSnapshot::default()));
     let idle_under = Arc::new(AtomicU64::new(BUSY));
     let handle = QueueHandle { sender: sender.clone(), idle_under: Arc::clone(&idle_under), shown: Arc::clone(&shown) };
     let task = Task {
@@ -169,9 +169,9 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
         sender,
         idle_under,
         shown,
-        memory: Memory::default(),
+        memory: TickCache::default(),
         leases: VecDeque::new(),
-        demands: Vec::new(),
+        watches: Vec::new(),
         next_at: None,
         scanning: false,
         left: Vec::new(),
@@ -190,11 +190,11 @@ struct Task {
     sender: mpsc::UnboundedSender<Message>,
     /// Under which version of the configuration nobody takes jobs of the queue, so that a new one changes nothing; else [`BUSY`].
     idle_under: Arc<AtomicU64>,
-    shown: Arc<Mutex<Shown>>,
-    memory: Memory,
+    shown: Arc<Mutex<QueueSnapshot>>,
+    memory: TickCache,
     leases: VecDeque<Waiting>,
     /// Workers that wait for this queue and others.
-    demands: Vec<Weak<Demand>>,
+    watches: Vec<Weak<QueueWatch>>,
     /// When the next round is due.
     next_at: Option<Timestamp>,
     /// Whether the next round only goes on with the scan of the last.
@@ -204,7 +204,7 @@ struct Task {
     /// Reports of this process's own attempts that the store has not taken yet.
     unsettled: Vec<Unsettled>,
     /// What this process runs, by lane.
-    running: HashMap<Lane, u32>,
+    running: HashMap<JobSource, u32>,
 }
 
 /// A report of this process's own, and what keeps a stop waiting for it.
@@ -241,14 +241,14 @@ impl Task {
         loop {
             let Some(clock) = self.home.upgrade().map(|inner| Arc::clone(&inner.engine.ports().clock)) else { return };
             let mut inbox = Vec::new();
-            let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(clock.now() + SAFETY);
+            let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(clock.now() + POLL_INTERVAL);
             tokio::select! {
                 biased;
-                count = self.receiver.recv_many(&mut inbox, GATHER) => if count == 0 { return },
+                count = self.receiver.recv_many(&mut inbox, MAX_BATCH) => if count == 0 { return },
                 changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped {
                     // Whoever waits has an answer coming: what its reports became, and no jobs.
                     self.expire_leases(clock.now(), true);
-                    self.ring();
+                    self.notify();
                     return;
                 },
                 () = clock.sleep_until(wake_at) => {}
@@ -257,18 +257,18 @@ impl Task {
             tokio::task::yield_now().await;
             while let Ok(message) = self.receiver.try_recv() {
                 inbox.push(message);
-                if inbox.len() >= GATHER {
+                if inbox.len() >= MAX_BATCH {
                     break;
                 }
             }
             let Some(inner) = self.home.upgrade() else { return };
             let draining = *stopping.borrow() != Stage::Serving;
-            self.next_at = self.round(&inner, inbox, draining).await;
+            self.next_at = self.tick(&inner, inbox, draining).await;
         }
     }
 
     /// One round. When the next is due.
-    async fn round(&mut self, inner: &Arc<Inner>, inbox: Vec<Message>, draining: bool) -> Option<Timestamp> {
+    async fn tick(&mut self, inner: &Arc<Inner>, inbox: Vec<Message>, draining: bool) -> Option<Timestamp> {
         // What a failed round could not settle of this process's own attempts goes into this one: nobody else repeats it.
         let mut own = std::mem::take(&mut self.unsettled);
         let mut reports: Vec<Report> = own.iter().map(|(report, _)| report.clone()).collect();
@@ -277,7 +277,7 @@ impl Task {
         // Whoever only asks brings nothing to those who wait here and elsewhere; anything else may.
         let asks = |message: &Message| match message {
             Message::Lease(call) => call.reports.is_empty(),
-            message => matches!(message, Message::Demand(_)),
+            message => matches!(message, Message::Watch(_)),
         };
         let (came, news) = (!inbox.is_empty(), inbox.is_empty() || !inbox.iter().all(asks));
         for message in inbox {
@@ -305,7 +305,7 @@ impl Task {
                     reports.extend(batch);
                     self.leases.push_back(Waiting { call, answers: Vec::new() });
                 }
-                Message::Demand(demand) => self.demands.push(demand),
+                Message::Watch(watch) => self.watches.push(watch),
             }
         }
         let now = inner.engine.now();
@@ -313,10 +313,10 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asked, lanes) = if draining { Default::default() } else { self.asks(inner, &catalog, &reports) };
-        self.listen(&asked.asks, &catalog);
+        let (asked, lanes) = if draining { Default::default() } else { self.demands(inner, &catalog, &reports) };
+        self.listen(&asked.demands, &catalog);
         let came = came || !self.scanning;
-        let round = Round { reports, released: self.left.clone(), news: came, ..asked };
+        let round = TickInput { reports, released: self.left.clone(), news: came, ..asked };
         let mut ticked = match inner.engine.tick(&self.queue, &mut self.memory, round).await {
             Ok(ticked) => ticked,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
@@ -332,19 +332,19 @@ impl Task {
         }
         inner.note_round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
         let mut next_at = ticked.next_at;
-        self.hand_out(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
+        self.distribute(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
-            next_at = next_at.into_iter().chain([now + RECOVER]).min();
+            next_at = next_at.into_iter().chain([now + ERROR_BACKOFF]).min();
         }
         let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
         next_at = next_at.into_iter().chain(lease_end).min();
-        if !self.demands.is_empty() {
+        if !self.watches.is_empty() {
             // This round looked for some types only: what an earlier one saw ahead for others is not forgotten.
             next_at = next_at.into_iter().chain(self.next_at.filter(|at| *at > now)).min();
             if news {
-                self.ring();
+                self.notify();
             }
         }
         self.scanning = again;
@@ -355,28 +355,28 @@ impl Task {
     ///
     /// Whoever asks from now on sends a message, and the round that takes it looks at what is in the store. A type that comes to be
     /// pushed, or to have a handler, changes the configuration.
-    fn listen(&self, asks: &[Ask], catalog: &Catalog) {
+    fn listen(&self, asks: &[Demand], catalog: &Catalog) {
         let idle =
-            asks.iter().all(|ask| ask.room == 0) && self.leases.iter().all(|waiting| waiting.call.max == 0) && self.demands.is_empty();
+            asks.iter().all(|ask| ask.capacity == 0) && self.leases.iter().all(|waiting| waiting.call.max == 0) && self.watches.is_empty();
         self.idle_under.store(if idle { catalog.version } else { BUSY }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Rings up those who wait for this queue and others.
-    fn ring(&self) {
-        self.demands.iter().filter_map(Weak::upgrade).for_each(|demand| demand.ring());
+    fn notify(&self) {
+        self.watches.iter().filter_map(Weak::upgrade).for_each(|demand| demand.notify());
     }
 
     /// A round for everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
-    fn asks(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (Round, Vec<Place>) {
+    fn demands(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (TickInput, Vec<Requester>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
             if let Some(handler) = inner.handlers.get(name) {
-                let lane = Lane::Handler(name.clone());
+                let lane = JobSource::Handler(name.clone());
                 let room = handler.concurrency.saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
-                asks.push(Ask { types: vec![name.clone()], room, worker: None, lease: None, hand: Hand::Claim });
-                places.push(Place::Lane(lane));
+                asks.push(Demand { types: vec![name.clone()], capacity: room, worker: None, lease: None, dispatch: Dispatch::Claim });
+                places.push(Requester::Lane(lane));
             } else if inner.engine.is_pushed(&item.config) {
                 push.push(name.clone());
             } else {
@@ -384,9 +384,9 @@ impl Task {
             }
         }
         if !push.is_empty() {
-            let room = inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0));
-            asks.push(Ask { types: push, room, worker: None, lease: None, hand: Hand::Claim });
-            places.push(Place::Lane(Lane::Push));
+            let room = inner.options.push_slots.saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0));
+            asks.push(Demand { types: push, capacity: room, worker: None, lease: None, dispatch: Dispatch::Claim });
+            places.push(Requester::Lane(JobSource::Push));
         }
         let (mut running, mut workers) = (None, BTreeMap::new());
         for (index, waiting) in self.leases.iter().enumerate() {
@@ -405,19 +405,19 @@ impl Task {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
                 None => pull.clone(),
             };
-            asks.push(Ask { types, room: call.max, worker: call.worker.clone(), lease: call.lease, hand: Hand::Claim });
-            places.push(Place::Lease(index));
+            asks.push(Demand { types, capacity: call.max, worker: call.worker.clone(), lease: call.lease, dispatch: Dispatch::Claim });
+            places.push(Requester::Lease(index));
         }
-        (Round { asks, workers, ..Round::default() }, places)
+        (TickInput { demands: asks, workers, ..TickInput::default() }, places)
     }
 
     /// Answers reports and leases, starts deliveries and handlers.
-    fn hand_out(
+    fn distribute(
         &mut self,
         inner: &Arc<Inner>,
-        ticked: Ticked,
+        ticked: TickOutcome,
         catalog: &Arc<Catalog>,
-        places: &[Place],
+        places: &[Requester],
         Answers { sources, mut callers, own, took: (from, to) }: Answers,
     ) {
         let mut own = own.into_iter();
@@ -430,7 +430,7 @@ impl Task {
             if let Ok(job) = &answer
                 && job.life.ended().is_some()
             {
-                inner.ended(job);
+                inner.on_job_finished(job);
             }
             match source {
                 Source::Lease(index) => self.leases[index].answers.push(answer),
@@ -446,19 +446,19 @@ impl Task {
         for (reply, answers) in callers {
             let _ = reply.send(answers);
         }
-        ticked.lapsed.iter().for_each(|job| inner.over(job));
+        ticked.lapsed.iter().for_each(|job| inner.on_attempt_finished(job));
         for job in &ticked.ended {
-            inner.over(job);
-            inner.ended(job);
+            inner.on_attempt_finished(job);
+            inner.on_job_finished(job);
         }
         let mut leased: HashMap<usize, Vec<Job>> = HashMap::new();
         for mut claimed in ticked.claimed {
             if let Some(traces) = &inner.traces {
                 traces.claimed(&mut claimed.job, claimed.run_at);
             }
-            match &places[claimed.ask] {
-                Place::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
-                Place::Lane(lane) => {
+            match &places[claimed.demand] {
+                Requester::Lease(index) => leased.entry(*index).or_default().push(claimed.job),
+                Requester::Lane(lane) => {
                     *self.running.entry(lane.clone()).or_default() += 1;
                     self.start(inner, lane.clone(), claimed.job, catalog);
                 }
@@ -475,29 +475,29 @@ impl Task {
     }
 
     /// Shows what the round held and how long attempts take.
-    fn count(&self, ticked: &Ticked) {
+    fn count(&self, ticked: &TickOutcome) {
         let mut shown = self.shown.lock();
         shown.held = ticked.held.iter().map(|(rule, count)| (rule.to_string(), *count)).collect();
         for job in ticked.settled() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
-                shown.mean_run_seconds = moved(shown.mean_run_seconds, took);
+                shown.mean_run_seconds = moving_mean(shown.mean_run_seconds, took);
             }
         }
         for claimed in &ticked.claimed {
             let late = claimed.job.life.started_at.map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
-            shown.mean_lateness_seconds = moved(shown.mean_lateness_seconds, late);
+            shown.mean_lateness_seconds = moving_mean(shown.mean_lateness_seconds, late);
         }
     }
 
     /// Runs a claimed job here.
-    fn start(&self, inner: &Arc<Inner>, lane: Lane, job: Job, catalog: &Arc<Catalog>) {
+    fn start(&self, inner: &Arc<Inner>, lane: JobSource, job: Job, catalog: &Arc<Catalog>) {
         let (inner, sender, catalog, busy) = (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
         tokio::spawn(async move {
             let report = match &lane {
                 // Much larger than a handler's call, which would otherwise take as much room.
-                Lane::Push => Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await,
-                Lane::Handler(name) => match inner.handlers.get(name) {
+                JobSource::Push => Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await,
+                JobSource::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => {
                         let alive = Box::pin(keep_alive(&inner, &job, &catalog));
                         tokio::select! {
@@ -552,7 +552,7 @@ impl Task {
         }
         self.leases = kept;
         self.expire_leases(inner.engine.now(), false);
-        inner.engine.now() + RECOVER
+        inner.engine.now() + ERROR_BACKOFF
     }
 
     fn show(&mut self, inner: &Inner, catalog: &Catalog) {
@@ -563,11 +563,11 @@ impl Task {
             None => catalog.types_of(&self.queue).for_each(|(name, _)| *shown.wanted.entry(name.clone()).or_default() += max),
         };
         self.leases.iter().for_each(|waiting| want(waiting.call.types.as_ref(), waiting.call.max));
-        self.demands.retain(|demand| {
+        self.watches.retain(|demand| {
             let demand = demand.upgrade();
             demand.as_ref().inspect(|demand| want(demand.types.as_ref(), demand.max)).is_some()
         });
-        shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&Lane::Push).copied().unwrap_or(0)));
+        shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0)));
         shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
         shown.running_weight = self.memory.view().map_or(0, View::weight);
         metrics::queue(&self.queue, shown.running_weight, &shown.held);
@@ -575,13 +575,13 @@ impl Task {
 }
 
 /// A moving mean with one more value; the first value is the mean.
-fn moved(mean: f64, value: f64) -> f64 {
+fn moving_mean(mean: f64, value: f64) -> f64 {
     if mean == 0.0 { value } else { mean + (value - mean) / 16.0 }
 }
 
 /// Where an ask's jobs go.
-enum Place {
-    Lane(Lane),
+enum Requester {
+    Lane(JobSource),
     Lease(usize),
 }
 
@@ -642,8 +642,8 @@ async fn bounded(inner: &Inner, report: Report) -> Report {
             }
             Err(error) => {
                 let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
-                let verdict = Verdict::Failed { failure, retryable: false, least_wait: Duration::ZERO };
-                return Report { verdict, ..report };
+                let verdict = ReportOutcome::Failed { failure, retryable: false, least_wait: Duration::ZERO };
+                return Report { outcome: verdict, ..report };
             }
         }
     }
@@ -666,10 +666,10 @@ async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
         Err(error) => handler::Handled::failed(error.to_string()),
     };
     let verdict = match handled {
-        handler::Handled::Succeeded(result) => Verdict::Succeeded { result: result.map(tidegate_core::job::Body::Inline) },
-        handler::Handled::Failed { failure, retryable } => Verdict::Failed { failure, retryable, least_wait: Duration::ZERO },
+        handler::Handled::Succeeded(result) => ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) },
+        handler::Handled::Failed { failure, retryable } => ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO },
     };
-    Report { id, job_type: None, attempt, token, verdict }
+    Report { id, job_type: None, attempt, token, outcome: verdict }
 }
 
 #[cfg(test)]
