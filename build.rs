@@ -11,7 +11,8 @@ use std::{
 const FOLDERS: [&str; 5] = ["sdk", "sdk-js", "sdk-python", "templates", "wit"];
 
 fn main() {
-    let plugins = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("plugins");
+    let plugins =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("plugins");
     let mut files = Vec::new();
     for folder in FOLDERS {
         println!("cargo::rerun-if-changed=plugins/{folder}");
@@ -20,7 +21,12 @@ fn main() {
     files.sort();
     let mut list = String::from("&[\n");
     for file in &files {
-        let path = file.strip_prefix(&plugins).expect("it was found there").to_str().expect("a path of ASCII").replace('\\', "/");
+        let path = file
+            .strip_prefix(&plugins)
+            .expect("it was found there")
+            .to_str()
+            .expect("a path of ASCII")
+            .replace('\\', "/");
         let file = file.to_str().expect("a path of UTF-8");
         writeln!(list, "    ({path:?}, include_str!({file:?})),").expect("a text takes all");
     }
@@ -31,11 +37,15 @@ fn main() {
 
 /// The files in `folder` and below it, without what builds and editors leave there.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries {
         let path = entry.expect("a readable folder").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        let left_behind = ["target", "node_modules", "__pycache__", ".venv"].contains(&name.as_str()) || name.ends_with('~');
+        let left_behind = ["target", "node_modules", "__pycache__", ".venv"]
+            .contains(&name.as_str())
+            || name.ends_with('~');
         if left_behind {
             continue;
         }

@@ -35,7 +35,14 @@ async fn engine() -> Engine {
     let engine = Engine::new(ports, Rules::default());
     let limited = QueueConfig { concurrency: Some(10), ..QueueConfig::default() };
     engine.put_queue(&name("limited"), limited, None).await.unwrap();
-    engine.put_type(&name("work"), TypeConfig { queue: name("limited"), ..TypeConfig::default() }, None).await.unwrap();
+    engine
+        .put_type(
+            &name("work"),
+            TypeConfig { queue: name("limited"), ..TypeConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     engine
 }
 
@@ -52,8 +59,18 @@ async fn turn(engine: &Engine, memory: &mut TickCache, running: Vec<Job>) -> Vec
         token: None,
         outcome: ReportOutcome::Succeeded { result: None },
     };
-    let ask = Demand { types: vec![name("work")], capacity: 10, worker: None, lease: None, dispatch: Dispatch::Claim };
-    let round = TickInput { reports: running.into_iter().map(succeeded).collect(), demands: vec![ask], ..TickInput::default() };
+    let ask = Demand {
+        types: vec![name("work")],
+        capacity: 10,
+        worker: None,
+        lease: None,
+        dispatch: Dispatch::Claim,
+    };
+    let round = TickInput {
+        reports: running.into_iter().map(succeeded).collect(),
+        demands: vec![ask],
+        ..TickInput::default()
+    };
     let ticked = engine.tick(&name("limited"), memory, round).await.unwrap();
     assert_eq!(ticked.claimed.len(), 10);
     ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
@@ -66,7 +83,11 @@ fn engine_in_memory(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1000));
     group.bench_function("enqueue 1000", |b| {
         let engine = runtime.block_on(engine());
-        b.iter_batched(|| new_jobs(1000), |jobs| runtime.block_on(engine.enqueue(jobs)), criterion::BatchSize::PerIteration);
+        b.iter_batched(
+            || new_jobs(1000),
+            |jobs| runtime.block_on(engine.enqueue(jobs)),
+            criterion::BatchSize::PerIteration,
+        );
     });
     group.throughput(Throughput::Elements(1000));
     group.bench_function("100 rounds of limit 10", |b| {
@@ -97,10 +118,18 @@ fn admission(c: &mut Criterion) {
         {"name": "east", "match": {"attribute": {"region": "east"}}, "rate": {"count": 100, "per_seconds": 1}}]}"#;
     let limits = Limits { queue: serde_json::from_str(json).unwrap(), ..Limits::default() };
     let region = |index: i64| if index % 2 == 0 { "east" } else { "west" };
-    let candidate = |index: i64| job(&format!("j{index}")).attribute("tenant", index % 100).attribute("region", region(index)).build();
+    let candidate = |index: i64| {
+        job(&format!("j{index}"))
+            .attribute("tenant", index % 100)
+            .attribute("region", region(index))
+            .build()
+    };
     let candidates: Vec<Job> = (0..1000).map(candidate).collect();
     let mut group = c.benchmark_group("admission");
-    group.sample_size(10).measurement_time(Duration::from_secs(3)).throughput(Throughput::Elements(1000));
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3))
+        .throughput(Throughput::Elements(1000));
     group.bench_function("1000 candidates, three limits", |b| {
         b.iter(|| {
             let mut admission = Admission::new(&limits, Usage::default(), BTreeMap::new(), at(0));

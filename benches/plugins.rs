@@ -51,7 +51,8 @@ fn guest() -> Guest {
 }
 
 async fn compiled(objects: &Arc<InMemory>) -> (Artifact, Plugin) {
-    let artifact = host(objects).compile(guest().component().into(), &Compiler::Here).await.unwrap();
+    let artifact =
+        host(objects).compile(guest().component().into(), &Compiler::Here).await.unwrap();
     artifact.put(&**objects).await.unwrap();
     let version = Arc::new(artifact.version(1, at(0)));
     (artifact, Plugin { name: name("guest"), version })
@@ -61,7 +62,11 @@ async fn compiled(objects: &Arc<InMemory>) -> (Artifact, Plugin) {
 fn work(index: usize) -> Job {
     let region = ["east", "north", "west"][index % 3];
     let id = format!("01jq8x4w5v6t7s8r9qpnmk{index:05}");
-    job(&id).attribute("region", region).attribute("customer", "c-104729").attribute("rows", index as i64).build()
+    job(&id)
+        .attribute("region", region)
+        .attribute("customer", "c-104729")
+        .attribute("rows", index as i64)
+        .build()
 }
 
 fn grant(job: &Job) -> Grant {
@@ -80,7 +85,15 @@ fn grant(job: &Job) -> Grant {
 fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
     let grants: Vec<Grant> = (0..running).map(|index| grant(&work(index))).collect();
     let batch = |(index, grants): (usize, &[Grant])| {
-        (Arc::new(GrantBatch { id: BatchId(index as u64), for_head: 0, grants: grants.to_vec(), state: None }), Bits::default())
+        (
+            Arc::new(GrantBatch {
+                id: BatchId(index as u64),
+                for_head: 0,
+                grants: grants.to_vec(),
+                state: None,
+            }),
+            Bits::default(),
+        )
     };
     Arc::new(ThrottleCall {
         queue: name("orders"),
@@ -89,7 +102,10 @@ fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
         config: "{}".into(),
         concurrency: Some(100),
         room: 100,
-        running: RunningSet { batches: grants.chunks(100).enumerate().map(batch).collect(), admitted: Arc::default() },
+        running: RunningSet {
+            batches: grants.chunks(100).enumerate().map(batch).collect(),
+            admitted: Arc::default(),
+        },
         candidates: (0..candidates).map(work).collect(),
         ended: Arc::default(),
         state: Arc::default(),
@@ -106,7 +122,9 @@ fn calls(c: &mut Criterion) {
     for (candidates, running) in [(0, 0), (100, 100), (1000, 100), (100, 10_000)] {
         let call = call(candidates, running);
         group.bench_function(format!("{candidates} candidates, {running} running"), |b| {
-            b.iter(|| runtime.block_on(host.throttle(&plugin, Arc::clone(&call), Purpose::Live)).unwrap());
+            b.iter(|| {
+                runtime.block_on(host.throttle(&plugin, Arc::clone(&call), Purpose::Live)).unwrap()
+            });
         });
     }
     group.finish();
@@ -117,20 +135,30 @@ fn loading(c: &mut Criterion) {
     let (runtime, objects) = (runtime(), Arc::default());
     let (_, plugin) = runtime.block_on(compiled(&objects));
     let large: Arc<InMemory> = Arc::default();
-    let function =
-        format!("(func (param i32) (result i32) {} (local.get 0))", "(local.set 0 (i32.mul (local.get 0) (i32.const 77)))".repeat(100));
-    let padded = guest().items(&(r#"(data (i32.const 2048) "region")"#.to_owned() + &function.repeat(600)));
+    let function = format!(
+        "(func (param i32) (result i32) {} (local.get 0))",
+        "(local.set 0 (i32.mul (local.get 0) (i32.const 77)))".repeat(100)
+    );
+    let padded =
+        guest().items(&(r#"(data (i32.const 2048) "region")"#.to_owned() + &function.repeat(600)));
     let padded = runtime.block_on(async {
-        let artifact = host(&large).compile(padded.component().into(), &Compiler::Here).await.unwrap();
+        let artifact =
+            host(&large).compile(padded.component().into(), &Compiler::Here).await.unwrap();
         artifact.put(&*large).await.unwrap();
         println!("the large plugin compiles to {} bytes", artifact.code.len());
         Plugin { name: name("large"), version: Arc::new(artifact.version(1, at(0))) }
     });
     let mut group = c.benchmark_group("load");
     group.sample_size(20).measurement_time(Duration::from_secs(3));
-    for (size, plugin, objects) in [("a small plugin", plugin, objects), ("a plugin of the usual size", padded, large)] {
+    for (size, plugin, objects) in
+        [("a small plugin", plugin, objects), ("a plugin of the usual size", padded, large)]
+    {
         group.bench_function(size, |b| {
-            b.iter_batched(|| host(&objects), |host| runtime.block_on(host.load(&plugin)).unwrap(), criterion::BatchSize::PerIteration);
+            b.iter_batched(
+                || host(&objects),
+                |host| runtime.block_on(host.load(&plugin)).unwrap(),
+                criterion::BatchSize::PerIteration,
+            );
         });
     }
     group.finish();

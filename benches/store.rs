@@ -25,7 +25,11 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 fn fresh(due: i64) -> Job {
     let n = NUMBER.fetch_add(1, Ordering::Relaxed);
     let created = 1_700_000_000_000 + n as i64 / 50;
-    job(&format!("01k{n:023}")).created(created).due(due).data(Encoding::Json, vec![b'1'; 100]).build()
+    job(&format!("01k{n:023}"))
+        .created(created)
+        .due(due)
+        .data(Encoding::Json, vec![b'1'; 100])
+        .build()
 }
 
 async fn insert(store: &SqliteStore, jobs: usize, due: i64) {
@@ -63,7 +67,10 @@ async fn turn(store: &SqliteStore, limit: u32) {
         vec![Write::SetJob { job: job.clone(), was, all: false }]
     };
     store.commit(running.iter().map(set).collect()).await.unwrap();
-    let ended: Vec<Job> = running.iter().map(|job| job.apply(Event::Succeed { attempt: 1, result: None }, at(1001)).unwrap()).collect();
+    let ended: Vec<Job> = running
+        .iter()
+        .map(|job| job.apply(Event::Succeed { attempt: 1, result: None }, at(1001)).unwrap())
+        .collect();
     store.commit(ended.iter().map(set).collect()).await.unwrap();
 }
 
@@ -84,7 +91,10 @@ fn store(c: &mut Criterion) {
     });
     group.throughput(Throughput::Elements(8000));
     group.bench_function(BenchmarkId::new("insert 1000 by 8 at once", waiting), |b| {
-        b.iter(|| runtime.block_on(futures_util::future::join_all((0..8).map(|_| insert(&store, 1000, 5)))));
+        b.iter(|| {
+            runtime
+                .block_on(futures_util::future::join_all((0..8).map(|_| insert(&store, 1000, 5))))
+        });
     });
     group.throughput(Throughput::Elements(1));
     group.bench_function(BenchmarkId::new("insert one", waiting), |b| {

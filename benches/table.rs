@@ -26,7 +26,10 @@ use tidegate_backends::dynamodb::{
     table::{Change, Item, Table, Val},
 };
 use tidegate_core::{
-    job::{Encoding, Event, Job, Payload, QueueName, Revision, Token, TypeName, type_config::TypeConfig},
+    job::{
+        Encoding, Event, Job, Payload, QueueName, Revision, Token, TypeName,
+        type_config::TypeConfig,
+    },
     port::{
         Clock,
         job_store::{DueQuery, JobStore, Txn, Write},
@@ -77,7 +80,11 @@ fn jobs(store: &DynamoStore, clock: &FakeClock) -> Vec<Job> {
     let new = |_| {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let now = clock.now();
-        let mut job = job(&format!("01k{n:023}")).created(now.millis()).due(now.millis()).data(Encoding::Json, vec![b'1'; 100]).build();
+        let mut job = job(&format!("01k{n:023}"))
+            .created(now.millis())
+            .due(now.millis())
+            .data(Encoding::Json, vec![b'1'; 100])
+            .build();
         job.id = store.assign_id(job.id.clone(), &job.spec, now);
         job
     };
@@ -111,16 +118,22 @@ async fn turn(store: &DynamoStore, clock: &FakeClock) {
         granted: true,
         decided_at: clock.now(),
     };
-    let running: Vec<Job> = page.jobs.iter().map(|job| job.apply(claim(job), clock.now()).unwrap()).collect();
-    let set = |job: &Job| -> Txn { vec![Write::SetJob { job: job.clone(), was: Revision(job.life.revision.0 - 1), all: false }] };
+    let running: Vec<Job> =
+        page.jobs.iter().map(|job| job.apply(claim(job), clock.now()).unwrap()).collect();
+    let set = |job: &Job| -> Txn {
+        vec![Write::SetJob { job: job.clone(), was: Revision(job.life.revision.0 - 1), all: false }]
+    };
     store.commit(running.iter().map(set).collect()).await.unwrap();
-    let ended = running.iter().map(|job| job.apply(Event::Succeed { attempt: 1, result: None }, clock.now()).unwrap());
+    let ended = running
+        .iter()
+        .map(|job| job.apply(Event::Succeed { attempt: 1, result: None }, clock.now()).unwrap());
     store.commit(ended.map(|job| set(&job)).collect()).await.unwrap();
 }
 
 fn engine(table: &Arc<EmulatedTable>, clock: &Arc<FakeClock>) -> Engine {
     let entropy = Arc::new(SeededEntropy::new(2));
-    let store = DynamoStore::new(Arc::clone(table) as _, Arc::clone(clock) as _, Arc::clone(&entropy) as _);
+    let store =
+        DynamoStore::new(Arc::clone(table) as _, Arc::clone(clock) as _, Arc::clone(&entropy) as _);
     let ports = Ports {
         store: Arc::new(store),
         objects: Arc::new(InMemory::new()),
@@ -136,22 +149,48 @@ fn engine(table: &Arc<EmulatedTable>, clock: &Arc<FakeClock>) -> Engine {
 async fn round(engine: &Engine, clock: &FakeClock, hand: Dispatch) -> Duration {
     let own = format!("q{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let (queue, job_type): (QueueName, TypeName) = (name(&own), name(&own));
-    engine.put_queue(&queue, QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }, None).await.unwrap();
+    engine
+        .put_queue(&queue, QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }, None)
+        .await
+        .unwrap();
     let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
-    engine.put_type(&job_type, TypeConfig { queue: queue.clone(), target, ..TypeConfig::default() }, None).await.unwrap();
+    engine
+        .put_type(
+            &job_type,
+            TypeConfig { queue: queue.clone(), target, ..TypeConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     let mut memory = TickCache::default();
-    let asks = |room| vec![Demand { types: vec![job_type.clone()], capacity: room, worker: None, lease: None, dispatch: hand }];
+    let asks = |room| {
+        vec![Demand {
+            types: vec![job_type.clone()],
+            capacity: room,
+            worker: None,
+            lease: None,
+            dispatch: hand,
+        }]
+    };
     // A new head settles before it admits all that it may.
     for _ in 0..2 {
-        engine.tick(&queue, &mut memory, TickInput { demands: asks(1), ..TickInput::default() }).await.unwrap();
+        engine
+            .tick(&queue, &mut memory, TickInput { demands: asks(1), ..TickInput::default() })
+            .await
+            .unwrap();
         clock.advance(Duration::from_secs(11));
     }
-    let new = (0..JOBS).map(|_| NewJob::new(job_type.clone(), Payload::json(format!("\"{}\"", "x".repeat(100))))).collect();
+    let new = (0..JOBS)
+        .map(|_| NewJob::new(job_type.clone(), Payload::json(format!("\"{}\"", "x".repeat(100)))))
+        .collect();
     assert!(engine.enqueue(new).await.into_iter().all(|accepted| accepted.is_ok()));
     clock.advance(Duration::from_secs(1));
     let asks = asks(JOBS as u32);
     let start = Instant::now();
-    let ticked = engine.tick(&queue, &mut memory, TickInput { demands: asks, ..TickInput::default() }).await.unwrap();
+    let ticked = engine
+        .tick(&queue, &mut memory, TickInput { demands: asks, ..TickInput::default() })
+        .await
+        .unwrap();
     let took = start.elapsed();
     let handed = match hand {
         Dispatch::Claim => ticked.claimed.len(),
@@ -165,13 +204,21 @@ fn table(c: &mut Criterion) {
     let runtime = Runtime::new().unwrap();
     let table = Arc::new(EmulatedTable::new());
     let clock = Arc::new(FakeClock::default());
-    let store = DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(1)));
+    let store = DynamoStore::new(
+        Arc::clone(&table) as _,
+        Arc::clone(&clock) as _,
+        Arc::new(SeededEntropy::new(1)),
+    );
     let mut group = c.benchmark_group("dynamodb");
-    group.sample_size(10).measurement_time(Duration::from_secs(5)).throughput(Throughput::Elements(JOBS as u64));
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(5))
+        .throughput(Throughput::Elements(JOBS as u64));
     group.bench_function("bare: insert", |b| b.iter(|| runtime.block_on(all(&*table, &rows()))));
     group.bench_function("store: add jobs", |b| {
         b.iter(|| {
-            let txns = jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
+            let txns =
+                jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
             black_box(runtime.block_on(store.commit(txns)).unwrap())
         });
     });
@@ -189,9 +236,14 @@ fn table(c: &mut Criterion) {
         });
     });
     let engine = engine(&table, &clock);
-    for (name, hand) in [("engine: a round admits and sends", Dispatch::Queue), ("engine: a round admits and claims", Dispatch::Claim)] {
+    for (name, hand) in [
+        ("engine: a round admits and sends", Dispatch::Queue),
+        ("engine: a round admits and claims", Dispatch::Claim),
+    ] {
         group.bench_function(name, |b| {
-            b.iter_custom(|rounds| (0..rounds).map(|_| runtime.block_on(round(&engine, &clock, hand))).sum());
+            b.iter_custom(|rounds| {
+                (0..rounds).map(|_| runtime.block_on(round(&engine, &clock, hand))).sum()
+            });
         });
     }
     group.bench_function("bare: change twice", |b| {
@@ -217,7 +269,8 @@ fn table(c: &mut Criterion) {
                 // What was added before is not due any more: every round has an hour of its own.
                 clock.advance(Duration::from_hours(1));
                 runtime.block_on(turn_aside(&store, &clock));
-                let txns = jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
+                let txns =
+                    jobs(&store, &clock).into_iter().map(|job| vec![Write::AddJob(job)]).collect();
                 runtime.block_on(store.commit(txns)).unwrap();
                 let start = Instant::now();
                 runtime.block_on(turn(&store, &clock));
@@ -246,8 +299,15 @@ async fn turn_aside(store: &DynamoStore, clock: &FakeClock) {
         if page.jobs.is_empty() {
             return;
         }
-        let ended = page.jobs.iter().map(|job| job.apply(Event::Cancel { force: true }, clock.now()).unwrap());
-        let txns = ended.map(|job| vec![Write::SetJob { was: Revision(job.life.revision.0 - 1), job, all: false }]).collect();
+        let ended = page
+            .jobs
+            .iter()
+            .map(|job| job.apply(Event::Cancel { force: true }, clock.now()).unwrap());
+        let txns = ended
+            .map(|job| {
+                vec![Write::SetJob { was: Revision(job.life.revision.0 - 1), job, all: false }]
+            })
+            .collect();
         store.commit(txns).await.unwrap();
     }
 }

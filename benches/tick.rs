@@ -37,7 +37,9 @@ const CANDIDATES: usize = 1000;
 fn constraints(limit: u32) -> String {
     let share = |region: &str, percent: u32| {
         let limit = limit * percent / 100;
-        format!(r#"{{"name": "{region}", "match": {{"attribute": {{"region": "{region}"}}}}, "concurrency": {limit}}}"#)
+        format!(
+            r#"{{"name": "{region}", "match": {{"attribute": {{"region": "{region}"}}}}, "concurrency": {limit}}}"#
+        )
     };
     let shares = [share("east", 40), share("north", 30), share("west", 30)].join(", ");
     format!(r#"{{"concurrency": {limit}, "constraints": [{shares}]}}"#)
@@ -46,7 +48,9 @@ fn constraints(limit: u32) -> String {
 /// The same, as the shipped plugin.
 fn throttler(limit: u32) -> String {
     let config = r#"{"attribute": "region", "shares": {"east": 40, "north": 30, "west": 30}}"#;
-    format!(r#"{{"concurrency": {limit}, "throttler": {{"plugin": "region-share", "config": {config}}}}}"#)
+    format!(
+        r#"{{"concurrency": {limit}, "throttler": {{"plugin": "region-share", "config": {config}}}}}"#
+    )
 }
 
 /// What every engine of a bench shares: the plugin's code, loaded once.
@@ -59,9 +63,15 @@ struct Plugins {
 impl Plugins {
     async fn new() -> Self {
         let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let host = Arc::new(PluginHost::new(Arc::clone(&objects), Arc::new(FakeClock::new(at(0))), Run::Here).unwrap());
-        let component = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm")).unwrap();
-        let Artifact { wasm, throttler, retry, compiled, code, .. } = host.compile(component.into(), &Compiler::Here).await.unwrap();
+        let host = Arc::new(
+            PluginHost::new(Arc::clone(&objects), Arc::new(FakeClock::new(at(0))), Run::Here)
+                .unwrap(),
+        );
+        let component =
+            fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm"))
+                .unwrap();
+        let Artifact { wasm, throttler, retry, compiled, code, .. } =
+            host.compile(component.into(), &Compiler::Here).await.unwrap();
         let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
         Self { objects, host, version: NewVersion { wasm, throttler, retry, code } }
     }
@@ -78,10 +88,18 @@ impl Plugins {
         };
         let engine = Engine::new(ports, Rules::default());
         engine.push_plugin(&name("region-share"), self.version.clone(), Stage::Live).await.unwrap();
-        engine.put_queue(&name("orders"), serde_json::from_str(config).unwrap(), None).await.unwrap();
+        engine
+            .put_queue(&name("orders"), serde_json::from_str(config).unwrap(), None)
+            .await
+            .unwrap();
         let order = r#"{"queue": "orders", "attributes": {"region": "/region"}}"#;
         engine.put_type(&name("order"), serde_json::from_str(order).unwrap(), None).await.unwrap();
-        let data = |index: usize| Payload::json(format!(r#"{{"region": "{}", "order": {index}}}"#, regions[index % regions.len()]));
+        let data = |index: usize| {
+            Payload::json(format!(
+                r#"{{"region": "{}", "order": {index}}}"#,
+                regions[index % regions.len()]
+            ))
+        };
         let jobs = (0..CANDIDATES).map(|index| NewJob::new(name("order"), data(index))).collect();
         for enqueued in engine.enqueue(jobs).await {
             enqueued.unwrap();
@@ -92,7 +110,13 @@ impl Plugins {
 
 /// One tick of a worker that takes what it gets; how many that were, and how long it took.
 async fn tick(engine: &Engine) -> (usize, Duration) {
-    let ask = Demand { types: vec![name("order")], capacity: CANDIDATES as u32, worker: None, lease: None, dispatch: Dispatch::Claim };
+    let ask = Demand {
+        types: vec![name("order")],
+        capacity: CANDIDATES as u32,
+        worker: None,
+        lease: None,
+        dispatch: Dispatch::Claim,
+    };
     let round = TickInput { demands: vec![ask], ..TickInput::default() };
     let begun = Instant::now();
     let ticked = engine.tick(&name("orders"), &mut TickCache::default(), round).await.unwrap();
@@ -105,11 +129,18 @@ fn ticks(c: &mut Criterion) {
     let mut group = c.benchmark_group("a tick of 1000 candidates");
     group.sample_size(30).measurement_time(Duration::from_secs(10));
     let cases: [(&str, u32, &[&str], usize); 2] = [
-        ("all admitted", 1000, &["east", "east", "north", "west", "east", "north", "west", "east", "north", "west"], 1000),
+        (
+            "all admitted",
+            1000,
+            &["east", "east", "north", "west", "east", "north", "west", "east", "north", "west"],
+            1000,
+        ),
         ("40 admitted", 100, &["east"], 40),
     ];
     for (case, limit, regions, admitted) in cases {
-        for (rule, config) in [("constraints", constraints(limit)), ("region-share", throttler(limit))] {
+        for (rule, config) in
+            [("constraints", constraints(limit)), ("region-share", throttler(limit))]
+        {
             group.bench_function(format!("{case}, {rule}"), |b| {
                 b.iter_custom(|rounds| {
                     (0..rounds)

@@ -42,12 +42,15 @@ async fn main() -> anyhow::Result<()> {
             Box::pin(async move {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                let data: Option<Value> = call.data().and_then(|data| serde_json::from_slice(&data.bytes).ok());
+                let data: Option<Value> =
+                    call.data().and_then(|data| serde_json::from_slice(&data.bytes).ok());
                 running.fetch_sub(1, Ordering::SeqCst);
                 match data.as_ref().and_then(|data| data["name"].as_str()) {
                     // The first attempt of every job fails, to show that another follows.
                     Some(_) if call.job.life.attempt == 1 => Handled::failed("not in the mood"),
-                    Some(name) => Handled::Succeeded(Some(Payload::json(json!(format!("hello, {name}")).to_string()))),
+                    Some(name) => Handled::Succeeded(Some(Payload::json(
+                        json!(format!("hello, {name}")).to_string(),
+                    ))),
                     None => Handled::failed("nobody to greet"),
                 }
             })
@@ -57,7 +60,9 @@ async fn main() -> anyhow::Result<()> {
 
     let limited = QueueConfig { concurrency: Some(LIMIT), ..QueueConfig::default() };
     server.put_queue(&"greetings".parse()?, limited, None).await?;
-    let retry = serde_json::from_value(json!({"strategy": "exponential", "config": {"base_seconds": 0.1, "jitter": "none"}}))?;
+    let retry = serde_json::from_value(
+        json!({"strategy": "exponential", "config": {"base_seconds": 0.1, "jitter": "none"}}),
+    )?;
     let greets = TypeConfig { queue: "greetings".parse()?, retry, ..TypeConfig::default() };
     server.put_type(&greet, greets, None).await?;
 
@@ -68,10 +73,16 @@ async fn main() -> anyhow::Result<()> {
         ids.push(server.enqueue(job).await?.job.id);
     }
     for (id, name) in ids.iter().zip(names) {
-        let result = server.result(id, None, Duration::from_secs(30)).await?.flatten().context("no result in time")?;
+        let result = server
+            .result(id, None, Duration::from_secs(30))
+            .await?
+            .flatten()
+            .context("no result in time")?;
         let attempts = server.job(id, None).await?.life.attempt;
         println!("{id}  {}  in {attempts} attempts", String::from_utf8_lossy(&result.bytes));
-        anyhow::ensure!(result.bytes == json!(format!("hello, {name}")).to_string() && attempts == 2);
+        anyhow::ensure!(
+            result.bytes == json!(format!("hello, {name}")).to_string() && attempts == 2
+        );
     }
     let most = seen.load(Ordering::SeqCst);
     println!("at most {most} at once, with a limit of {LIMIT} and 8 workers");

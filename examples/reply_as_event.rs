@@ -36,7 +36,9 @@ async fn other_system() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/orders", listener.local_addr()?);
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/orders", post(take))).await });
+    tokio::spawn(
+        async move { axum::serve(listener, Router::new().route("/orders", post(take))).await },
+    );
     Ok((url, records))
 }
 
@@ -67,12 +69,16 @@ async fn main() -> anyhow::Result<()> {
 
     // What reads the records hands each in until it is taken. Twice does no harm, and this one does it.
     for _ in &jobs {
-        let Some(record) = records.recv().await else { break };
-        let event: Event = read::structured(&Bytes::from(record.to_string())).map_err(|fault| anyhow::anyhow!("{fault}"))?;
+        let Some(record) = records.recv().await else {
+            break;
+        };
+        let event: Event = read::structured(&Bytes::from(record.to_string()))
+            .map_err(|fault| anyhow::anyhow!("{fault}"))?;
         for _ in 0..2 {
-            let [answer] =
-                <[_; 1]>::try_from(server.ingest(std::slice::from_ref(&event)).await).map_err(|_| anyhow::anyhow!("one answer"))?;
-            let outcomes: Vec<&str> = answer?.outcomes.iter().map(|applied| applied.did.word()).collect();
+            let [answer] = <[_; 1]>::try_from(server.ingest(std::slice::from_ref(&event)).await)
+                .map_err(|_| anyhow::anyhow!("one answer"))?;
+            let outcomes: Vec<&str> =
+                answer?.outcomes.iter().map(|applied| applied.did.word()).collect();
             println!("{}: {}", event.id, outcomes.join(", "));
         }
     }
@@ -81,7 +87,10 @@ async fn main() -> anyhow::Result<()> {
         let result = server.result(&id, None, std::time::Duration::from_secs(10)).await?.flatten();
         let text = result.map(|payload| String::from_utf8_lossy(&payload.bytes).into_owned());
         println!("order {number}: {}", text.as_deref().unwrap_or("no answer"));
-        anyhow::ensure!(text == Some((10 + number).to_string()), "order {number} has another answer");
+        anyhow::ensure!(
+            text == Some((10 + number).to_string()),
+            "order {number} has another answer"
+        );
     }
     server.stop().await;
     Ok(())

@@ -42,7 +42,8 @@ fn from_sns(order: u64, confirmation: &Value) -> Value {
         "Timestamp": "2026-05-04T10:11:12.345Z", "SignatureVersion": "1", "Signature": "none", "MessageAttributes": {},
         "SigningCertUrl": "https://sns.eu-central-1.amazonaws.com/cert.pem", "UnsubscribeUrl": "https://sns.eu-central-1.amazonaws.com/",
     });
-    let subscription = "arn:aws:sns:eu-central-1:111122223333:confirmations:21be56ed-a058-49f5-8c98-aedd2564c486";
+    let subscription =
+        "arn:aws:sns:eu-central-1:111122223333:confirmations:21be56ed-a058-49f5-8c98-aedd2564c486";
     json!({"Records": [{"EventSource": "aws:sns", "EventVersion": "1.0", "EventSubscriptionArn": subscription, "Sns": message}]})
 }
 
@@ -54,14 +55,20 @@ async fn other_system() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value
         let request: Value = serde_json::from_slice(&request).unwrap_or_default();
         let order = request["data"]["order"].as_u64().unwrap_or_default();
         let confirmation = json!({"order": order, "price": 10 + order});
-        let invocation = if order % 2 == 1 { from_kafka(order, &confirmation) } else { from_sns(order, &confirmation) };
+        let invocation = if order % 2 == 1 {
+            from_kafka(order, &confirmation)
+        } else {
+            from_sns(order, &confirmation)
+        };
         // The receiver ends with the program.
         let _ = publish.send(invocation);
         async { (StatusCode::OK, "taken") }
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/orders", listener.local_addr()?);
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/orders", post(take))).await });
+    tokio::spawn(
+        async move { axum::serve(listener, Router::new().route("/orders", post(take))).await },
+    );
     Ok((url, published))
 }
 
@@ -96,7 +103,9 @@ async fn main() -> anyhow::Result<()> {
 
     // Lambda hands each over until it is taken. Twice does no harm, and this one does it.
     for _ in &jobs {
-        let Some(invocation) = published.recv().await else { break };
+        let Some(invocation) = published.recv().await else {
+            break;
+        };
         for _ in 0..2 {
             let answer = ingest.call(to_raw_value(&invocation)?).await?;
             let service = if invocation["records"].is_object() { "Kafka" } else { "SNS" };
@@ -108,7 +117,10 @@ async fn main() -> anyhow::Result<()> {
         let result = server.result(&id, None, std::time::Duration::from_secs(10)).await?.flatten();
         let text = result.map(|payload| String::from_utf8_lossy(&payload.bytes).into_owned());
         println!("order {number}: {}", text.as_deref().unwrap_or("no answer"));
-        anyhow::ensure!(text == Some((10 + number).to_string()), "order {number} has another answer");
+        anyhow::ensure!(
+            text == Some((10 + number).to_string()),
+            "order {number} has another answer"
+        );
     }
     server.stop().await;
     Ok(())

@@ -11,6 +11,9 @@ fn main() {
     if says("OPT_LEVEL", "z") && says("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo::rustc-link-arg-bins=-no-pie");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}/../no-unwinding.ld", env!("CARGO_MANIFEST_DIR"));
+        println!(
+            "cargo::rustc-link-arg-bins=-Wl,-T,{}/../no-unwinding.ld",
+            env!("CARGO_MANIFEST_DIR")
+        );
     }
 }

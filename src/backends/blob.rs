@@ -12,7 +12,8 @@ const FORMAT: u8 = 1;
 pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     let mut blob = Vec::with_capacity(160);
     blob.push(FORMAT);
-    rmp_serde::encode::write(&mut blob, value).map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
+    rmp_serde::encode::write(&mut blob, value)
+        .map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
     Ok(blob)
 }
 
@@ -23,14 +24,19 @@ pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
         return encode(spec);
     }
     let mut blob = vec![FORMAT];
-    rmp_serde::encode::write_named(&mut blob, spec).map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
+    rmp_serde::encode::write_named(&mut blob, spec)
+        .map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
     Ok(blob)
 }
 
 /// The value that `blob` holds.
-pub(super) fn decode<T: DeserializeOwned>(blob: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
+pub(super) fn decode<T: DeserializeOwned>(
+    blob: &[u8],
+    what: impl FnOnce() -> String,
+) -> Result<T, StoreError> {
     match blob.split_first() {
-        Some((&FORMAT, rest)) => rmp_serde::from_slice(rest).map_err(|error| StoreError::Corrupt(format!("{}: {error}", what()))),
+        Some((&FORMAT, rest)) => rmp_serde::from_slice(rest)
+            .map_err(|error| StoreError::Corrupt(format!("{}: {error}", what()))),
         _ => Err(StoreError::Corrupt(format!("{}: of an unknown format", what()))),
     }
 }

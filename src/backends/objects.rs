@@ -30,7 +30,10 @@ fn patient(builder: AmazonS3Builder, calls: Calls, patience: Duration) -> Amazon
     let options = ClientOptions::new().with_allow_http(true);
     let backoff = BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() };
     let retry = RetryConfig { backoff, max_retries: AGAIN, retry_timeout: half };
-    builder.with_client_options(options).with_retry(retry).with_http_connector(Counting { calls, half })
+    builder
+        .with_client_options(options)
+        .with_retry(retry)
+        .with_http_connector(Counting { calls, half })
 }
 
 /// Asks, and counts what is refused.
@@ -59,7 +62,8 @@ impl HttpService for Counting {
             Ok(_) | Err(_) => Some("other"),
         };
         if let Some(why) = why {
-            metrics::counter!("tidegate_aws_errors_total", "service" => "s3", "why" => why).increment(1);
+            metrics::counter!("tidegate_aws_errors_total", "service" => "s3", "why" => why)
+                .increment(1);
         }
         answer
     }
@@ -91,8 +95,17 @@ mod tests {
                 });
             }
         });
-        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("us-east-1").with_endpoint(endpoint);
-        patient(builder.with_access_key_id("a").with_secret_access_key("s"), Calls::new().unwrap(), patience).build().unwrap()
+        let builder = AmazonS3Builder::new()
+            .with_bucket_name("b")
+            .with_region("us-east-1")
+            .with_endpoint(endpoint);
+        patient(
+            builder.with_access_key_id("a").with_secret_access_key("s"),
+            Calls::new().unwrap(),
+            patience,
+        )
+        .build()
+        .unwrap()
     }
 
     #[tokio::test]
@@ -101,7 +114,10 @@ mod tests {
         let key = Path::from("bodies/a");
         let call = bucket.get(&key);
         // Ten times as long as it may take: what it is without a bound is three minutes.
-        tokio::time::timeout(Duration::from_secs(10), call).await.expect("it is given up").unwrap_err();
+        tokio::time::timeout(Duration::from_secs(10), call)
+            .await
+            .expect("it is given up")
+            .unwrap_err();
     }
 
     #[tokio::test]
@@ -120,9 +136,13 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("us-east-1").with_endpoint(endpoint);
+        let builder = AmazonS3Builder::new()
+            .with_bucket_name("b")
+            .with_region("us-east-1")
+            .with_endpoint(endpoint);
         let builder = builder.with_access_key_id("a").with_secret_access_key("s");
-        let bucket = patient(builder, Calls::new().unwrap(), Duration::from_secs(20)).build().unwrap();
+        let bucket =
+            patient(builder, Calls::new().unwrap(), Duration::from_secs(20)).build().unwrap();
         bucket.delete(&Path::from("bodies/a")).await.unwrap();
     }
 
@@ -132,15 +152,30 @@ mod tests {
         let counted = recorder.handle();
         let _counting = metrics::set_default_local_recorder(&recorder);
         let key = Path::from("bodies/a");
-        let missing = bucket("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        let missing =
+            bucket("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20))
+                .await;
         missing.get(&key).await.map(drop).unwrap_err();
         assert!(!counted.render().contains("tidegate_aws_errors_total"), "{}", counted.render());
-        let denied = bucket("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        let denied =
+            bucket("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20))
+                .await;
         denied.get(&key).await.map(drop).unwrap_err();
-        let slow = bucket("HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20)).await;
+        let slow =
+            bucket("HTTP/1.1 503 Slow Down\r\ncontent-length: 0\r\n\r\n", Duration::from_secs(20))
+                .await;
         slow.get(&key).await.map(drop).unwrap_err();
         let counted = counted.render();
-        assert!(counted.contains(r#"tidegate_aws_errors_total{service="s3",why="other"} 1"#), "{counted}");
-        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="s3",why="throttled"}} {}"#, AGAIN + 1)), "{counted}");
+        assert!(
+            counted.contains(r#"tidegate_aws_errors_total{service="s3",why="other"} 1"#),
+            "{counted}"
+        );
+        assert!(
+            counted.contains(&format!(
+                r#"tidegate_aws_errors_total{{service="s3",why="throttled"}} {}"#,
+                AGAIN + 1
+            )),
+            "{counted}"
+        );
     }
 }

@@ -23,7 +23,8 @@ pub fn span(text: &str) -> Result<Seconds, String> {
     let mut rest = text;
     let mut total = 0.0;
     while !rest.is_empty() {
-        let number = &rest[..rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len())];
+        let number =
+            &rest[..rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len())];
         rest = &rest[number.len()..];
         let unit = &rest[..rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len())];
         rest = &rest[unit.len()..];
@@ -75,7 +76,9 @@ pub fn when(text: &str) -> Result<When, String> {
     match text.as_bytes().first() {
         Some(b'+') => Ok(When::Ahead(span(&text[1..])?.duration())),
         Some(b'-') => Ok(When::Ago(span(&text[1..])?.duration())),
-        _ => text.parse().map(When::At).map_err(|_| "2026-01-31T08:00:00Z, or a span from now such as +10m or -1h, is expected".to_owned()),
+        _ => text.parse().map(When::At).map_err(|_| {
+            "2026-01-31T08:00:00Z, or a span from now such as +10m or -1h, is expected".to_owned()
+        }),
     }
 }
 
@@ -85,8 +88,12 @@ pub fn when(text: &str) -> Result<When, String> {
 ///
 /// A message for the person who wrote it.
 pub fn attribute(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=value is expected")?;
-    let value = serde_json::from_str(value).map_or_else(|_| Value::Text(value.to_owned()), Value::Number);
+    let (name, value) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or("name=value is expected")?;
+    let value =
+        serde_json::from_str(value).map_or_else(|_| Value::Text(value.to_owned()), Value::Number);
     Ok((name.to_owned(), value))
 }
 
@@ -96,7 +103,8 @@ pub fn attribute(text: &str) -> Result<(String, Value), String> {
 ///
 /// A message for the person who wrote it.
 pub fn field(text: &str) -> Result<(String, Json), String> {
-    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=JSON is expected")?;
+    let (name, value) =
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=JSON is expected")?;
     Ok((name.to_owned(), json(value)?))
 }
 
@@ -131,11 +139,18 @@ pub fn json(text: &str) -> Result<Json, String> {
 pub async fn json_from(inline: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<Json>> {
     let (text, source) = match (inline, file) {
         (Some("-"), _) => (read_stdin().await?, "standard input".to_owned()),
-        (_, Some(path)) if path == Path::new("-") => (read_stdin().await?, "standard input".to_owned()),
+        (_, Some(path)) if path == Path::new("-") => {
+            (read_stdin().await?, "standard input".to_owned())
+        }
         (Some(text), _) => (text.to_owned(), "the value".to_owned()),
         (None, Some(path)) => {
             let source = path.display().to_string();
-            (tokio::fs::read_to_string(path).await.map_err(|err| UsageError(format!("{source} cannot be read: {err}")))?, source)
+            (
+                tokio::fs::read_to_string(path)
+                    .await
+                    .map_err(|err| UsageError(format!("{source} cannot be read: {err}")))?,
+                source,
+            )
         }
         (None, None) => return Ok(None),
     };
@@ -156,7 +171,8 @@ pub struct Fields(BTreeMap<String, Box<RawValue>>);
 impl Fields {
     /// Sets a field.
     pub fn set(&mut self, name: &str, value: impl Serialize) {
-        self.0.insert(name.to_owned(), to_raw_value(&value).expect("plain values have a JSON form"));
+        self.0
+            .insert(name.to_owned(), to_raw_value(&value).expect("plain values have a JSON form"));
     }
 
     /// Sets a field if there is a value for it.
@@ -183,9 +199,15 @@ mod tests {
 
     #[test]
     fn spans_are_read_in_their_units() {
-        for (text, millis) in
-            [("20s", 20_000), ("5m", 300_000), ("1h30m", 5_400_000), ("500ms", 500), ("1.5h", 5_400_000), ("2d", 172_800_000), ("7", 7000)]
-        {
+        for (text, millis) in [
+            ("20s", 20_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("500ms", 500),
+            ("1.5h", 5_400_000),
+            ("2d", 172_800_000),
+            ("7", 7000),
+        ] {
             assert_eq!(span(text).map(Seconds::millis), Ok(millis), "{text}");
         }
         for text in ["", "s", "5x", "1h30", "-5s", "1..5s", "5 s"] {
@@ -205,7 +227,10 @@ mod tests {
     #[test]
     fn an_attribute_that_looks_like_a_number_is_one() {
         assert_eq!(attribute("size=3"), Ok(("size".to_owned(), Value::Number(3.into()))));
-        assert_eq!(attribute("region=east=1"), Ok(("region".to_owned(), Value::Text("east=1".to_owned()))));
+        assert_eq!(
+            attribute("region=east=1"),
+            Ok(("region".to_owned(), Value::Text("east=1".to_owned())))
+        );
         assert!(attribute("region").is_err() && attribute("=x").is_err());
     }
 

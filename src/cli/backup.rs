@@ -28,8 +28,10 @@ const TRIES: usize = 3;
 
 /// The options of `tidegate backup`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The copy is a data directory: `tidegate serve --data TO` serves it.\n\nExample:\n  \
-    tidegate backup --data /var/lib/tidegate /backup/tidegate-$(date +%F)")]
+#[command(
+    after_help = "The copy is a data directory: `tidegate serve --data TO` serves it.\n\nExample:\n  \
+    tidegate backup --data /var/lib/tidegate /backup/tidegate-$(date +%F)"
+)]
 pub struct Args {
     /// The new directory of the copy.
     #[arg(value_name = "TO")]
@@ -55,13 +57,20 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let Copied { bytes, bodies, missing } = copied?;
     if ctx.json() {
-        ctx.print(json!({"to": args.to, "bytes": bytes, "bodies": bodies, "missing_bodies": missing}))?;
+        ctx.print(
+            json!({"to": args.to, "bytes": bytes, "bodies": bodies, "missing_bodies": missing}),
+        )?;
     } else {
         let size = indicatif::HumanBytes(bytes);
-        ctx.print(format_args!("{} is a copy of the data: {size}, with {bodies} large bodies", args.to.display()))?;
+        ctx.print(format_args!(
+            "{} is a copy of the data: {size}, with {bodies} large bodies",
+            args.to.display()
+        ))?;
     }
     if missing > 0 {
-        print_error(format_args!("error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"));
+        print_error(format_args!(
+            "error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"
+        ));
         return Ok(ExitCode::Refused);
     }
     Ok(ExitCode::Ok)
@@ -88,12 +97,18 @@ struct Copied {
 
 fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
     if !database(from).exists() {
-        bail!(UsageError(format!("{} has no data: name the server's directory with --data", from.display())));
+        bail!(UsageError(format!(
+            "{} has no data: name the server's directory with --data",
+            from.display()
+        )));
     }
     let part = part(to);
     for taken in [to, &part] {
         if taken.exists() {
-            bail!(UsageError(format!("{} exists already; name another directory, or remove it", taken.display())));
+            bail!(UsageError(format!(
+                "{} exists already; name another directory, or remove it",
+                taken.display()
+            )));
         }
     }
     let written = |path: &Path| format!("{} cannot be written", path.display());

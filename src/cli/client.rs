@@ -33,7 +33,9 @@ pub enum Error {
     #[error("{0}")]
     Problem(Problem),
     /// No answer came: the request may or may not have been done.
-    #[error("{url} is not reachable: {cause}; is the server running? Start it with `tidegate serve`, or name it with --url")]
+    #[error(
+        "{url} is not reachable: {cause}; is the server running? Start it with `tidegate serve`, or name it with --url"
+    )]
     Unreachable {
         /// Where the server was looked for.
         url: Url,
@@ -41,7 +43,9 @@ pub enum Error {
         cause: String,
     },
     /// What answered is not tidegate.
-    #[error("{url} gave an answer that this tidegate does not understand ({cause}); is it a tidegate server of this version?")]
+    #[error(
+        "{url} gave an answer that this tidegate does not understand ({cause}); is it a tidegate server of this version?"
+    )]
     Strange {
         /// What was asked.
         url: Url,
@@ -110,7 +114,8 @@ impl Answer {
     ///
     /// [`Error::Strange`] if it is not one.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        serde_json::from_slice(&self.body).map_err(|err| Error::Strange { url: self.url.clone(), cause: err.to_string() })
+        serde_json::from_slice(&self.body)
+            .map_err(|err| Error::Strange { url: self.url.clone(), cause: err.to_string() })
     }
 
     /// A part of the body, read as `T`.
@@ -119,7 +124,8 @@ impl Answer {
     ///
     /// [`Error::Strange`] if it is not one.
     pub fn read_part<T: DeserializeOwned>(&self, part: &RawValue) -> Result<T, Error> {
-        serde_json::from_str(part.get()).map_err(|err| Error::Strange { url: self.url.clone(), cause: err.to_string() })
+        serde_json::from_str(part.get())
+            .map_err(|err| Error::Strange { url: self.url.clone(), cause: err.to_string() })
     }
 }
 
@@ -141,9 +147,14 @@ pub struct Request<'a> {
 ///
 /// A message for the person who wrote it.
 pub fn base_url(text: &str) -> Result<Url, String> {
-    let url = if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) };
+    let url =
+        if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) };
     let url = url.map_err(|err| err.to_string())?;
-    if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err("an http:// or https:// URL is expected".to_owned()) }
+    if matches!(url.scheme(), "http" | "https") {
+        Ok(url)
+    } else {
+        Err("an http:// or https:// URL is expected".to_owned())
+    }
 }
 
 impl Client {
@@ -159,7 +170,10 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none());
         // Names under `localhost` are this machine (RFC 6761, 6.3), and not every resolver knows it.
         if let Some(host) = base.host_str().filter(|host| host.ends_with(".localhost")) {
-            http = http.resolve(host, (Ipv4Addr::LOCALHOST, base.port_or_known_default().unwrap_or(80)).into());
+            http = http.resolve(
+                host,
+                (Ipv4Addr::LOCALHOST, base.port_or_known_default().unwrap_or(80)).into(),
+            );
         }
         Ok(Self { http: http.build().context("no HTTP client can be made")?, base, token })
     }
@@ -201,12 +215,23 @@ impl Client {
 
     fn request(&self, method: Method, path: &[&str]) -> Request<'_> {
         let mut url = self.base.clone();
-        url.path_segments_mut().expect("an http URL has a path").pop_if_empty().push("v1").extend(path);
+        url.path_segments_mut()
+            .expect("an http URL has a path")
+            .pop_if_empty()
+            .push("v1")
+            .extend(path);
         self.request_to(method, url)
     }
 
     fn request_to(&self, method: Method, url: Url) -> Request<'_> {
-        Request { client: self, method, url, token: self.token.as_deref(), body: None, wait: Duration::ZERO }
+        Request {
+            client: self,
+            method,
+            url,
+            token: self.token.as_deref(),
+            body: None,
+            wait: Duration::ZERO,
+        }
     }
 }
 
@@ -246,7 +271,8 @@ impl<'a> Request<'a> {
     ///
     /// [`Error::Problem`] for every status from 400 on, [`Error::Unreachable`] when no answer came.
     pub async fn send(self) -> Result<Answer, Error> {
-        let mut request = self.client.http.request(self.method, self.url.clone()).timeout(self.wait + PATIENCE);
+        let mut request =
+            self.client.http.request(self.method, self.url.clone()).timeout(self.wait + PATIENCE);
         request = request.header(header::ACCEPT, "application/json, application/problem+json");
         if let Some(token) = self.token {
             request = request.bearer_auth(token);
@@ -254,10 +280,16 @@ impl<'a> Request<'a> {
         if let Some((kind, bytes)) = self.body {
             request = request.header(header::CONTENT_TYPE, kind).body(bytes);
         }
-        let away = |err: reqwest::Error| Error::Unreachable { url: self.client.base.clone(), cause: innermost(&err) };
+        let away = |err: reqwest::Error| Error::Unreachable {
+            url: self.client.base.clone(),
+            cause: innermost(&err),
+        };
         let answer = request.send().await.map_err(away)?;
         let status = answer.status();
-        let date = answer.headers().get(header::DATE).and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
+        let date = answer
+            .headers()
+            .get(header::DATE)
+            .and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
         let body = answer.bytes().await.map_err(away)?;
         if status.is_success() {
             let date = date.map(|date| Timestamp::from_utc(date.to_utc()));
@@ -265,10 +297,15 @@ impl<'a> Request<'a> {
         }
         let foreign = || Problem {
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
-            detail: Some("the answer is not a problem document, so it may not be tidegate's".to_owned()),
+            detail: Some(
+                "the answer is not a problem document, so it may not be tidegate's".to_owned(),
+            ),
             ..Problem::default()
         };
-        let problem = serde_json::from_slice::<Problem>(&body).ok().filter(|problem| !problem.title.is_empty()).unwrap_or_else(foreign);
+        let problem = serde_json::from_slice::<Problem>(&body)
+            .ok()
+            .filter(|problem| !problem.title.is_empty())
+            .unwrap_or_else(foreign);
         Err(Error::Problem(Problem { status: status.as_u16(), ..problem }))
     }
 }
@@ -303,8 +340,16 @@ mod tests {
     #[test]
     fn several_reasons_are_a_line_each() {
         let reasons = vec!["it imports wasi:cli".to_owned(), "it exports nothing".to_owned()];
-        let problem = Problem { title: "Invalid plugin".into(), code: Some("invalid_plugin".into()), reasons, ..Problem::default() };
-        assert_eq!(problem.to_string(), "Invalid plugin (invalid_plugin)\n  - it imports wasi:cli\n  - it exports nothing");
+        let problem = Problem {
+            title: "Invalid plugin".into(),
+            code: Some("invalid_plugin".into()),
+            reasons,
+            ..Problem::default()
+        };
+        assert_eq!(
+            problem.to_string(),
+            "Invalid plugin (invalid_plugin)\n  - it imports wasi:cli\n  - it exports nothing"
+        );
     }
 
     #[tokio::test]
@@ -320,7 +365,10 @@ mod tests {
     async fn an_answer_that_is_not_tidegates_says_so() {
         let server = FakeServer::answering(|_| (502, json!("<html>"))).await;
         let err = server.client().get(&["jobs"]).send().await.unwrap_err();
-        assert!(err.to_string().starts_with("Bad Gateway: the answer is not a problem document"), "{err}");
+        assert!(
+            err.to_string().starts_with("Bad Gateway: the answer is not a problem document"),
+            "{err}"
+        );
         assert!(err.passes());
     }
 
@@ -330,7 +378,10 @@ mod tests {
         let url = base_url(&listener.local_addr().unwrap().to_string()).unwrap();
         drop(listener);
         let err = Client::new(url, None).unwrap().get(&["jobs"]).send().await.unwrap_err();
-        assert!(err.to_string().contains("refused") && err.to_string().contains("tidegate serve"), "{err}");
+        assert!(
+            err.to_string().contains("refused") && err.to_string().contains("tidegate serve"),
+            "{err}"
+        );
         assert_eq!(ExitCode::of(&err.into()), ExitCode::Unreachable);
     }
 

@@ -87,7 +87,10 @@ impl Context {
     /// A command's surroundings on this machine.
     pub fn new(global: Global) -> Self {
         let terminal = io::stdout().is_terminal();
-        let look = OutputStyle { color: terminal && !bare(), width: if terminal { Table::new().width() } else { None } };
+        let look = OutputStyle {
+            color: terminal && !bare(),
+            width: if terminal { Table::new().width() } else { None },
+        };
         Self { global, look, output: Arc::new(Mutex::new(io::stdout())) }
     }
 
@@ -111,7 +114,10 @@ impl Context {
     }
 
     /// The present instant.
-    #[expect(clippy::disallowed_methods, reason = "the command line is the edge: it reads the clock for everything below")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the command line is the edge: it reads the clock for everything below"
+    )]
     pub fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(since.as_millis() as i64)
@@ -158,16 +164,23 @@ impl Context {
 
     /// A bar that counts to `total`; hidden when nobody would see it.
     pub fn progress(&self, total: u64, what: &'static str) -> ProgressBar {
-        let target = if self.json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let style = ProgressStyle::with_template("{msg} {bar:32} {human_pos}/{human_len} {elapsed}").expect("a good template");
+        let target =
+            if self.json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let style =
+            ProgressStyle::with_template("{msg} {bar:32} {human_pos}/{human_len} {elapsed}")
+                .expect("a good template");
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_message(what)
     }
 }
 
 /// Whether the person at the terminal wants no colours.
-#[expect(clippy::disallowed_methods, reason = "the command line is the edge: a terminal's wishes are told by the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line is the edge: a terminal's wishes are told by the environment"
+)]
 fn bare() -> bool {
-    std::env::var("NO_COLOR").is_ok_and(|wish| !wish.is_empty()) || std::env::var("TERM").is_ok_and(|term| term == "dumb")
+    std::env::var("NO_COLOR").is_ok_and(|wish| !wish.is_empty())
+        || std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
 /// Writes a line to standard error; nothing is left to do when even that fails.
@@ -176,7 +189,10 @@ pub fn print_error(line: impl Display) {
 }
 
 /// Waits for `span` of real time.
-#[expect(clippy::disallowed_methods, reason = "the command line is the edge: it paces its own requests to a server elsewhere")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line is the edge: it paces its own requests to a server elsewhere"
+)]
 pub async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }

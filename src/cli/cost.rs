@@ -121,7 +121,8 @@ pub struct Args {
 
 /// Reads a number with a unit: what stands before the letters, and the letters.
 fn split(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
+    let end =
+        text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     Some((number.parse::<f64>().ok().filter(|number| number.is_finite())?, unit.trim()))
 }
@@ -138,7 +139,9 @@ fn bytes(text: &str) -> Result<usize, String> {
     });
     match read {
         None => Err("a size such as 300, 2KB or 1MB is expected".into()),
-        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => Err("1 to 4500000 bytes are expected".into()),
+        Some(bytes) if !(1.0..=MOST_BYTES).contains(&bytes) => {
+            Err("1 to 4500000 bytes are expected".into())
+        }
         Some(bytes) => Ok(bytes.ceil() as usize),
     }
 }
@@ -154,7 +157,8 @@ fn count(text: &str) -> Result<f64, String> {
         };
         Some(number * size)
     });
-    read.filter(|count| *count > 0.0 && *count <= 1e12).ok_or_else(|| "a count such as 500, 20k or 10M is expected".into())
+    read.filter(|count| *count > 0.0 && *count <= 1e12)
+        .ok_or_else(|| "a count such as 500, 20k or 10M is expected".into())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -194,7 +198,10 @@ impl Args {
     }
 
     fn workload(&self) -> Workload {
-        let batch = self.batch.or_else(|| self.per_second().map(|rate| (rate * TOGETHER).clamp(1.0, DENSE))).unwrap_or(DENSE);
+        let batch = self
+            .batch
+            .or_else(|| self.per_second().map(|rate| (rate * TOGETHER).clamp(1.0, DENSE)))
+            .unwrap_or(DENSE);
         Workload {
             jobs: self.per_second().map_or(1e6, |rate| rate * MONTH),
             size: self.size,
@@ -226,9 +233,13 @@ impl Args {
 
     fn prices(&self) -> anyhow::Result<Prices> {
         let known = Prices::of(&self.region);
-        let mut prices = known.ok_or_else(|| UsageError(format!("the prices of --region {} are not known", self.region)))?;
+        let mut prices = known.ok_or_else(|| {
+            UsageError(format!("the prices of --region {} are not known", self.region))
+        })?;
         for (name, dollars) in &self.prices {
-            *prices.named(name).ok_or_else(|| UsageError(format!("there is no --price {name}")))? = *dollars;
+            *prices
+                .named(name)
+                .ok_or_else(|| UsageError(format!("there is no --price {name}")))? = *dollars;
         }
         Ok(prices)
     }
@@ -289,17 +300,27 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     let log: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
-        Box::new(BufReader::new(File::open(file).map_err(|error| UsageError(format!("--metered: {}: {error}", file.display())))?))
+        Box::new(BufReader::new(
+            File::open(file)
+                .map_err(|error| UsageError(format!("--metered: {}: {error}", file.display())))?,
+        ))
     };
     let mut metered = Metered::default();
     for line in log.split(b'\n') {
-        metered.add(&String::from_utf8_lossy(&line.with_context(|| format!("{} cannot be read", file.display()))?));
+        metered.add(&String::from_utf8_lossy(
+            &line.with_context(|| format!("{} cannot be read", file.display()))?,
+        ));
     }
     if metered.calls == 0 {
-        anyhow::bail!("{} has no call that was metered: functions meter where their stack has a MetricsNamespace", file.display());
+        anyhow::bail!(
+            "{} has no call that was metered: functions meter where their stack has a MetricsNamespace",
+            file.display()
+        );
     }
     let pieces = metered.pieces(prices);
-    let a_job = |amount: f64| if metered.jobs == 0 { 0.0 } else { amount / metered.jobs as f64 };
+    let a_job = |amount: f64| {
+        if metered.jobs == 0 { 0.0 } else { amount / metered.jobs as f64 }
+    };
     if ctx.json() {
         let pieces = pieces
             .map(|(what, count, million)| json!({"what": what, "count": count, "dollars_per_million_jobs": a_job(count as f64 * million)}));
@@ -308,18 +329,36 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     }
     let row = |(what, count, million): &(&str, u64, f64)| {
         let of = *count as f64;
-        [(*what).to_owned(), count.to_string(), format!("{:.2}", a_job(of)), dollars(a_job(of * million))]
+        [
+            (*what).to_owned(),
+            count.to_string(),
+            format!("{:.2}", a_job(of)),
+            dollars(a_job(of * million)),
+        ]
     };
     let sum: f64 = pieces.iter().map(|(_, count, million)| *count as f64 * million).sum();
-    let sum = ["together".to_owned(), format!("{} jobs", metered.jobs), String::new(), dollars(a_job(sum))];
-    ctx.print(show::table(ctx.look, ["metered", "count", "a job", "$ a million jobs"], pieces.iter().map(row).chain([sum])))?;
+    let sum = [
+        "together".to_owned(),
+        format!("{} jobs", metered.jobs),
+        String::new(),
+        dollars(a_job(sum)),
+    ];
+    ctx.print(show::table(
+        ctx.look,
+        ["metered", "count", "a job", "$ a million jobs"],
+        pieces.iter().map(row).chain([sum]),
+    ))?;
     Ok(ExitCode::Ok)
 }
 
 type Point = (tidegate_backends::cost::Units, f64);
 
 /// Each case with what a job takes and a million cost, dense and lone.
-fn rows(workload: &Workload, deployment: &Deployment, prices: &Prices) -> Vec<(&'static str, Point, Point)> {
+fn rows(
+    workload: &Workload,
+    deployment: &Deployment,
+    prices: &Prices,
+) -> Vec<(&'static str, Point, Point)> {
     let row = |case: &tidegate_backends::cost::Case| {
         let point = |batch: f64| {
             let one = Workload { jobs: 1e6, batch, ..workload.of_case(case) };
@@ -343,25 +382,49 @@ fn of_cases(look: OutputStyle, rows: &[(&'static str, Point, Point)]) -> String 
             dollars(*lone),
         ]
     });
-    show::table(look, ["a job", "writes", "reads", "SQS", "calls", "$ a million", "one by one"], rows)
+    show::table(
+        look,
+        ["a job", "writes", "reads", "SQS", "calls", "$ a million", "one by one"],
+        rows,
+    )
 }
 
 fn of_idle(look: OutputStyle, idle: &[Line]) -> String {
-    let rows = idle.iter().map(|line| [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars)]);
-    let sum = [["total".to_owned(), "a month in which nothing happens".to_owned(), String::new(), dollars(total(idle))]];
+    let rows = idle.iter().map(|line| {
+        [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars)]
+    });
+    let sum = [[
+        "total".to_owned(),
+        "a month in which nothing happens".to_owned(),
+        String::new(),
+        dollars(total(idle)),
+    ]];
     show::table(look, ["idle", "what", "a month", "$ a month"], rows.chain(sum))
 }
 
 fn of_month(look: OutputStyle, workload: &Workload, lines: &[Line], idle: &[Line]) -> String {
     let million = |dollars: f64| self::dollars(dollars / workload.jobs * 1e6);
-    let row =
-        |line: &Line| [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars), million(line.dollars)];
+    let row = |line: &Line| {
+        [
+            line.service.to_owned(),
+            line.what.to_owned(),
+            amount(line.amount),
+            dollars(line.dollars),
+            million(line.dollars),
+        ]
+    };
     let all = total(lines) + total(idle);
     let sums = [
-        ["idle", "what it costs without jobs", "", &dollars(total(idle)), &million(total(idle))].map(ToString::to_string),
-        ["total", &format!("{} jobs", amount(workload.jobs)), "", &dollars(all), &million(all)].map(ToString::to_string),
+        ["idle", "what it costs without jobs", "", &dollars(total(idle)), &million(total(idle))]
+            .map(ToString::to_string),
+        ["total", &format!("{} jobs", amount(workload.jobs)), "", &dollars(all), &million(all)]
+            .map(ToString::to_string),
     ];
-    show::table(look, ["service", "what", "a month", "$ a month", "$ a million jobs"], lines.iter().map(row).chain(sums))
+    show::table(
+        look,
+        ["service", "what", "a month", "$ a month", "$ a million jobs"],
+        lines.iter().map(row).chain(sums),
+    )
 }
 
 fn footnote(args: &Args) -> String {
@@ -380,7 +443,8 @@ fn footnote(args: &Args) -> String {
 }
 
 fn about(args: &Args) -> Value {
-    let changed: serde_json::Map<String, Value> = args.prices.iter().map(|(name, dollars)| (name.clone(), (*dollars).into())).collect();
+    let changed: serde_json::Map<String, Value> =
+        args.prices.iter().map(|(name, dollars)| (name.clone(), (*dollars).into())).collect();
     json!({"region": args.region, "as_of": price::AS_OF, "source": price::SOURCE, "changed": changed})
 }
 
@@ -426,16 +490,23 @@ mod tests {
 
     #[tokio::test]
     async fn a_rate_gives_the_bill_of_a_month() {
-        insta::assert_snapshot!(said(&["--size", "2KB", "--jobs-per-month", "10M", "--retries", "0.1"]).await);
-        insta::assert_snapshot!(said(&["--size", "20KB", "--rate", "5/s", "--limited", "--callbacks"]).await);
+        insta::assert_snapshot!(
+            said(&["--size", "2KB", "--jobs-per-month", "10M", "--retries", "0.1"]).await
+        );
+        insta::assert_snapshot!(
+            said(&["--size", "20KB", "--rate", "5/s", "--limited", "--callbacks"]).await
+        );
     }
 
     #[tokio::test]
     async fn programs_get_the_same_as_json() {
         let read = |out: String| serde_json::from_str::<Value>(&out).unwrap();
         let month = read(said(&["--rate", "1/s", "--json"]).await);
-        let sum: f64 =
-            ["month", "idle"].iter().flat_map(|part| month[*part].as_array().unwrap()).map(|line| line["dollars"].as_f64().unwrap()).sum();
+        let sum: f64 = ["month", "idle"]
+            .iter()
+            .flat_map(|part| month[*part].as_array().unwrap())
+            .map(|line| line["dollars"].as_f64().unwrap())
+            .sum();
         assert!((month["dollars_per_month"].as_f64().unwrap() - sum).abs() < 1e-9, "{month}");
         assert_eq!(month["prices"]["as_of"], price::AS_OF);
         let cases = read(said(&["--json", "--price", "write=0"]).await);
@@ -456,7 +527,8 @@ mod tests {
         std::fs::write(log.path(), lines.join("\n")).unwrap();
         let path = log.path().to_str().unwrap();
         insta::assert_snapshot!(said(&["--metered", path]).await);
-        let read: Value = serde_json::from_str(&said(&["--metered", path, "--json"]).await).unwrap();
+        let read: Value =
+            serde_json::from_str(&said(&["--metered", path, "--json"]).await).unwrap();
         assert_eq!((&read["jobs"], &read["metered"][0]["count"]), (&json!(2), &json!(9)));
         let server = FakeServer::answering(|_| (500, Value::Null)).await;
         assert_eq!(server.run(&["cost", "--metered", "/nowhere/at/all"]).await.0, ExitCode::Usage);
@@ -488,14 +560,19 @@ mod tests {
             (&["--plain", "--limited"], "--plain"),
             (&["--pull", "--delayed"], "--delayed"),
         ] {
-            let error = Cli::try_parse_from([&["tidegate", "cost"], wrong].concat()).unwrap_err().to_string();
+            let error = Cli::try_parse_from([&["tidegate", "cost"], wrong].concat())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(named), "{wrong:?}: {error}");
         }
     }
 
     #[test]
     fn sizes_counts_and_rates_are_read_in_their_units() {
-        assert_eq!([bytes("300"), bytes("2KB"), bytes("1.5kb"), bytes("1MB")], [Ok(300), Ok(2048), Ok(1536), Ok(1_048_576)]);
+        assert_eq!(
+            [bytes("300"), bytes("2KB"), bytes("1.5kb"), bytes("1MB")],
+            [Ok(300), Ok(2048), Ok(1536), Ok(1_048_576)]
+        );
         assert_eq!((bytes("4500000"), bytes("4500001").is_err()), (Ok(4_500_000), true));
         assert_eq!([count("500"), count("20k"), count("10M")], [Ok(500.0), Ok(20e3), Ok(10e6)]);
         assert_eq!([rate("5/s"), rate("300/min"), rate("86.4k/d")], [Ok(5.0), Ok(5.0), Ok(1.0)]);

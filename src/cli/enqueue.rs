@@ -112,7 +112,9 @@ struct Unique<'a> {
 /// The data is not JSON, or the server is away or refuses.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
-    let data = args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?.unwrap_or_else(Json::null);
+    let data = args::json_from(args.data.as_deref(), args.data_file.as_deref())
+        .await?
+        .unwrap_or_else(Json::null);
     let now = ctx.now();
     let mut job = Fields::default();
     job.set("data", &data);
@@ -122,12 +124,17 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let attributes: Attributes = args.attributes.iter().cloned().collect();
     job.maybe("attributes", Some(attributes).filter(|attributes| !attributes.is_empty()));
     job.maybe("correlation_key", args.correlation_key.as_deref());
-    let unique = args.unique_key.as_deref().map(|key| Unique { key, hold: args.unique_while, period_seconds: args.unique_period });
+    let unique = args.unique_key.as_deref().map(|key| Unique {
+        key,
+        hold: args.unique_while,
+        period_seconds: args.unique_period,
+    });
     job.maybe("unique", unique);
     job.maybe("critical", args.critical.then_some(true));
     job.extend(&args.fields);
 
-    let due = Due { run_at: args.run_at.map(|at| at.at(now)), delay: args.delay.unwrap_or_default() };
+    let due =
+        Due { run_at: args.run_at.map(|at| at.at(now)), delay: args.delay.unwrap_or_default() };
     match args.id {
         Some(id) => {
             due.set(&mut job, Seconds::default());
@@ -175,7 +182,9 @@ impl Due {
 /// How much later than the first each of `count` jobs is due: equal steps that fill `span`, so that
 /// the same command run again when the span is over goes on in step.
 fn spread(count: u32, span: Seconds) -> impl ExactSizeIterator<Item = Seconds> {
-    (0..count).map(move |n| Seconds::from_millis((u128::from(span.millis()) * u128::from(n) / u128::from(count)) as u64))
+    (0..count).map(move |n| {
+        Seconds::from_millis((u128::from(span.millis()) * u128::from(n) / u128::from(count)) as u64)
+    })
 }
 
 #[derive(Serialize)]
@@ -214,12 +223,17 @@ async fn many(
             due.set(&mut job, *later);
             job
         });
-        let answer = client.post(&["jobs", "batch"]).json(&Batch { jobs: jobs.collect() }).send().await?;
+        let answer =
+            client.post(&["jobs", "batch"]).json(&Batch { jobs: jobs.collect() }).send().await?;
         for raw in answer.read::<BatchAnswer>()?.results {
             match answer.read_part(&raw)? {
                 Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
-                Item { error: Some(problem), .. } => *refused.entry(problem.to_string()).or_default() += 1,
-                Item { status, .. } if status >= 400 => *refused.entry(format!("status {status}")).or_default() += 1,
+                Item { error: Some(problem), .. } => {
+                    *refused.entry(problem.to_string()).or_default() += 1
+                }
+                Item { status, .. } if status >= 400 => {
+                    *refused.entry(format!("status {status}")).or_default() += 1
+                }
                 Item { .. } => {}
             }
             all.results.push(raw);
@@ -241,7 +255,13 @@ async fn many(
 
 /// Each error once, with how many jobs have it if several do.
 fn told(refused: &BTreeMap<String, usize>) -> impl Iterator<Item = String> {
-    refused.iter().map(|(error, count)| if *count == 1 { format!("error: {error}") } else { format!("error: {error} ({count} jobs)") })
+    refused.iter().map(|(error, count)| {
+        if *count == 1 {
+            format!("error: {error}")
+        } else {
+            format!("error: {error} ({count} jobs)")
+        }
+    })
 }
 
 #[cfg(test)]
@@ -263,7 +283,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_job_is_sent_as_it_was_said_and_its_id_printed() {
-        let server = FakeServer::answering(|_| (201, json!({"id": "j1", "state": "scheduled"}))).await;
+        let server =
+            FakeServer::answering(|_| (201, json!({"id": "j1", "state": "scheduled"}))).await;
         let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m --attribute region=east --attribute size=3 \
                     --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
         let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
@@ -280,7 +301,8 @@ mod tests {
     #[tokio::test]
     async fn an_own_id_is_put_where_it_belongs() {
         let server = FakeServer::answering(|_| (200, json!({"id": "order:17"}))).await;
-        let (code, out) = server.run(&["enqueue", "--type", "mail", "--id", "order:17", "--json"]).await;
+        let (code, out) =
+            server.run(&["enqueue", "--type", "mail", "--id", "order:17", "--json"]).await;
         assert_eq!((code, out.as_str()), (ExitCode::Ok, "{\"id\":\"order:17\"}\n"));
         assert_eq!(server.seen()[0].line(), "PUT /v1/jobs/mail/order:17");
         assert_eq!(server.seen()[0].body, json!({"data": null}));
@@ -296,19 +318,28 @@ mod tests {
             (200, json!({ "results": results.collect::<Vec<_>>() }))
         })
         .await;
-        let (code, out) = server.run(&["enqueue", "--type", "a", "--count", "2500", "--spread", "1000s"]).await;
+        let (code, out) =
+            server.run(&["enqueue", "--type", "a", "--count", "2500", "--spread", "1000s"]).await;
         assert_eq!(code, ExitCode::Refused);
         assert_eq!(out.lines().count(), 2499);
         assert_eq!(out.lines().nth(1), Some("j0.4"));
-        let sizes: Vec<usize> = server.seen().iter().map(|seen| seen.body["jobs"].as_array().unwrap().len()).collect();
+        let sizes: Vec<usize> =
+            server.seen().iter().map(|seen| seen.body["jobs"].as_array().unwrap().len()).collect();
         assert_eq!(sizes, [1000, 1000, 500]);
     }
 
     #[test]
     fn an_error_that_many_jobs_have_is_told_once() {
-        let refused = [("job type mail is not there".to_owned(), 100), ("weight: must be positive".to_owned(), 1)].into();
+        let refused = [
+            ("job type mail is not there".to_owned(), 100),
+            ("weight: must be positive".to_owned(), 1),
+        ]
+        .into();
         let said: Vec<String> = told(&refused).collect();
-        assert_eq!(said, ["error: job type mail is not there (100 jobs)", "error: weight: must be positive"]);
+        assert_eq!(
+            said,
+            ["error: job type mail is not there (100 jobs)", "error: weight: must be positive"]
+        );
     }
 
     #[tokio::test]

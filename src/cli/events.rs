@@ -101,7 +101,10 @@ pub struct Replay {
 }
 
 fn extension(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=value is expected")?;
+    let (name, value) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or("name=value is expected")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -143,9 +146,12 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
     if let Some(file) = &args.file {
         let text = triggers::contents(file).await?;
         let events = triggers::events(&text).into_iter().collect::<Result<Vec<_>, _>>();
-        let events = events.map_err(|reason| UsageError(format!("{}: {reason}", file.display())))?;
+        let events =
+            events.map_err(|reason| UsageError(format!("{}: {reason}", file.display())))?;
         for batch in events.chunks(BATCH) {
-            let request = client.post(&["events"]).body("application/cloudevents-batch+json", serde_json::to_vec(batch)?);
+            let request = client
+                .post(&["events"])
+                .body("application/cloudevents-batch+json", serde_json::to_vec(batch)?);
             code = worse(code, told(&request.send().await?, ctx)?);
         }
         return Ok(code);
@@ -153,8 +159,17 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
     let mut event = Map::new();
     event.extend(args.extensions.into_iter().map(|(name, value)| (name, Value::String(value))));
     let id = args.id.unwrap_or_else(|| format!("{:032x}", SystemEntropy.bits()));
-    let given = [("id", Some(id)), ("source", args.source), ("type", args.event_type), ("subject", args.subject)];
-    event.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))));
+    let given = [
+        ("id", Some(id)),
+        ("source", args.source),
+        ("type", args.event_type),
+        ("subject", args.subject),
+    ];
+    event.extend(
+        given
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))),
+    );
     event.insert("specversion".into(), "1.0".into());
     let mut body = serde_json::to_string(&event)?;
     if let Some(Json(data)) = args::json_from(args.data.as_deref(), None).await? {
@@ -162,7 +177,14 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
         body.truncate(body.len() - 1);
         body = format!("{body},\"data\":{}}}", data.get());
     }
-    told(&client.post(&["events"]).body("application/cloudevents+json", body.into_bytes()).send().await?, ctx)
+    told(
+        &client
+            .post(&["events"])
+            .body("application/cloudevents+json", body.into_bytes())
+            .send()
+            .await?,
+        ctx,
+    )
 }
 
 fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
@@ -176,8 +198,9 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     let results = if outcomes.results.is_empty() { vec![one] } else { outcomes.results };
     let mut code = ExitCode::Ok;
     for result in &results {
-        let failed =
-            result.event.as_ref().is_none_or(|event| event.outcomes.iter().any(|outcome| matches!(&*outcome.did, "dead" | "dropped")));
+        let failed = result.event.as_ref().is_none_or(|event| {
+            event.outcomes.iter().any(|outcome| matches!(&*outcome.did, "dead" | "dropped"))
+        });
         if failed {
             code = ExitCode::Refused;
         }
@@ -188,13 +211,17 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     for result in results {
         match (result.event, result.error) {
-            (Some(event), _) if event.outcomes.is_empty() => ctx.print(format_args!("{}: no trigger is about it", event.id))?,
+            (Some(event), _) if event.outcomes.is_empty() => {
+                ctx.print(format_args!("{}: no trigger is about it", event.id))?
+            }
             (Some(event), _) => {
                 for outcome in &event.outcomes {
                     ctx.print(format_args!("{}: {}", event.id, line(outcome)))?;
                 }
             }
-            (None, error) => ctx.print(format_args!("refused: {}", error.unwrap_or_default().detail))?,
+            (None, error) => {
+                ctx.print(format_args!("refused: {}", error.unwrap_or_default().detail))?
+            }
         }
     }
     Ok(code)
@@ -211,8 +238,14 @@ fn line(outcome: &Outcome) -> String {
         "recorded" => format!("recorded for {job}, whose retry waits"),
         "known" => format!("heard before by {job}"),
         "late" => format!("too late for {job}"),
-        "kept" => format!("kept until {}, for no such job waits yet", outcome.until.as_deref().unwrap_or("then")),
-        "dead" => format!("nothing could be made of it ({}): {reason}", outcome.letter.as_deref().unwrap_or_default()),
+        "kept" => format!(
+            "kept until {}, for no such job waits yet",
+            outcome.until.as_deref().unwrap_or("then")
+        ),
+        "dead" => format!(
+            "nothing could be made of it ({}): {reason}",
+            outcome.letter.as_deref().unwrap_or_default()
+        ),
         "dropped" => format!("dropped: {reason}"),
         other => other.to_owned(),
     };
@@ -249,7 +282,11 @@ async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<Exit
             letter.reason.clone(),
         ]
     });
-    ctx.print(show::table(ctx.look, ["id", "trigger", "failed", "event type", "event", "reason"], rows))?;
+    ctx.print(show::table(
+        ctx.look,
+        ["id", "trigger", "failed", "event type", "event", "reason"],
+        rows,
+    ))?;
     Ok(ExitCode::Ok)
 }
 
@@ -273,7 +310,8 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     let (mut replayed, mut dead, mut cursor) = (0, 0, None::<String>);
     loop {
         let body = json!({"trigger": args.trigger, "cursor": cursor});
-        let done: ReplayedDead = client.post(&["dead-letters", "replay"]).json(&body).send().await?.read()?;
+        let done: ReplayedDead =
+            client.post(&["dead-letters", "replay"]).json(&body).send().await?.read()?;
         (replayed, dead) = (replayed + done.replayed, dead + done.dead);
         match done.next_cursor {
             Some(next) => cursor = Some(next),
@@ -313,7 +351,10 @@ mod tests {
             "--data",
             "{\"n\": 1.0e2}",
         ];
-        assert_eq!(server.run(&args).await, (ExitCode::Ok, "1: orders: enqueued ship ev-1\n".to_owned()));
+        assert_eq!(
+            server.run(&args).await,
+            (ExitCode::Ok, "1: orders: enqueued ship ev-1\n".to_owned())
+        );
         let seen = server.seen();
         let wanted = json!({"specversion": "1.0", "id": "1", "source": "/shop", "type": "order", "region": "east", "data": {"n": 100.0}});
         assert_eq!((seen[0].line().as_str(), &seen[0].body), ("POST /v1/events", &wanted));
@@ -323,7 +364,8 @@ mod tests {
     async fn a_file_of_events_goes_in_batches_and_what_failed_is_told() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let event = |id: usize| json!({"specversion": "1.0", "id": id.to_string(), "source": "/s", "type": "t"});
-        std::fs::write(file.path(), json!((0..250).map(event).collect::<Vec<_>>()).to_string()).unwrap();
+        std::fs::write(file.path(), json!((0..250).map(event).collect::<Vec<_>>()).to_string())
+            .unwrap();
         let server = FakeServer::answering(|seen| {
             let none = json!({"status": 200, "event": {"id": "x", "source": "/s", "outcomes": []}});
             let mut results = vec![none; seen.body.as_array().unwrap().len()];
@@ -331,7 +373,8 @@ mod tests {
             (200, json!({ "results": results }))
         })
         .await;
-        let (code, out) = server.run(&["event", "send", "--file", file.path().to_str().unwrap()]).await;
+        let (code, out) =
+            server.run(&["event", "send", "--file", file.path().to_str().unwrap()]).await;
         assert_eq!((code, server.seen().len()), (ExitCode::Refused, 2));
         assert!(out.starts_with("refused: id: is required\nx: no trigger is about it\n"), "{out}");
     }
@@ -340,15 +383,16 @@ mod tests {
     async fn dead_letters_are_listed_newest_first_and_replayed() {
         let letter = |id: &str, at: &str| json!({"id": id, "trigger": "orders", "reason": "priority: no", "failed_at": at, "event": {"id": "1", "type": "order"}});
         let page = json!({"dead_letters": [letter("a", "2001-09-09T01:46:30Z"), letter("b", "2001-09-09T01:46:40Z")]});
-        let server = FakeServer::answering(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
-            ("GET", _) => (200, page.clone()),
-            (_, "/v1/dead-letters/replay") if seen.body["cursor"].is_null() => {
-                (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
-            }
-            (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "dead": 1})),
-            _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
-        })
-        .await;
+        let server =
+            FakeServer::answering(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
+                ("GET", _) => (200, page.clone()),
+                (_, "/v1/dead-letters/replay") if seen.body["cursor"].is_null() => {
+                    (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
+                }
+                (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "dead": 1})),
+                _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
+            })
+            .await;
         let (code, out) = server.run(&["event", "dead", "--trigger", "orders"]).await;
         assert_eq!(code, ExitCode::Ok);
         assert!(out.find("b ").unwrap() < out.find("\na ").unwrap(), "{out}");
@@ -358,7 +402,10 @@ mod tests {
             (ExitCode::Refused, "replayed 105, 1 could not be mapped still\n".to_owned())
         );
         let (code, out) = server.run(&["event", "replay", "a"]).await;
-        assert_eq!((code, out.as_str()), (ExitCode::Refused, "a: nothing could be made of it (a): priority: no\n"));
+        assert_eq!(
+            (code, out.as_str()),
+            (ExitCode::Refused, "a: nothing could be made of it (a): priority: no\n")
+        );
         assert_eq!(server.run(&["event", "delete", "a", "b"]).await.0, ExitCode::Ok);
         assert_eq!(server.seen().last().unwrap().line(), "DELETE /v1/dead-letters/b");
     }

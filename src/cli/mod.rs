@@ -65,10 +65,22 @@ pub struct Global {
     #[arg(long, global = true, env = "TIDEGATE_URL", value_parser = client::base_url, help_heading = "Common options")]
     pub url: Option<Url>,
     /// The token to show to the server [default: the profile's].
-    #[arg(long, global = true, env = "TIDEGATE_TOKEN", hide_env_values = true, help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_TOKEN",
+        hide_env_values = true,
+        help_heading = "Common options"
+    )]
     pub token: Option<String>,
     /// A server by its name in the file of profiles, `TIDEGATE_PROFILES` or ~/.config/tidegate/profiles.toml: `[NAME]` with `url` and `token`.
-    #[arg(long, global = true, env = "TIDEGATE_PROFILE", value_name = "NAME", help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_PROFILE",
+        value_name = "NAME",
+        help_heading = "Common options"
+    )]
     pub profile: Option<String>,
     /// Print the server's JSON instead of tables.
     #[arg(long, global = true, help_heading = "Common options")]
@@ -188,13 +200,21 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Cost(args) => cost::run(&args, ctx),
         Command::Completions(args) => completions::run(&args, ctx),
         Command::CompilePlugin { memory_bytes, processor_seconds } => {
-            let done = compile_process::serve(memory_bytes, processor_seconds, io::stdin().lock(), io::stdout().lock());
+            let done = compile_process::serve(
+                memory_bytes,
+                processor_seconds,
+                io::stdin().lock(),
+                io::stdout().lock(),
+            );
             done.map(|()| ExitCode::Ok).map_err(Into::into)
         }
     };
     outcome.unwrap_or_else(|error| {
         // Whoever pipes into `head` has read enough.
-        if error.downcast_ref::<io::Error>().is_some_and(|err| err.kind() == io::ErrorKind::BrokenPipe) {
+        if error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|err| err.kind() == io::ErrorKind::BrokenPipe)
+        {
             return ExitCode::Ok;
         }
         context::print_error(format_args!("error: {error:#}"));
@@ -218,7 +238,12 @@ mod tests {
         fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{} has no help", command.get_name());
             for arg in command.get_arguments() {
-                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+                assert!(
+                    arg.get_help().is_some(),
+                    "{} {} has no help",
+                    command.get_name(),
+                    arg.get_id()
+                );
             }
             command.get_subcommands().for_each(check);
         }
@@ -233,10 +258,21 @@ mod tests {
 
     #[test]
     fn global_options_may_stand_after_the_command() {
-        let cli = Cli::try_parse_from(["tidegate", "queues", "list", "--json", "--url", "localhost:9"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["tidegate", "queues", "list", "--json", "--url", "localhost:9"])
+                .unwrap();
         assert!(cli.global.json);
         assert_eq!(cli.global.server().as_str(), "http://localhost:9/");
-        let cli = Cli::try_parse_from(["tidegate", "queues", "list", "--profile", "p", "--url", "localhost:9"]).unwrap();
+        let cli = Cli::try_parse_from([
+            "tidegate",
+            "queues",
+            "list",
+            "--profile",
+            "p",
+            "--url",
+            "localhost:9",
+        ])
+        .unwrap();
         let global = cli.global.with_profile().unwrap();
         assert_eq!(
             (global.server().as_str(), global.token),

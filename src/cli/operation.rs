@@ -19,7 +19,12 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// # Errors
 ///
 /// The server is away or does not know the operation.
-pub async fn follow(client: &Client, mut answer: Answer, what: &'static str, ctx: &Context) -> anyhow::Result<ExitCode> {
+pub async fn follow(
+    client: &Client,
+    mut answer: Answer,
+    what: &'static str,
+    ctx: &Context,
+) -> anyhow::Result<ExitCode> {
     let mut operation = answer.read::<Operating>()?.operation;
     let bar = ctx.progress(operation.matched, what);
     let mut wait = Duration::from_millis(50);
@@ -35,7 +40,10 @@ pub async fn follow(client: &Client, mut answer: Answer, what: &'static str, ctx
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(format_args!("{what} {} of {} jobs, {} refused", operation.done, operation.matched, operation.refused))?;
+        ctx.print(format_args!(
+            "{what} {} of {} jobs, {} refused",
+            operation.done, operation.matched, operation.refused
+        ))?;
         if let Some(error) = &operation.error {
             print_error(format_args!("error: the operation stopped: {error}"));
         }

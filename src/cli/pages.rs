@@ -29,7 +29,11 @@ pub struct Page {
 /// # Errors
 ///
 /// The server is away or refuses.
-pub async fn collect<'a>(request: impl Fn(&'a Client) -> Request<'a>, client: &'a Client, limit: usize) -> Result<Page, Error> {
+pub async fn collect<'a>(
+    request: impl Fn(&'a Client) -> Request<'a>,
+    client: &'a Client,
+    limit: usize,
+) -> Result<Page, Error> {
     let mut all = Page::default();
     loop {
         let room = (limit - all.items.len()).min(PAGE);
@@ -39,8 +43,13 @@ pub async fn collect<'a>(request: impl Fn(&'a Client) -> Request<'a>, client: &'
         }
         let page: Page = request.send().await?.read()?;
         // A page may be empty and yet not the last; a cursor that does not move would be followed forever.
-        let over = page.next_cursor.is_none() || (page.items.is_empty() && page.next_cursor == all.next_cursor);
-        all = Page { name: page.name, items: [all.items, page.items].concat(), next_cursor: page.next_cursor };
+        let over = page.next_cursor.is_none()
+            || (page.items.is_empty() && page.next_cursor == all.next_cursor);
+        all = Page {
+            name: page.name,
+            items: [all.items, page.items].concat(),
+            next_cursor: page.next_cursor,
+        };
         if over || all.items.len() >= limit {
             return Ok(all);
         }
@@ -83,7 +92,8 @@ impl<'de> Deserialize<'de> for Page {
                 let mut page = Page::default();
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     if name == "next_cursor" {
-                        page.next_cursor = serde_json::from_str(value.get()).map_err(A::Error::custom)?;
+                        page.next_cursor =
+                            serde_json::from_str(value.get()).map_err(A::Error::custom)?;
                     } else if value.get().starts_with('[') {
                         page.items = serde_json::from_str(value.get()).map_err(A::Error::custom)?;
                         page.name = name;

@@ -38,19 +38,25 @@ impl Profile {
     ///
     /// [`Misused`] if there is no such file or profile, or it cannot be read: the message names it.
     pub(super) fn named(name: &str) -> anyhow::Result<Self> {
-        let file = file().context("--profile: no place for profiles is known: set TIDEGATE_PROFILES to a file")?;
+        let file = file().context(
+            "--profile: no place for profiles is known: set TIDEGATE_PROFILES to a file",
+        )?;
         Self::in_file(name, &file)
     }
 
     fn in_file(name: &str, file: &Path) -> anyhow::Result<Self> {
-        let wrong = |problem: String| UsageError(format!("--profile {name}: {}: {problem}", file.display()));
+        let wrong = |problem: String| {
+            UsageError(format!("--profile {name}: {}: {problem}", file.display()))
+        };
         if !file.exists() {
             return Err(wrong("there is no such file".into()).into());
         }
         let read = Figment::from(Toml::file_exact(file)).extract::<BTreeMap<String, Self>>();
         let mut profiles = read.map_err(|error| wrong(error.to_string()))?;
         let known = profiles.keys().cloned().collect::<Vec<_>>().join(", ");
-        profiles.remove(name).ok_or_else(|| wrong(format!("has no such profile; it has: {known}")).into())
+        profiles
+            .remove(name)
+            .ok_or_else(|| wrong(format!("has no such profile; it has: {known}")).into())
     }
 
     /// Where the server is, and the token to show to it.
@@ -59,12 +65,17 @@ impl Profile {
     ///
     /// [`Misused`] if the URL is none.
     pub(super) fn server(self) -> anyhow::Result<(Url, Option<String>)> {
-        let url = client::base_url(&self.url).map_err(|problem| UsageError(format!("the profile's url {:?}: {problem}", self.url)))?;
+        let url = client::base_url(&self.url).map_err(|problem| {
+            UsageError(format!("the profile's url {:?}: {problem}", self.url))
+        })?;
         Ok((url, self.token))
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the command line is the edge: it reads the environment")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the command line is the edge: it reads the environment"
+)]
 fn file() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("TIDEGATE_PROFILES").or_else(|| {
@@ -83,11 +94,22 @@ mod tests {
         let file = dir.path().join("profiles.toml");
         let told = |name: &str| Profile::in_file(name, &file).unwrap_err().to_string();
         assert!(told("a").ends_with("there is no such file"));
-        std::fs::write(&file, "[a]\nurl = \"localhost:9\"\ntoken = \"t\"\n[b]\nurl = \"not a url\"\n").unwrap();
+        std::fs::write(
+            &file,
+            "[a]\nurl = \"localhost:9\"\ntoken = \"t\"\n[b]\nurl = \"not a url\"\n",
+        )
+        .unwrap();
         let (url, token) = Profile::in_file("a", &file).unwrap().server().unwrap();
         assert_eq!((url.as_str(), token.as_deref()), ("http://localhost:9/", Some("t")));
         assert!(told("c").ends_with("it has: a, b"));
-        assert!(Profile::in_file("b", &file).unwrap().server().unwrap_err().to_string().contains("not a url"));
+        assert!(
+            Profile::in_file("b", &file)
+                .unwrap()
+                .server()
+                .unwrap_err()
+                .to_string()
+                .contains("not a url")
+        );
         std::fs::write(&file, "[a]\nurl = \"x\"\nport = 1\n").unwrap();
         assert!(told("a").contains("port"), "{}", told("a"));
     }

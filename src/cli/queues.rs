@@ -56,16 +56,29 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             let answer = client.post(&["queues", &name, "purge"]).send().await?;
             return operation::follow(&client, answer, "dropped", ctx).await;
         }
-        Command::Get(Name { name }) => (client.get(&["queues", &name]).send().await?, ShownQueue::Whole),
-        Command::Put(args) => (client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?, ShownQueue::Row),
-        Command::Patch(args) => (client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?, ShownQueue::Row),
-        Command::Pause(Name { name }) => {
-            (client.post(&["queues", &name, "pause"]).send().await?, ShownQueue::Said(format!("{name} is paused; what runs goes on")))
+        Command::Get(Name { name }) => {
+            (client.get(&["queues", &name]).send().await?, ShownQueue::Whole)
         }
-        Command::Resume(Name { name }) => {
-            (client.post(&["queues", &name, "resume"]).send().await?, ShownQueue::Said(format!("{name} is resumed")))
-        }
-        Command::Delete(Name { name }) => (client.delete(&["queues", &name]).send().await?, ShownQueue::Said(format!("{name} is deleted"))),
+        Command::Put(args) => (
+            client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?,
+            ShownQueue::Row,
+        ),
+        Command::Patch(args) => (
+            client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?,
+            ShownQueue::Row,
+        ),
+        Command::Pause(Name { name }) => (
+            client.post(&["queues", &name, "pause"]).send().await?,
+            ShownQueue::Said(format!("{name} is paused; what runs goes on")),
+        ),
+        Command::Resume(Name { name }) => (
+            client.post(&["queues", &name, "resume"]).send().await?,
+            ShownQueue::Said(format!("{name} is resumed")),
+        ),
+        Command::Delete(Name { name }) => (
+            client.delete(&["queues", &name]).send().await?,
+            ShownQueue::Said(format!("{name} is deleted")),
+        ),
     };
     if ctx.json() {
         ctx.print_body(&answer.body)?;
@@ -75,7 +88,8 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         ShownQueue::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
         ShownQueue::Whole => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
-            let settings = show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
+            let settings =
+                show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
             ctx.print(format_args!("{row}\n\n{settings}"))?;
         }
         ShownQueue::Said(sentence) => ctx.print(sentence)?,
@@ -97,20 +111,41 @@ fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
         let count = |count: Option<u64>| count.map_or_else(show::dash, |count| count.to_string());
-        let depth = |state: &str| count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()));
-        let held = status.map(|status| status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>());
+        let depth = |state: &str| {
+            count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()))
+        };
+        let held = status.map(|status| {
+            status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>()
+        });
         [
             queue.name.clone(),
             depth("scheduled"),
             depth("running"),
-            format!("{}/{}", count(status.map(|status| status.running_weight)), count(queue.concurrency)),
+            format!(
+                "{}/{}",
+                count(status.map(|status| status.running_weight)),
+                count(queue.concurrency)
+            ),
             show::when_known(status.and_then(|status| status.oldest_due_at), now),
             if queue.paused { "paused".to_owned() } else { show::dash() },
             held.unwrap_or_default().join(", "),
             count(status.map(|status| status.desired_workers)),
         ]
     });
-    show::table(look, ["name", "scheduled", "running", "weight/limit", "oldest", "paused", "held by", "wants workers"], rows)
+    show::table(
+        look,
+        [
+            "name",
+            "scheduled",
+            "running",
+            "weight/limit",
+            "oldest",
+            "paused",
+            "held by",
+            "wants workers",
+        ],
+        rows,
+    )
 }
 
 #[cfg(test)]
@@ -129,15 +164,21 @@ mod tests {
             {"name": "new", "paused": false},
         ]))
         .unwrap();
-        insta::assert_snapshot!(render(OutputStyle::default(), &queues, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(
+            OutputStyle::default(),
+            &queues,
+            Timestamp::from_millis(1_000_000_000_000)
+        ));
     }
 
     #[tokio::test]
     async fn a_queue_is_operated_by_its_routes() {
         let server = FakeServer::answering(|_| (200, json!({"name": "q"}))).await;
-        for (verb, line) in
-            [("pause", "POST /v1/queues/q/pause"), ("resume", "POST /v1/queues/q/resume"), ("delete", "DELETE /v1/queues/q")]
-        {
+        for (verb, line) in [
+            ("pause", "POST /v1/queues/q/pause"),
+            ("resume", "POST /v1/queues/q/resume"),
+            ("delete", "DELETE /v1/queues/q"),
+        ] {
             assert_eq!(server.run(&["queues", verb, "q"]).await.0, ExitCode::Ok);
             assert_eq!(server.seen().last().unwrap().line(), line);
         }
@@ -148,7 +189,10 @@ mod tests {
         let server =
             FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
                 .await;
-        assert_eq!(server.run(&["queues", "purge", "q"]).await, (ExitCode::Ok, "dropped 5 of 5 jobs, 0 refused\n".to_owned()));
+        assert_eq!(
+            server.run(&["queues", "purge", "q"]).await,
+            (ExitCode::Ok, "dropped 5 of 5 jobs, 0 refused\n".to_owned())
+        );
         assert_eq!(server.seen()[0].line(), "POST /v1/queues/q/purge");
     }
 
@@ -156,9 +200,14 @@ mod tests {
     async fn settings_come_from_a_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"concurrency\": 10}\n").unwrap();
-        let server = FakeServer::answering(|_| (200, json!({"name": "q", "concurrency": 10}))).await;
-        let (code, out) = server.run(&["queues", "put", "q", "--file", file.path().to_str().unwrap()]).await;
-        assert_eq!((code, server.seen()[0].body.clone()), (ExitCode::Ok, json!({"concurrency": 10})));
+        let server =
+            FakeServer::answering(|_| (200, json!({"name": "q", "concurrency": 10}))).await;
+        let (code, out) =
+            server.run(&["queues", "put", "q", "--file", file.path().to_str().unwrap()]).await;
+        assert_eq!(
+            (code, server.seen()[0].body.clone()),
+            (ExitCode::Ok, json!({"concurrency": 10}))
+        );
         assert!(out.contains("-/10"), "{out}");
     }
 }

@@ -127,12 +127,20 @@ impl Put {
     /// The settings, as they are sent.
     async fn settings(&self) -> anyhow::Result<Fields> {
         let mut fields = Fields::default();
-        if let Some(settings) = args::json_from(self.config.as_deref(), self.file.as_deref()).await? {
-            let said: Vec<(String, Box<RawValue>)> = serde_json::from_str::<std::collections::BTreeMap<_, _>>(settings.0.get())
-                .map_err(|_| UsageError("the settings must be a JSON object".to_owned()))?
-                .into_iter()
-                .collect();
-            fields.extend(&said.into_iter().map(|(name, value)| (name, args::Json(value))).collect::<Vec<_>>());
+        if let Some(settings) =
+            args::json_from(self.config.as_deref(), self.file.as_deref()).await?
+        {
+            let said: Vec<(String, Box<RawValue>)> =
+                serde_json::from_str::<std::collections::BTreeMap<_, _>>(settings.0.get())
+                    .map_err(|_| UsageError("the settings must be a JSON object".to_owned()))?
+                    .into_iter()
+                    .collect();
+            fields.extend(
+                &said
+                    .into_iter()
+                    .map(|(name, value)| (name, args::Json(value)))
+                    .collect::<Vec<_>>(),
+            );
         }
         fields.maybe("type", self.job_type.as_ref());
         fields.maybe("cron", self.rule.cron.as_ref());
@@ -148,13 +156,22 @@ impl Put {
 impl RuleArgs {
     /// The rule, read as a server reads it.
     fn rule(&self) -> anyhow::Result<Rule> {
-        let misused = |option: &str, error: &dyn std::fmt::Display| UsageError(format!("--{option} {error}"));
+        let misused =
+            |option: &str, error: &dyn std::fmt::Display| UsageError(format!("--{option} {error}"));
         if let Some(cron) = &self.cron {
             let cron: Cron = cron.parse().map_err(|error| misused("cron", &error))?;
-            let zone = self.tz.as_deref().map(str::parse::<Zone>).transpose().map_err(|error| misused("tz", &error))?;
+            let zone = self
+                .tz
+                .as_deref()
+                .map(str::parse::<Zone>)
+                .transpose()
+                .map_err(|error| misused("tz", &error))?;
             return Ok(Rule::Cron(cron, zone.unwrap_or_default()));
         }
-        let span = self.every.filter(|span| *span >= Seconds::new(1)).ok_or_else(|| misused("every", &"must be at least 1s"))?;
+        let span = self
+            .every
+            .filter(|span| *span >= Seconds::new(1))
+            .ok_or_else(|| misused("every", &"must be at least 1s"))?;
         Ok(Rule::Every { span, anchor: self.anchor.unwrap_or(Timestamp::EPOCH) })
     }
 }
@@ -171,14 +188,26 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, said) = match command {
         Command::List => return list(&client, ctx).await,
-        Command::Put(args) => (client.put(&["schedules", &args.name]).json(&args.settings().await?).send().await?, None),
-        Command::Patch(args) => (client.patch(&["schedules", &args.name]).json(&args.settings().await?).send().await?, None),
+        Command::Put(args) => (
+            client.put(&["schedules", &args.name]).json(&args.settings().await?).send().await?,
+            None,
+        ),
+        Command::Patch(args) => (
+            client.patch(&["schedules", &args.name]).json(&args.settings().await?).send().await?,
+            None,
+        ),
         Command::Get(Name { name }) => (client.get(&["schedules", &name]).send().await?, None),
-        Command::Delete(Name { name }) => (client.delete(&["schedules", &name]).send().await?, Some(format!("{name} is deleted"))),
-        Command::Pause(Name { name }) => (client.post(&["schedules", &name, "pause"]).send().await?, Some(format!("{name} is paused"))),
-        Command::Resume(Name { name }) => {
-            (client.post(&["schedules", &name, "resume"]).send().await?, Some(format!("{name} goes on from now")))
+        Command::Delete(Name { name }) => {
+            (client.delete(&["schedules", &name]).send().await?, Some(format!("{name} is deleted")))
         }
+        Command::Pause(Name { name }) => (
+            client.post(&["schedules", &name, "pause"]).send().await?,
+            Some(format!("{name} is paused")),
+        ),
+        Command::Resume(Name { name }) => (
+            client.post(&["schedules", &name, "resume"]).send().await?,
+            Some(format!("{name} goes on from now")),
+        ),
         Command::Run(Name { name }) => {
             let answer = client.post(&["schedules", &name, "run"]).send().await?;
             let job = answer.read::<Job>()?.id;
@@ -196,14 +225,22 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         None => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
             let shown = ["name", "paused", "next", "last_occurrence"];
-            ctx.print(format_args!("{row}\n\n{}", show::fields(ctx.look, &answer.read()?, &shown, ctx.now())))?;
+            ctx.print(format_args!(
+                "{row}\n\n{}",
+                show::fields(ctx.look, &answer.read()?, &shown, ctx.now())
+            ))?;
         }
     }
     Ok(ExitCode::Ok)
 }
 
 /// Says when a rule occurs.
-fn next(rule: &RuleArgs, from: Option<When>, count: usize, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn next(
+    rule: &RuleArgs,
+    from: Option<When>,
+    count: usize,
+    ctx: &Context,
+) -> anyhow::Result<ExitCode> {
     let recurrence = Recurrence { rule: rule.rule()?, starts_at: None, ends_at: None };
     let from = from.map_or(ctx.now(), |when| when.at(ctx.now()));
     let next: Vec<Timestamp> = recurrence.all_after(from).take(count).collect();
@@ -248,7 +285,11 @@ fn render(look: OutputStyle, schedules: &[Schedule], now: Timestamp) -> String {
             schedule.name.clone(),
             schedule.r#type.clone(),
             rule,
-            if schedule.paused { "paused".to_owned() } else { show::when_known(schedule.next.first().copied(), now) },
+            if schedule.paused {
+                "paused".to_owned()
+            } else {
+                show::when_known(schedule.next.first().copied(), now)
+            },
             show::when_known(schedule.last_occurrence, now),
             schedule.missed_count.to_string(),
             schedule.last_error.as_ref().map_or_else(show::dash, |error| error.message.clone()),
@@ -272,42 +313,100 @@ mod tests {
             {"name": "nightly", "type": "report", "cron": "0 3 * * *", "tz": "Europe/Berlin", "paused": true, "next": []},
         ]);
         let schedules: Vec<Schedule> = serde_json::from_value(schedules).unwrap();
-        insta::assert_snapshot!(render(OutputStyle::default(), &schedules, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(
+            OutputStyle::default(),
+            &schedules,
+            Timestamp::from_millis(1_000_000_000_000)
+        ));
     }
 
     #[tokio::test]
     async fn options_come_on_top_of_settings() {
         let server = FakeServer::answering(|_| (201, json!({"name": "nightly"}))).await;
-        let put =
-            ["schedule", "put", "nightly", "--config", r#"{"type": "old", "max_attempts": 5}"#, "--type", "report", "--cron", "0 3 * * *"];
-        let (code, _) = server.run(&[&put[..], &["--tz", "Europe/Berlin", "--data", "{\"n\": 1.0}", "--missed", "skip"]].concat()).await;
+        let put = [
+            "schedule",
+            "put",
+            "nightly",
+            "--config",
+            r#"{"type": "old", "max_attempts": 5}"#,
+            "--type",
+            "report",
+            "--cron",
+            "0 3 * * *",
+        ];
+        let (code, _) = server
+            .run(
+                &[
+                    &put[..],
+                    &["--tz", "Europe/Berlin", "--data", "{\"n\": 1.0}", "--missed", "skip"],
+                ]
+                .concat(),
+            )
+            .await;
         assert_eq!(code, ExitCode::Ok);
         let seen = server.seen().remove(0);
         assert_eq!(seen.line(), "PUT /v1/schedules/nightly");
-        let wanted =
-            json!({"type": "report", "max_attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
+        let wanted = json!({"type": "report", "max_attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
         assert_eq!(seen.body, wanted);
     }
 
     #[tokio::test]
     async fn a_rule_says_what_is_next_without_a_server() {
         let server = FakeServer::answering(|_| (500, json!({}))).await;
-        let rule = ["schedule", "next", "--cron", "30 2 * * *", "--tz", "Europe/Berlin", "--from", "2026-03-27T12:00:00Z", "--count", "3"];
+        let rule = [
+            "schedule",
+            "next",
+            "--cron",
+            "30 2 * * *",
+            "--tz",
+            "Europe/Berlin",
+            "--from",
+            "2026-03-27T12:00:00Z",
+            "--count",
+            "3",
+        ];
         let (code, out) = server.run(&rule).await;
         assert_eq!(code, ExitCode::Ok);
-        let lines: Vec<_> = out.lines().skip(1).map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect();
-        let wanted = ["2026-03-28T01:30:00.000Z 2026-03-28 02:30:00", "2026-03-29T01:00:00.000Z 2026-03-29 03:00:00"];
+        let lines: Vec<_> = out
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+            .collect();
+        let wanted = [
+            "2026-03-28T01:30:00.000Z 2026-03-28 02:30:00",
+            "2026-03-29T01:00:00.000Z 2026-03-29 03:00:00",
+        ];
         assert_eq!(lines[..2], wanted, "{out}");
-        let (_, out) =
-            server.run(&["schedule", "next", "--every", "90s", "--from", "1970-01-01T00:00:00Z", "--count", "2", "--json"]).await;
-        assert_eq!(out.trim(), r#"{"next":["1970-01-01T00:01:30.000Z","1970-01-01T00:03:00.000Z"]}"#);
+        let (_, out) = server
+            .run(&[
+                "schedule",
+                "next",
+                "--every",
+                "90s",
+                "--from",
+                "1970-01-01T00:00:00Z",
+                "--count",
+                "2",
+                "--json",
+            ])
+            .await;
+        assert_eq!(
+            out.trim(),
+            r#"{"next":["1970-01-01T00:01:30.000Z","1970-01-01T00:03:00.000Z"]}"#
+        );
         assert!(server.seen().is_empty());
-        assert_eq!(server.run(&["schedule", "next", "--cron", "every day"]).await.0, ExitCode::Usage);
+        assert_eq!(
+            server.run(&["schedule", "next", "--cron", "every day"]).await.0,
+            ExitCode::Usage
+        );
     }
 
     #[tokio::test]
     async fn a_schedule_is_operated_by_its_name() {
-        let server = FakeServer::answering(|_| (200, json!({"id": "beat:run.1", "next": ["2026-03-28T01:30:00Z"]}))).await;
+        let server = FakeServer::answering(|_| {
+            (200, json!({"id": "beat:run.1", "next": ["2026-03-28T01:30:00Z"]}))
+        })
+        .await;
         for (command, line, out) in [
             ("pause", "POST /v1/schedules/beat/pause", "beat is paused"),
             ("resume", "POST /v1/schedules/beat/resume", "beat goes on from now"),

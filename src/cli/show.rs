@@ -24,9 +24,15 @@ pub struct OutputStyle {
 }
 
 /// A table of `rows` under `headers`, without lines that get in the way of `cut` and `awk`.
-pub fn table<const N: usize>(look: OutputStyle, headers: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn table<const N: usize>(
+    look: OutputStyle,
+    headers: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut table = plain(look);
-    table.set_header(headers.map(|text| if look.color { Cell::new(text).add_attribute(Attribute::Dim) } else { Cell::new(text) }));
+    table.set_header(headers.map(|text| {
+        if look.color { Cell::new(text).add_attribute(Attribute::Dim) } else { Cell::new(text) }
+    }));
     for row in rows {
         table.add_row(row.map(|text| tinted(look, text)));
     }
@@ -38,7 +44,11 @@ pub fn fields(look: OutputStyle, fields: &Fields, except: &[&str], now: Timestam
     let mut table = plain(look);
     for (name, value) in &fields.0 {
         if !value.is_null() && !except.contains(&name.as_str()) {
-            let label = if look.color { Cell::new(name).add_attribute(Attribute::Dim) } else { Cell::new(name) };
+            let label = if look.color {
+                Cell::new(name).add_attribute(Attribute::Dim)
+            } else {
+                Cell::new(name)
+            };
             table.add_row([label, tinted(look, self::value(name, value, now))]);
         }
     }
@@ -177,34 +187,46 @@ mod tests {
         let now = Timestamp::from_millis(1_000_000_000_000);
         let ahead = |seconds: u64| when(now + Duration::from_secs(seconds), now);
         let behind = |seconds: u64| when(now - Duration::from_secs(seconds), now);
-        assert_eq!([ahead(0), ahead(3), ahead(119), ahead(7200)], ["now", "in 3 s", "in 1 min", "in 2 h"]);
+        assert_eq!(
+            [ahead(0), ahead(3), ahead(119), ahead(7200)],
+            ["now", "in 3 s", "in 1 min", "in 2 h"]
+        );
         assert_eq!([behind(1), behind(120), behind(200_000)], ["1 s ago", "2 min ago", "2 d ago"]);
         assert_eq!(when(now + Duration::from_millis(999), now), "now");
     }
 
     #[test]
     fn a_stretch_is_said_finer_the_shorter_it_is() {
-        let said = [350, 1200, 125_000, 3_780_000, 86_400_000].map(|millis| took(Duration::from_millis(millis)));
+        let said = [350, 1200, 125_000, 3_780_000, 86_400_000]
+            .map(|millis| took(Duration::from_millis(millis)));
         assert_eq!(said, ["350 ms", "1.2 s", "2 min 5 s", "1 h 3 min", "24 h"]);
     }
 
     #[test]
     fn a_table_has_no_lines_and_a_pipe_gets_it_unwrapped() {
-        let rows = [["01j-a-long-identifier-that-must-stay-whole".to_owned(), "failed".to_owned()], ["b".to_owned(), dash()]];
+        let rows = [
+            ["01j-a-long-identifier-that-must-stay-whole".to_owned(), "failed".to_owned()],
+            ["b".to_owned(), dash()],
+        ];
         insta::assert_snapshot!(table(OutputStyle::default(), ["id", "state"], rows));
     }
 
     #[test]
     fn a_narrow_terminal_breaks_texts_but_not_what_is_copied() {
         let look = OutputStyle { color: false, width: Some(40) };
-        let rows = [["01j-a-long-identifier".to_owned(), "a message that does not fit into what is left".to_owned()]];
+        let rows = [[
+            "01j-a-long-identifier".to_owned(),
+            "a message that does not fit into what is left".to_owned(),
+        ]];
         insta::assert_snapshot!(table(look, ["id", "error"], rows));
     }
 
     #[test]
     fn colour_is_used_only_where_it_is_allowed() {
         let rows = || [["failed".to_owned()]];
-        assert!(table(OutputStyle { color: true, width: None }, ["state"], rows()).contains('\u{1b}'));
+        assert!(
+            table(OutputStyle { color: true, width: None }, ["state"], rows()).contains('\u{1b}')
+        );
         assert!(!table(OutputStyle::default(), ["state"], rows()).contains('\u{1b}'));
     }
 
@@ -212,6 +234,11 @@ mod tests {
     fn fields_keep_their_order_and_unknown_ones_are_shown() {
         let body = r#"{"id":"a","zeta":[1,2],"run_at":"2001-09-09T01:46:43Z","note":null,"history":[],"data":{"x":1}}"#;
         let parsed: Fields = serde_json::from_str(body).unwrap();
-        insta::assert_snapshot!(fields(OutputStyle::default(), &parsed, &["history"], Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(fields(
+            OutputStyle::default(),
+            &parsed,
+            &["history"],
+            Timestamp::from_millis(1_000_000_000_000)
+        ));
     }
 }

@@ -35,7 +35,8 @@ impl SeenRequest {
     }
 }
 
-type Answering = Arc<dyn Fn(SeenRequest) -> Pin<Box<dyn Future<Output = (u16, Value)> + Send>> + Send + Sync>;
+type Answering =
+    Arc<dyn Fn(SeenRequest) -> Pin<Box<dyn Future<Output = (u16, Value)> + Send>> + Send + Sync>;
 
 /// A server that lives as long as its test.
 pub struct FakeServer {
@@ -46,12 +47,16 @@ pub struct FakeServer {
 
 impl FakeServer {
     /// A server that answers each request with a status and a body.
-    pub async fn answering(answer: impl Fn(SeenRequest) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    pub async fn answering(
+        answer: impl Fn(SeenRequest) -> (u16, Value) + Send + Sync + 'static,
+    ) -> Self {
         Self::answering_slowly(move |seen| std::future::ready(answer(seen))).await
     }
 
     /// A server that may take its time.
-    pub async fn answering_slowly<F>(answer: impl Fn(SeenRequest) -> F + Send + Sync + 'static) -> Self
+    pub async fn answering_slowly<F>(
+        answer: impl Fn(SeenRequest) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = (u16, Value)> + Send + 'static,
     {
@@ -61,13 +66,19 @@ impl FakeServer {
         let handle = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
             let (answer, log) = (answer.clone(), log.clone());
             async move {
-                let bearer =
-                    headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ").map(str::to_owned));
+                let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
+                    value.to_str().ok()?.strip_prefix("Bearer ").map(str::to_owned)
+                });
                 let body = serde_json::from_slice(&body).unwrap_or_default();
-                let seen = SeenRequest { method: method.to_string(), path: uri.to_string(), bearer, body };
+                let seen =
+                    SeenRequest { method: method.to_string(), path: uri.to_string(), bearer, body };
                 log.send_modify(|log| log.push(seen.clone()));
                 let (status, body) = answer(seen).await;
-                (StatusCode::from_u16(status).unwrap(), [(header::CONTENT_TYPE, "application/json")], body.to_string())
+                (
+                    StatusCode::from_u16(status).unwrap(),
+                    [(header::CONTENT_TYPE, "application/json")],
+                    body.to_string(),
+                )
             }
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -99,7 +110,11 @@ impl FakeServer {
     /// The first request that `fits` after the first `skip` ones, waited for.
     pub async fn saw_after(&self, skip: usize, fits: impl Fn(&SeenRequest) -> bool) -> SeenRequest {
         let mut seen = self.seen.clone();
-        let waited = tokio::time::timeout(Duration::from_secs(20), seen.wait_for(|log| log.iter().skip(skip).any(&fits))).await;
+        let waited = tokio::time::timeout(
+            Duration::from_secs(20),
+            seen.wait_for(|log| log.iter().skip(skip).any(&fits)),
+        )
+        .await;
         let log = self.seen();
         assert!(waited.is_ok(), "the request never came; seen: {log:#?}");
         log.into_iter().skip(skip).find(fits).unwrap()
@@ -108,7 +123,9 @@ impl FakeServer {
     /// Runs the command line `tidegate ARGS` against this server: its exit code and what it wrote.
     pub async fn run(&self, args: &[&str]) -> (super::ExitCode, String) {
         use clap::Parser as _;
-        let cli = super::Cli::try_parse_from([&["tidegate", "--url", self.url.as_str()], args].concat()).unwrap();
+        let cli =
+            super::Cli::try_parse_from([&["tidegate", "--url", self.url.as_str()], args].concat())
+                .unwrap();
         self.output.lock().clear();
         let code = super::run_in(cli.command, &self.context(cli.global)).await;
         (code, String::from_utf8(self.output.lock().clone()).unwrap())

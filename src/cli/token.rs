@@ -68,17 +68,25 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     match command {
         Command::Create(args) => {
-            let answer = client.post(&["tokens"]).json(&NewToken { name: &args.name, scopes: &args.scopes }).send().await?;
+            let answer = client
+                .post(&["tokens"])
+                .json(&NewToken { name: &args.name, scopes: &args.scopes })
+                .send()
+                .await?;
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
                 let token: Token = answer.read()?;
                 ctx.print(token.secret.unwrap_or_default())?;
-                ctx.note(format_args!("this is the only time {} ({}) is shown; keep it in TIDEGATE_TOKEN", token.name, token.id));
+                ctx.note(format_args!(
+                    "this is the only time {} ({}) is shown; keep it in TIDEGATE_TOKEN",
+                    token.name, token.id
+                ));
             }
         }
         Command::List => {
-            let page = pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await?;
+            let page =
+                pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await?;
             if ctx.json() {
                 ctx.print(serde_json::to_string(&page)?)?;
             } else {
@@ -98,8 +106,14 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 fn render(look: show::OutputStyle, tokens: &[Token], now: Timestamp) -> String {
-    let rows =
-        tokens.iter().map(|token| [token.id.clone(), token.name.clone(), token.scopes.join(" "), show::when_known(token.created_at, now)]);
+    let rows = tokens.iter().map(|token| {
+        [
+            token.id.clone(),
+            token.name.clone(),
+            token.scopes.join(" "),
+            show::when_known(token.created_at, now),
+        ]
+    });
     show::table(look, ["id", "name", "scopes", "created"], rows)
 }
 
@@ -118,9 +132,14 @@ mod tests {
             _ => (204, json!(null)),
         })
         .await;
-        let created = server.run(&["token", "create", "--name", "ci", "--scope", "enqueue:critical", "read"]).await;
+        let created = server
+            .run(&["token", "create", "--name", "ci", "--scope", "enqueue:critical", "read"])
+            .await;
         assert_eq!(created, (ExitCode::Ok, "tg_s3cret\n".to_owned()));
-        assert_eq!(server.seen()[0].body, json!({"name": "ci", "scopes": ["enqueue:critical", "read"]}));
+        assert_eq!(
+            server.seen()[0].body,
+            json!({"name": "ci", "scopes": ["enqueue:critical", "read"]})
+        );
         let (_, listed) = server.run(&["token", "list"]).await;
         insta::assert_snapshot!(listed);
         assert_eq!(server.run(&["token", "revoke", "t1"]).await.0, ExitCode::Ok);

@@ -43,12 +43,14 @@ pub enum Command {
 
 /// The options of `tidegate trigger test`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A file with events has one CloudEvent, a list of them, or one on each line; built with `--features aws`, also\n\
+#[command(
+    after_help = "A file with events has one CloudEvent, a list of them, or one on each line; built with `--features aws`, also\n\
     what Lambda calls the function `ingest` with.\n\
     Ends with 1 if the rule is not good, or something could not be made of an event.\n\n\
     Examples:\n  \
     tidegate trigger test rule.json events.json\n  \
-    tidegate trigger test rule.json events.json --json | jq '.events[] | select(.does == \"failed\")'")]
+    tidegate trigger test rule.json events.json --json | jq '.events[] | select(.does == \"failed\")'"
+)]
 pub struct Test {
     /// The file with the rule, JSON as for `put`; `-` reads standard input.
     rule: PathBuf,
@@ -73,8 +75,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["triggers", &name]).send().await?, None),
-        Command::Put(args) => (client.put(&["triggers", &args.name]).json(&args.settings().await?).send().await?, None),
-        Command::Delete(Name { name }) => (client.delete(&["triggers", &name]).send().await?, Some(name)),
+        Command::Put(args) => (
+            client.put(&["triggers", &args.name]).json(&args.settings().await?).send().await?,
+            None,
+        ),
+        Command::Delete(Name { name }) => {
+            (client.delete(&["triggers", &name]).send().await?, Some(name))
+        }
         Command::Test(_) => unreachable!("it was run above"),
     };
     match deleted {
@@ -93,8 +100,13 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let rows: Vec<Row> = page.read(client)?;
     let rows = rows.into_iter().map(|row| {
-        let (does, fields) = if row.enqueue.is_null() { ("complete", &row.complete) } else { ("enqueue", &row.enqueue) };
-        let filter = if row.filter == json!({}) { "every event".to_owned() } else { row.filter.to_string() };
+        let (does, fields) = if row.enqueue.is_null() {
+            ("complete", &row.complete)
+        } else {
+            ("enqueue", &row.enqueue)
+        };
+        let filter =
+            if row.filter == json!({}) { "every event".to_owned() } else { row.filter.to_string() };
         [row.name.clone(), does.to_owned(), text(&fields["type"]), filter, row.version.to_string()]
     });
     ctx.print(show::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
@@ -128,12 +140,20 @@ struct Tried {
 
 impl Tried {
     fn about(event: &Event, does: &'static str) -> Self {
-        let (id, source, event_type) = (Some(event.id.clone()), Some(event.source.clone()), Some(event.event_type.clone()));
+        let (id, source, event_type) =
+            (Some(event.id.clone()), Some(event.source.clone()), Some(event.event_type.clone()));
         Self { id, source, event_type, does, job: None, reason: None }
     }
 
     fn refused(reason: String) -> Self {
-        Self { id: None, source: None, event_type: None, does: "refused", job: None, reason: Some(reason) }
+        Self {
+            id: None,
+            source: None,
+            event_type: None,
+            does: "refused",
+            job: None,
+            reason: Some(reason),
+        }
     }
 
     fn fine(&self) -> bool {
@@ -144,9 +164,10 @@ impl Tried {
 async fn test(args: Test, ctx: &Context) -> anyhow::Result<ExitCode> {
     let rule = contents(&args.rule).await?;
     let reader = &mut serde_json::Deserializer::from_slice(&rule);
-    let config: TriggerConfig =
-        serde_path_to_error::deserialize(reader).map_err(|error| anyhow::anyhow!("{}: {error}", args.rule.display()))?;
-    let trigger = Trigger::new(&args.name, &config).map_err(|fault| anyhow::anyhow!("{}: {fault}", args.rule.display()))?;
+    let config: TriggerConfig = serde_path_to_error::deserialize(reader)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", args.rule.display()))?;
+    let trigger = Trigger::new(&args.name, &config)
+        .map_err(|fault| anyhow::anyhow!("{}: {fault}", args.rule.display()))?;
     let rules = Triggers::new(vec![trigger.clone()]);
     let mut tried = Vec::new();
     for file in &args.events {
@@ -169,9 +190,15 @@ async fn test(args: Test, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> Tried {
     match rules.decide_one(trigger, event) {
         None => Tried::about(event, "passed"),
-        Some(Decision::Failed(reason)) => Tried { reason: Some(reason), ..Tried::about(event, "failed") },
-        Some(Decision::Enqueue(wanted)) => Tried { job: Some(job(&wanted)), ..Tried::about(event, "enqueue") },
-        Some(Decision::Complete(reply)) => Tried { job: Some(answered(&reply)), ..Tried::about(event, "complete") },
+        Some(Decision::Failed(reason)) => {
+            Tried { reason: Some(reason), ..Tried::about(event, "failed") }
+        }
+        Some(Decision::Enqueue(wanted)) => {
+            Tried { job: Some(job(&wanted)), ..Tried::about(event, "enqueue") }
+        }
+        Some(Decision::Complete(reply)) => {
+            Tried { job: Some(answered(&reply)), ..Tried::about(event, "complete") }
+        }
     }
 }
 
@@ -191,15 +218,22 @@ fn job(wanted: &Wanted) -> Value {
 fn answered(reply: &Reply) -> Value {
     let mut shown = json!({"type": reply.job_type, "correlation_key": reply.correlation_key});
     let more = match &reply.said {
-        TriggerOutcome::Succeeded(result) => json!({"status": "succeeded", "result": result.as_ref().map(value_of)}),
+        TriggerOutcome::Succeeded(result) => {
+            json!({"status": "succeeded", "result": result.as_ref().map(value_of)})
+        }
         TriggerOutcome::Failed { message, details, retryable } => {
-            let error: Option<Value> = details.as_ref().and_then(|text| serde_json::from_str(text).ok());
+            let error: Option<Value> =
+                details.as_ref().and_then(|text| serde_json::from_str(text).ok());
             json!({"status": "failed", "message": message, "error": error, "retryable": retryable})
         }
     };
     if let (Some(fields), Some(more)) = (shown.as_object_mut(), more.as_object()) {
         fields.extend(reply.attempt.map(|attempt| ("attempt".to_owned(), attempt.into())));
-        fields.extend(more.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())));
+        fields.extend(
+            more.iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
     }
     shown
 }
@@ -213,7 +247,9 @@ fn render(look: OutputStyle, tried: &[Tried]) -> String {
         let dash = |text: &Option<String>| text.clone().unwrap_or_else(show::dash);
         let what = match (&one.job, &one.reason) {
             (Some(job), _) => job.to_string(),
-            (None, reason) => reason.clone().unwrap_or_else(|| "the filter lets it pass by".to_owned()),
+            (None, reason) => {
+                reason.clone().unwrap_or_else(|| "the filter lets it pass by".to_owned())
+            }
         };
         [dash(&one.id), dash(&one.event_type), one.does.to_owned(), what]
     });
@@ -232,29 +268,45 @@ pub async fn contents(path: &Path) -> anyhow::Result<Bytes> {
     } else {
         tokio::fs::read(path).await
     };
-    Ok(read.map_err(|error| UsageError(format!("{} cannot be read: {error}", path.display())))?.into())
+    Ok(read
+        .map_err(|error| UsageError(format!("{} cannot be read: {error}", path.display())))?
+        .into())
 }
 
 /// The events of a file: a list, one, or one on each line; or what a service of AWS calls a function with.
 pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
-    let said = |fault: tidegate_core::validate::ValidationError| fault.to_string().trim().to_owned();
+    let said =
+        |fault: tidegate_core::validate::ValidationError| fault.to_string().trim().to_owned();
     let start = text.trim_ascii_start();
     if start.first() == Some(&b'[') {
         // A list of any length: its bounds are a request's.
         return match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(text) {
-            Ok(list) => list.into_iter().map(|raw| read::structured(&text.slice_ref(raw.get().as_bytes())).map_err(said)).collect(),
+            Ok(list) => list
+                .into_iter()
+                .map(|raw| read::structured(&text.slice_ref(raw.get().as_bytes())).map_err(said))
+                .collect(),
             Err(error) => vec![Err(format!("it is no list of events: {error}"))],
         };
     }
     match read::structured(text) {
         Ok(event) => vec![Ok(event)],
         Err(fault) => {
-            let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
+            let lines: Vec<&[u8]> = text
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.trim_ascii().is_empty())
+                .collect();
             match lines[..] {
-                [_, _, ..] if serde_json::from_slice::<&serde_json::value::RawValue>(lines[0]).is_ok() => {
-                    lines.into_iter().map(|line| read::structured(&text.slice_ref(line)).map_err(said)).collect()
+                [_, _, ..]
+                    if serde_json::from_slice::<&serde_json::value::RawValue>(lines[0]).is_ok() =>
+                {
+                    lines
+                        .into_iter()
+                        .map(|line| read::structured(&text.slice_ref(line)).map_err(said))
+                        .collect()
                 }
-                _ => Some(invoked(text)).filter(|events| events.iter().any(Result::is_ok)).unwrap_or_else(|| vec![Err(said(fault))]),
+                _ => Some(invoked(text))
+                    .filter(|events| events.iter().any(Result::is_ok))
+                    .unwrap_or_else(|| vec![Err(said(fault))]),
             }
         }
     }
@@ -307,8 +359,16 @@ mod tests {
         insta::assert_snapshot!(out);
         let (_, out) = server.run(&["trigger", "test", rule, events, "--json"]).await;
         let value: Value = serde_json::from_str(&out).unwrap();
-        let does: Vec<_> = value["events"].as_array().unwrap().iter().map(|one| one["does"].as_str().unwrap()).collect();
-        assert_eq!((does, &value["ok"]), (vec!["enqueue", "passed", "failed", "refused"], &json!(false)));
+        let does: Vec<_> = value["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["does"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (does, &value["ok"]),
+            (vec!["enqueue", "passed", "failed", "refused"], &json!(false))
+        );
         assert_eq!(value["events"][0]["job"]["data"], json!([1, 2]));
         assert!(server.seen().is_empty());
     }
@@ -316,24 +376,51 @@ mod tests {
     #[tokio::test]
     async fn lines_are_events_too_and_all_is_well_if_every_one_is_mapped() {
         let server = FakeServer::answering(|_| (500, json!({}))).await;
-        let rule = file(r#"{"complete": {"type": "ask", "correlation_key": {"$expr": "data.key"}, "status": {"$expr": "data.ok"}}}"#);
-        let lines = format!("{}\n{}\n\n", event("1", &json!({"key": "a", "ok": true})), event("2", &json!({"key": "b", "ok": false})));
+        let rule = file(
+            r#"{"complete": {"type": "ask", "correlation_key": {"$expr": "data.key"}, "status": {"$expr": "data.ok"}}}"#,
+        );
+        let lines = format!(
+            "{}\n{}\n\n",
+            event("1", &json!({"key": "a", "ok": true})),
+            event("2", &json!({"key": "b", "ok": false}))
+        );
         let events = file(&lines);
-        let (code, out) = server.run(&["trigger", "test", rule.path().to_str().unwrap(), events.path().to_str().unwrap()]).await;
+        let (code, out) = server
+            .run(&[
+                "trigger",
+                "test",
+                rule.path().to_str().unwrap(),
+                events.path().to_str().unwrap(),
+            ])
+            .await;
         assert_eq!(code, ExitCode::Ok, "{out}");
-        assert!(out.contains("\"status\":\"failed\"") && out.contains("\"status\":\"succeeded\""), "{out}");
+        assert!(
+            out.contains("\"status\":\"failed\"") && out.contains("\"status\":\"succeeded\""),
+            "{out}"
+        );
     }
 
     #[cfg(feature = "aws")]
     #[tokio::test]
     async fn what_a_function_is_called_with_is_the_events_that_it_makes_of_it() {
         let server = FakeServer::answering(|_| (500, json!({}))).await;
-        let rule = file(r#"{"filter": {"type": "org.apache.kafka.Record"}, "enqueue": {"type": "ship"}}"#);
+        let rule =
+            file(r#"{"filter": {"type": "org.apache.kafka.Record"}, "enqueue": {"type": "ship"}}"#);
         let payload = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/events/msk.json");
-        let (code, out) = server.run(&["trigger", "test", rule.path().to_str().unwrap(), payload, "--json"]).await;
+        let (code, out) = server
+            .run(&["trigger", "test", rule.path().to_str().unwrap(), payload, "--json"])
+            .await;
         let value: Value = serde_json::from_str(&out).unwrap();
-        let does: Vec<_> = value["events"].as_array().unwrap().iter().map(|one| one["does"].as_str().unwrap()).collect();
-        assert_eq!((code, does), (ExitCode::Ok, vec!["enqueue", "enqueue", "enqueue", "passed", "passed", "enqueue"]));
+        let does: Vec<_> = value["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["does"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (code, does),
+            (ExitCode::Ok, vec!["enqueue", "enqueue", "enqueue", "passed", "passed", "enqueue"])
+        );
     }
 
     #[tokio::test]
@@ -342,10 +429,19 @@ mod tests {
         let events = file("[]");
         for rule in ["{\"enqueue\": {\"type\": \"a b\"}}", "{\"filter\": {\"typ\": 1}}", "{"] {
             let rule = file(rule);
-            let (code, _) = server.run(&["trigger", "test", rule.path().to_str().unwrap(), events.path().to_str().unwrap()]).await;
+            let (code, _) = server
+                .run(&[
+                    "trigger",
+                    "test",
+                    rule.path().to_str().unwrap(),
+                    events.path().to_str().unwrap(),
+                ])
+                .await;
             assert_eq!(code, ExitCode::Refused);
         }
-        let (code, _) = server.run(&["trigger", "test", "/no/such/rule", events.path().to_str().unwrap()]).await;
+        let (code, _) = server
+            .run(&["trigger", "test", "/no/such/rule", events.path().to_str().unwrap()])
+            .await;
         assert_eq!(code, ExitCode::Usage);
     }
 
@@ -363,7 +459,10 @@ mod tests {
             _ => (201, shown.clone()),
         })
         .await;
-        assert_eq!(server.run(&["trigger", "put", "orders", "--config", RULE]).await.0, ExitCode::Ok);
+        assert_eq!(
+            server.run(&["trigger", "put", "orders", "--config", RULE]).await.0,
+            ExitCode::Ok
+        );
         assert_eq!(server.run(&["trigger", "delete", "orders"]).await.0, ExitCode::Ok);
         let seen = server.seen();
         assert_eq!((seen[0].line().as_str(), &seen[0].body), ("PUT /v1/triggers/orders", &rule));

@@ -41,7 +41,12 @@ pub struct Configure {
     /// Its name.
     pub name: String,
     /// A file with the settings, JSON; `-` reads standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "config", required_unless_present = "config")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "config",
+        required_unless_present = "config"
+    )]
     file: Option<PathBuf>,
     /// The settings, JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]
@@ -56,7 +61,9 @@ impl Configure {
     /// They cannot be read or are not JSON.
     pub async fn settings(&self) -> anyhow::Result<Json> {
         let settings = args::json_from(self.config.as_deref(), self.file.as_deref()).await?;
-        settings.ok_or_else(|| UsageError("give the settings with --config or --file".to_owned()).into())
+        settings.ok_or_else(|| {
+            UsageError("give the settings with --config or --file".to_owned()).into()
+        })
     }
 }
 
@@ -70,9 +77,17 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
-        Command::Put(args) => (client.put(&["job-types", &args.name]).json(&args.settings().await?).send().await?, None),
-        Command::Patch(args) => (client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?, None),
-        Command::Delete(Name { name }) => (client.delete(&["job-types", &name]).send().await?, Some(name)),
+        Command::Put(args) => (
+            client.put(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
+            None,
+        ),
+        Command::Patch(args) => (
+            client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
+            None,
+        ),
+        Command::Delete(Name { name }) => {
+            (client.delete(&["job-types", &name]).send().await?, Some(name))
+        }
     };
     match deleted {
         _ if ctx.json() => ctx.print_body(&answer.body)?,
@@ -94,20 +109,29 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 fn render(look: OutputStyle, types: &[JobType]) -> String {
     let rows = types.iter().map(|job_type| {
-        let number = |number: Option<u64>| number.map_or_else(show::dash, |number| number.to_string());
+        let number =
+            |number: Option<u64>| number.map_or_else(show::dash, |number| number.to_string());
         [
             job_type.name.clone(),
             job_type.queue.clone(),
-            job_type.target.as_ref().and_then(|target| target.url.clone()).unwrap_or_else(|| "pull".to_owned()),
+            job_type
+                .target
+                .as_ref()
+                .and_then(|target| target.url.clone())
+                .unwrap_or_else(|| "pull".to_owned()),
             job_type.delivery.clone(),
             number(job_type.max_attempts.map(u64::from)),
             number(job_type.concurrency),
-            job_type
-                .timeout_seconds
-                .map_or_else(show::dash, |seconds| show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())),
+            job_type.timeout_seconds.map_or_else(show::dash, |seconds| {
+                show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+            }),
         ]
     });
-    show::table(look, ["name", "queue", "target", "delivery", "max_attempts", "limit", "timeout"], rows)
+    show::table(
+        look,
+        ["name", "queue", "target", "delivery", "max_attempts", "limit", "timeout"],
+        rows,
+    )
 }
 
 #[cfg(test)]
@@ -132,10 +156,22 @@ mod tests {
     #[tokio::test]
     async fn settings_are_sent_as_they_were_written() {
         let server = FakeServer::answering(|_| (200, json!({"name": "mail"}))).await;
-        assert_eq!(server.run(&["types", "put", "mail", "--config", "{\"attempts\": 5}"]).await.0, ExitCode::Ok);
-        assert_eq!(server.run(&["types", "patch", "mail", "--config", "{\"attempts\": null}"]).await.0, ExitCode::Ok);
+        assert_eq!(
+            server.run(&["types", "put", "mail", "--config", "{\"attempts\": 5}"]).await.0,
+            ExitCode::Ok
+        );
+        assert_eq!(
+            server.run(&["types", "patch", "mail", "--config", "{\"attempts\": null}"]).await.0,
+            ExitCode::Ok
+        );
         let seen = server.seen();
-        assert_eq!((seen[0].line().as_str(), &seen[0].body), ("PUT /v1/job-types/mail", &json!({"max_attempts": 5})));
-        assert_eq!((seen[1].line().as_str(), &seen[1].body), ("PATCH /v1/job-types/mail", &json!({"max_attempts": null})));
+        assert_eq!(
+            (seen[0].line().as_str(), &seen[0].body),
+            ("PUT /v1/job-types/mail", &json!({"max_attempts": 5}))
+        );
+        assert_eq!(
+            (seen[1].line().as_str(), &seen[1].body),
+            ("PATCH /v1/job-types/mail", &json!({"max_attempts": null}))
+        );
     }
 }

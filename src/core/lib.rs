@@ -11,6 +11,7 @@
 //! **Where is a job admitted?** In [`queue::admission`].
 
 pub mod calendar;
+pub mod error_code;
 pub mod event;
 pub mod job;
 pub mod port;

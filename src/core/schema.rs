@@ -8,7 +8,9 @@ use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
         KnownFormat, Ref, RefOr, Schema, SchemaFormat,
-        schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type},
+        schema::{
+            AdditionalProperties, ArrayBuilder, ObjectBuilder, OneOfBuilder, SchemaType, Type,
+        },
     },
 };
 
@@ -45,7 +47,11 @@ fn text() -> ObjectBuilder {
 }
 
 fn name(pattern: &'static str, description: &'static str) -> ObjectBuilder {
-    text().min_length(Some(1)).max_length(Some(64)).pattern(Some(pattern)).description(Some(description))
+    text()
+        .min_length(Some(1))
+        .max_length(Some(64))
+        .pattern(Some(pattern))
+        .description(Some(description))
 }
 
 schema!(JobId, "JobId", name("^[A-Za-z0-9_.:-]+$", "A job's id."));
@@ -84,7 +90,10 @@ schema!(spec::Value, "AttributeValue", scalar());
 
 fn scalar() -> OneOfBuilder {
     let description = Some("The value of an attribute.");
-    OneOfBuilder::new().item(text()).item(ObjectBuilder::new().schema_type(Type::Number)).description(description)
+    OneOfBuilder::new()
+        .item(text())
+        .item(ObjectBuilder::new().schema_type(Type::Number))
+        .description(description)
 }
 
 schema!(
@@ -92,15 +101,36 @@ schema!(
     "KeepResult",
     OneOfBuilder::new()
         .item(text().enum_values(Some(["none", "once"])))
-        .item(ObjectBuilder::new().schema_type(Type::Object).property("seconds", Seconds::schema()).required("seconds"))
-        .description(Some("How long a result can be read: not at all, once, or for some time after the job's end."))
+        .item(
+            ObjectBuilder::new()
+                .schema_type(Type::Object)
+                .property("seconds", Seconds::schema())
+                .required("seconds")
+        )
+        .description(Some(
+            "How long a result can be read: not at all, once, or for some time after the job's end."
+        ))
 );
 impl PartialSchema for Retry {
     fn schema() -> RefOr<Schema> {
-        let built_in = named("strategy", text().enum_values(Some([BUILT_IN])), Ref::from_schema_name(Backoff::name()));
-        let plugin = named("plugin", name("^[A-Za-z0-9_.-]+$", "A plugin's name."), ObjectBuilder::new().schema_type(Type::Object));
+        let built_in = named(
+            "strategy",
+            text().enum_values(Some([BUILT_IN])),
+            Ref::from_schema_name(Backoff::name()),
+        );
+        let plugin = named(
+            "plugin",
+            name("^[A-Za-z0-9_.-]+$", "A plugin's name."),
+            ObjectBuilder::new().schema_type(Type::Object),
+        );
         let either = OneOfBuilder::new().item(built_in).item(plugin);
-        RefOr::T(either.description(Some("What follows a failed attempt: the built-in strategy, or a plugin.")).into())
+        RefOr::T(
+            either
+                .description(Some(
+                    "What follows a failed attempt: the built-in strategy, or a plugin.",
+                ))
+                .into(),
+        )
     }
 }
 
@@ -116,7 +146,10 @@ impl ToSchema for Retry {
 }
 
 fn named(field: &str, name: ObjectBuilder, config: impl Into<RefOr<Schema>>) -> ObjectBuilder {
-    let fields = ObjectBuilder::new().schema_type(Type::Object).property(field, name).property("config", config);
+    let fields = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property(field, name)
+        .property("config", config);
     fields.required(field).additional_properties(Some(AdditionalProperties::FreeForm(false)))
 }
 
@@ -135,7 +168,10 @@ schema!(
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .property("from", clock_time("The opening, local time."))
-        .property("to", clock_time("The closing, exclusive; at or before the opening it is the next day's."))
+        .property(
+            "to",
+            clock_time("The closing, exclusive; at or before the opening it is the next day's.")
+        )
         .property(
             "days",
             ArrayBuilder::new()

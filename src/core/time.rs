@@ -41,7 +41,8 @@ impl Timestamp {
 
     /// The same instant as a calendar date and time.
     pub fn to_utc(self) -> DateTime<Utc> {
-        DateTime::from_timestamp_millis(self.0.clamp(-62_135_596_800_000, Self::MAX.0)).unwrap_or_default()
+        DateTime::from_timestamp_millis(self.0.clamp(-62_135_596_800_000, Self::MAX.0))
+            .unwrap_or_default()
     }
 
     /// The instant as RFC 3339 writes it, in `text`. Every answer has several, so that they are written without a detour.
@@ -65,7 +66,10 @@ impl Timestamp {
 
     /// The instant of a calendar date and time, a finer fraction rounded up.
     pub fn from_utc(at: DateTime<Utc>) -> Self {
-        Self(at.timestamp_millis() + i64::from(!at.timestamp_subsec_nanos().is_multiple_of(1_000_000)))
+        Self(
+            at.timestamp_millis()
+                + i64::from(!at.timestamp_subsec_nanos().is_multiple_of(1_000_000)),
+        )
     }
 }
 
@@ -73,7 +77,11 @@ impl ops::Add<Duration> for Timestamp {
     type Output = Self;
     /// Later by `span`, at most [`Timestamp::MAX`].
     fn add(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)).min(Self::MAX.0))
+        Self(
+            self.0
+                .saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
+                .min(Self::MAX.0),
+        )
     }
 }
 
@@ -105,7 +113,11 @@ impl FromStr for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { serializer.serialize_str(self.text(&mut { TEXT })) } else { serializer.serialize_i64(self.0) }
+        if serializer.is_human_readable() {
+            serializer.serialize_str(self.text(&mut { TEXT }))
+        } else {
+            serializer.serialize_i64(self.0)
+        }
     }
 }
 
@@ -214,7 +226,17 @@ mod tests {
 
     #[test]
     fn an_instant_is_written_as_chrono_writes_it() {
-        let edges = [i64::MIN, -62_135_596_800_000, -1, 0, 1, 951_782_399_999, 1_709_164_800_007, Timestamp::MAX.millis(), i64::MAX];
+        let edges = [
+            i64::MIN,
+            -62_135_596_800_000,
+            -1,
+            0,
+            1,
+            951_782_399_999,
+            1_709_164_800_007,
+            Timestamp::MAX.millis(),
+            i64::MAX,
+        ];
         let many = (-2000..2000).map(|n| n * 63_113_904_001);
         for at in edges.into_iter().chain(many).map(Timestamp::from_millis) {
             let written = at.to_utc().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);

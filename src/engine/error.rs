@@ -1,6 +1,7 @@
 //! Why a verb could not do as asked, in words that a client can act on.
 
 use std::time::Duration;
+use tidegate_core::error_code::ErrorCode;
 
 use tidegate_core::{
     job::{JobId, life::Refused, payload::Malformed},
@@ -15,7 +16,7 @@ pub enum Error {
     #[error("{field}: {message}")]
     Invalid {
         /// A stable word, such as `invalid_field` or `weight_over_limit`.
-        code: &'static str,
+        code: ErrorCode,
         /// The field, as the client wrote it: `constraints[2].rate.count`.
         field: String,
         /// What it must be.
@@ -25,7 +26,7 @@ pub enum Error {
     #[error("there is no {what}")]
     NotFound {
         /// `job_not_found`, `job_type_not_found`, `queue_not_found`, ...
-        code: &'static str,
+        code: ErrorCode,
         /// What was looked for, named.
         what: String,
     },
@@ -33,7 +34,7 @@ pub enum Error {
     #[error("{message}")]
     Conflict {
         /// Such as `correlation_key_taken`, `id_taken`, `not_running`, `already_dispatched`.
-        code: &'static str,
+        code: ErrorCode,
         /// What clashes.
         message: String,
         /// The job it clashes with.
@@ -70,24 +71,47 @@ pub enum Error {
 }
 
 impl Error {
+    /// The stable code; it gives the HTTP status too.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Invalid { code, .. }
+            | Self::NotFound { code, .. }
+            | Self::Conflict { code, .. } => *code,
+            Self::TooLarge { field: "data", .. } => ErrorCode::DataTooLarge,
+            Self::TooLarge { .. } => ErrorCode::TooLarge,
+            Self::Stale { .. } => ErrorCode::PreconditionFailed,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Unavailable { .. } => ErrorCode::Unavailable,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
     /// A value is wrong.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Invalid { code: "invalid_field", field: field.into(), message: message.into() }
+        Self::Invalid {
+            code: ErrorCode::InvalidField,
+            field: field.into(),
+            message: message.into(),
+        }
     }
 
     /// A value is not well formed, or nested too deeply.
     pub fn malformed(field: impl Into<String>, malformed: &Malformed) -> Self {
-        let code = if malformed.is_too_deep() { "nesting_too_deep" } else { "invalid_field" };
+        let code = if malformed.is_too_deep() {
+            ErrorCode::NestingTooDeep
+        } else {
+            ErrorCode::InvalidField
+        };
         Self::Invalid { code, field: field.into(), message: malformed.to_string() }
     }
 
     /// There is no such job.
     pub fn no_job(id: &JobId) -> Self {
-        Self::NotFound { code: "job_not_found", what: format!("job {id}") }
+        Self::NotFound { code: ErrorCode::JobNotFound, what: format!("job {id}") }
     }
 
     /// What was asked cannot follow where the job stands.
-    pub fn refused(code: &'static str, refused: &Refused) -> Self {
+    pub fn refused(code: ErrorCode, refused: &Refused) -> Self {
         Self::Conflict { code, message: refused.to_string(), holder: None }
     }
 }
@@ -95,8 +119,12 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Throttled { retry_after, message } => Self::Unavailable { retry_after, message },
-            StoreError::Unavailable(message) => Self::Unavailable { retry_after: Duration::from_secs(1), message },
+            StoreError::Throttled { retry_after, message } => {
+                Self::Unavailable { retry_after, message }
+            }
+            StoreError::Unavailable(message) => {
+                Self::Unavailable { retry_after: Duration::from_secs(1), message }
+            }
             StoreError::Corrupt(message) => Self::Internal(message),
         }
     }

@@ -17,9 +17,14 @@ pub(super) fn is_drawn(id: &JobId) -> bool {
 impl Ids {
     /// The next id at `now`: greater than every one before it.
     pub(super) fn draw(&mut self, now: Timestamp, entropy: &dyn Entropy) -> JobId {
-        let fresh = Ulid::from_parts(now.millis().max(0) as u64, entropy.bits() & (u128::MAX >> 49));
+        let fresh =
+            Ulid::from_parts(now.millis().max(0) as u64, entropy.bits() & (u128::MAX >> 49));
         // A burst within one millisecond counts up instead of drawing anew, so that order holds.
-        self.0 = if fresh.timestamp_ms() > self.0.timestamp_ms() { fresh } else { self.0.increment().unwrap_or(fresh) };
+        self.0 = if fresh.timestamp_ms() > self.0.timestamp_ms() {
+            fresh
+        } else {
+            self.0.increment().unwrap_or(fresh)
+        };
         let mut text = self.0.to_string();
         text.make_ascii_lowercase();
         text.parse().expect("a ULID is a good id")

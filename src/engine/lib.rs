@@ -39,7 +39,9 @@ pub use crate::plugins::circuit_breaker::CircuitBreaker;
 pub use crate::schedules::materialize::Materialized;
 pub use crate::tick::view::View;
 pub use error::Error;
-pub use tick::{ByteBudget, Claimed, Demand, Dispatch, ThrottlerCall, TickCache, TickInput, TickOutcome};
+pub use tick::{
+    ByteBudget, Claimed, Demand, Dispatch, ThrottlerCall, TickCache, TickInput, TickOutcome,
+};
 
 use tidegate_core::{
     job::{Job, JobId, QueueName, retry::Retry, type_config::TypeConfig},
@@ -213,9 +215,12 @@ impl Engine {
 
     /// How many jobs each worker runs, as far as this engine remembers; but for those whose attempts `over` says are over.
     pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
-        let over: HashSet<(&JobId, u16)> = over.iter().map(|report| (&report.id, report.attempt)).collect();
+        let over: HashSet<(&JobId, u16)> =
+            over.iter().map(|report| (&report.id, report.attempt)).collect();
         let mut by_worker = BTreeMap::new();
-        for job in self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
+        for job in
+            self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt)))
+        {
             if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
                 *by_worker.entry(worker.clone()).or_default() += 1;
             }
@@ -249,10 +254,18 @@ impl Engine {
 
     /// The same, each at least as it was in the attempt beside it: what is remembered of an older one is no answer,
     /// since another engine may have ended it and begun the next.
-    pub(crate) async fn cached_attempts(&self, attempts: &[(JobId, u16)]) -> Result<Vec<Option<Job>>, Error> {
+    pub(crate) async fn cached_attempts(
+        &self,
+        attempts: &[(JobId, u16)],
+    ) -> Result<Vec<Option<Job>>, Error> {
         let mut found: Vec<Option<Job>> = {
             let running = self.running.lock();
-            attempts.iter().map(|(id, attempt)| running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()).collect()
+            attempts
+                .iter()
+                .map(|(id, attempt)| {
+                    running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()
+                })
+                .collect()
         };
         let missing: Vec<usize> = (0..attempts.len()).filter(|i| found[*i].is_none()).collect();
         if !missing.is_empty() {

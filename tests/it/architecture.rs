@@ -14,11 +14,18 @@ use std::{
 };
 
 /// The crates below `src`, each with those that it may depend on.
-const CRATES: &[(&str, &[&str])] =
-    &[("core", &[]), ("engine", &["core"]), ("backends", &["core"]), ("server", &["core", "engine", "backends"])];
+const CRATES: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("engine", &["core"]),
+    ("backends", &["core"]),
+    ("server", &["core", "engine", "backends"]),
+];
 
 /// The modules of the core: each may know those before it.
-const CORE: &[&str] = &["lib", "time", "calendar", "target", "job", "queue", "schedule", "validate", "event", "port", "schema"];
+const CORE: &[&str] = &[
+    "lib", "time", "calendar", "target", "job", "queue", "schedule", "validate", "event", "port",
+    "schema",
+];
 
 /// A source file: its place in the repository and its code without comments, texts and tests.
 struct Source {
@@ -30,7 +37,8 @@ struct Source {
 impl Source {
     fn is_test(&self) -> bool {
         let path = Path::new(&self.path);
-        !self.path.starts_with("src/") || path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "testing.rs")
+        !self.path.starts_with("src/")
+            || path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "testing.rs")
     }
 }
 
@@ -58,7 +66,9 @@ fn sources() -> Vec<Source> {
 }
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() { files(&path, found) } else { found.push(path) }
@@ -98,7 +108,9 @@ fn code(text: &str) -> String {
 fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices(path) {
-        if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == ':') {
+        if code[..at]
+            .ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == ':')
+        {
             continue;
         }
         let rest = &code[at + path.len()..];
@@ -126,7 +138,9 @@ fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
 
 /// The name that `text` starts with.
 fn word(text: &str) -> &str {
-    &text[..text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len())]
+    &text[..text
+        .find(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .unwrap_or(text.len())]
 }
 
 fn show(faults: &BTreeSet<String>) -> String {
@@ -144,9 +158,12 @@ fn paths_are_found_however_they_are_written() {
 fn a_crate_depends_on_inner_crates_alone() {
     for (name, inner) in CRATES {
         let manifest = fs::read_to_string(root().join(format!("src/{name}/Cargo.toml"))).unwrap();
-        let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+        let section =
+            manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
         for line in section.lines() {
-            let Some(other) = line.strip_prefix("tidegate-").map(word) else { continue };
+            let Some(other) = line.strip_prefix("tidegate-").map(word) else {
+                continue;
+            };
             assert!(inner.contains(&other), "tidegate-{name} must not depend on tidegate-{other}");
         }
     }
@@ -157,10 +174,16 @@ fn a_module_of_the_core_knows_earlier_ones_alone() {
     let place = |name: &str| CORE.iter().position(|module| *module == name);
     let mut faults = BTreeSet::new();
     for source in sources().iter().filter(|source| !source.is_test()) {
-        let Some(inside) = source.path.strip_prefix("src/core/") else { continue };
+        let Some(inside) = source.path.strip_prefix("src/core/") else {
+            continue;
+        };
         let top = word(inside);
-        let here = place(top).unwrap_or_else(|| panic!("{}: the module {top} has no place in CORE", source.path));
-        for name in after(&source.code, "crate::").into_iter().filter(|name| place(name).is_some_and(|place| place > here)) {
+        let here = place(top)
+            .unwrap_or_else(|| panic!("{}: the module {top} has no place in CORE", source.path));
+        for name in after(&source.code, "crate::")
+            .into_iter()
+            .filter(|name| place(name).is_some_and(|place| place > here))
+        {
             faults.insert(format!("{}: {top} must not know {name}", source.path));
         }
     }
@@ -170,7 +193,10 @@ fn a_module_of_the_core_knows_earlier_ones_alone() {
 #[test]
 fn the_core_and_the_engine_use_no_system() {
     let mut faults = BTreeSet::new();
-    let inner = |path: &str| path.starts_with("src/core/") || (path.starts_with("src/engine/") && !path.starts_with("src/engine/testkit/"));
+    let inner = |path: &str| {
+        path.starts_with("src/core/")
+            || (path.starts_with("src/engine/") && !path.starts_with("src/engine/testkit/"))
+    };
     for source in sources().iter().filter(|source| !source.is_test() && inner(&source.path)) {
         for name in after(&source.code, "std::") {
             if ["env", "fs", "net", "os", "process", "thread"].contains(&name) {
@@ -193,7 +219,19 @@ fn the_core_depends_on_no_crate_that_does_io() {
 /// What the crate `name` is built from.
 fn tree(name: &str) -> String {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--locked", "--package", name, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"])
+        .args([
+            "tree",
+            "--offline",
+            "--locked",
+            "--package",
+            name,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p} {f}",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
@@ -202,12 +240,29 @@ fn tree(name: &str) -> String {
 }
 
 fn holds_no_io(tree: &str) {
-    let io = ["axum", "hyper", "libsqlite3-sys", "mio", "reqwest", "rusqlite", "rustls", "socket2", "tower-http", "wasmtime"];
+    let io = [
+        "axum",
+        "hyper",
+        "libsqlite3-sys",
+        "mio",
+        "reqwest",
+        "rusqlite",
+        "rustls",
+        "socket2",
+        "tower-http",
+        "wasmtime",
+    ];
     for line in tree.lines() {
         let name = line.split(' ').next().unwrap_or_default();
         assert!(!io.contains(&name) && !name.starts_with("aws-"), "{line}");
         let features = line.rsplit(' ').next().unwrap_or_default();
-        assert!(name != "tokio" || !features.split(',').any(|one| ["fs", "net", "process", "signal"].contains(&one)), "{line}");
+        assert!(
+            name != "tokio"
+                || !features
+                    .split(',')
+                    .any(|one| ["fs", "net", "process", "signal"].contains(&one)),
+            "{line}"
+        );
     }
 }
 
@@ -219,13 +274,22 @@ fn every_file_says_what_it_is() {
         .filter(|source| !source.whole.starts_with("//! "))
         .map(|source| source.path)
         .collect();
-    assert!(undocumented.is_empty(), "these files do not start with `//! `:{}", show(&undocumented));
+    assert!(
+        undocumented.is_empty(),
+        "these files do not start with `//! `:{}",
+        show(&undocumented)
+    );
 }
 
 #[test]
 fn nothing_is_left_to_do_and_nothing_is_called_utils() {
     // Written in two parts, so that this file does not have them.
-    let words = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("TO", "DO"), concat!("FIX", "ME")];
+    let words = [
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+    ];
     let mut faults = BTreeSet::new();
     for source in sources() {
         for word in words.iter().filter(|word| source.whole.contains(**word)) {
@@ -252,7 +316,8 @@ fn no_test_sleeps() {
         // A method of that name is a test's own clock, which is moved by hand.
         let real = |line: &str| {
             let call = concat!("sle", "ep(");
-            line.match_indices(call).any(|(at, _)| !line[..at].ends_with(['.', '_']) && !line[..at].ends_with("fn "))
+            line.match_indices(call)
+                .any(|(at, _)| !line[..at].ends_with(['.', '_']) && !line[..at].ends_with("fn "))
         };
         for line in code(tests).lines().filter(|line| real(line)) {
             faults.insert(format!("{}: {}", source.path, line.trim()));

@@ -15,7 +15,12 @@ use tidegate_engine::{request::NewJob, testkit::builders::name};
 use tidegate_server::Server;
 
 fn backup(data: &Path, to: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["backup", "--json", "--data"]).arg(data).arg(to).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["backup", "--json", "--data"])
+        .arg(data)
+        .arg(to)
+        .output()
+        .unwrap()
 }
 
 fn job(data: Payload) -> NewJob {
@@ -52,7 +57,8 @@ async fn a_copy_made_while_jobs_come_in_has_every_job_accepted_before_it() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["missing_bodies"], 0);
-    let names: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "the database and the bodies, and nothing else: {names:?}");
     server.stop().await;
 

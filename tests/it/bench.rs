@@ -25,8 +25,14 @@ fn figure<'a>(figures: &'a [Value], what: &str) -> &'a Value {
 fn our_enqueue_is_shown_beside_the_bare_handler() {
     let figures = figures(&["enqueue"]);
     let rate = figure(&figures, "enqueue, 64");
-    assert!(rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0, "{rate}");
-    assert_eq!((rate["reach"].as_f64(), rate["beside"]["reach"].as_f64()), (Some(15_000.0), Some(0.5)));
+    assert!(
+        rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0,
+        "{rate}"
+    );
+    assert_eq!(
+        (rate["reach"].as_f64(), rate["beside"]["reach"].as_f64()),
+        (Some(15_000.0), Some(0.5))
+    );
 }
 
 #[test]
@@ -46,5 +52,8 @@ fn rickovers_method_drains_what_it_enqueued() {
 fn events_are_shown_beside_enqueues() {
     let figures = figures(&["events"]);
     let rate = figure(&figures, "events, batches of 1000");
-    assert!(rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0, "{rate}");
+    assert!(
+        rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0,
+        "{rate}"
+    );
 }

@@ -1,5 +1,6 @@
 //! Bulk operations: a repeat starts nothing new, and the server's own jobs are not everybody's.
 
+use tidegate_core::error_code::ErrorCode;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -36,7 +37,8 @@ impl Target for Nobody {
 
 /// A server whose jobs of type `work` succeed at once, and its store. Time stands still.
 async fn place() -> (Server, Arc<FaultyStore>) {
-    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let ports = Ports {
         store: Arc::clone(&store) as _,
         objects: Arc::new(object_store::memory::InMemory::new()),
@@ -46,7 +48,11 @@ async fn place() -> (Server, Arc<FaultyStore>) {
         policy: Arc::new(NoPolicy),
     };
     let server = Server::builder(ports, Arc::new(Nobody));
-    let server = server.handler(name("work"), 8, |_| Box::pin(async { Handled::Succeeded(None) })).start().await.unwrap();
+    let server = server
+        .handler(name("work"), 8, |_| Box::pin(async { Handled::Succeeded(None) }))
+        .start()
+        .await
+        .unwrap();
     for kind in ["work", "later"] {
         server.put_type(&name(kind), TypeConfig::default(), None).await.unwrap();
     }
@@ -69,7 +75,10 @@ async fn count(server: &Server, job_type: &str) -> usize {
 }
 
 async fn over(server: &Server, operation: &Operation) -> Operation {
-    let over = async || Some(server.operation(&operation.id).await.unwrap()).filter(|operation| operation.ended_at.is_some());
+    let over = async || {
+        Some(server.operation(&operation.id).await.unwrap())
+            .filter(|operation| operation.ended_at.is_some())
+    };
     until("the operation is over", over).await
 }
 
@@ -83,7 +92,12 @@ async fn three_have_succeeded(server: &Server) {
     let jobs = (0..3).map(|_| NewJob::new(name("work"), Payload::null())).collect();
     assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
     let ended = async || {
-        let query = ListQuery { job_type: Some(name("work")), states: succeeded().states, limit: 100, ..ListQuery::default() };
+        let query = ListQuery {
+            job_type: Some(name("work")),
+            states: succeeded().states,
+            limit: 100,
+            ..ListQuery::default()
+        };
         (server.list(&query).await.unwrap().jobs.len() == 3).then_some(())
     };
     until("three have succeeded", ended).await;
@@ -99,9 +113,15 @@ async fn a_repeated_bulk_replay_replays_nothing_again() {
     let again = ask(BulkKind::Replay, succeeded(), "k1").await.unwrap();
     assert_eq!((again.id, again.done), (first.id.clone(), 3), "the operation that is over");
     assert_eq!(count(&server, "work").await, 6);
-    for (kind, filter) in [(BulkKind::Cancel, succeeded()), (BulkKind::Replay, JobFilter { from: Some(server.now()), ..succeeded() })] {
+    for (kind, filter) in [
+        (BulkKind::Cancel, succeeded()),
+        (BulkKind::Replay, JobFilter { from: Some(server.now()), ..succeeded() }),
+    ] {
         let refused = ask(kind, filter, "k1").await.unwrap_err();
-        assert!(matches!(refused, Error::Conflict { code: "idempotency_key_reused", .. }), "{refused:?}");
+        assert!(
+            matches!(refused, Error::Conflict { code: ErrorCode::IdempotencyKeyReused, .. }),
+            "{refused:?}"
+        );
     }
     let other = ask(BulkKind::Cancel, succeeded(), "k2").await.unwrap();
     assert_ne!(other.id, first.id);
@@ -113,7 +133,10 @@ async fn an_operation_whose_start_was_not_answered_is_begun_by_its_repeat() {
     let (server, store) = place().await;
     three_have_succeeded(&server).await;
     store.set_faults(Faults { lose_answer: 1.0, ..Faults::default() });
-    assert!(matches!(server.bulk(BulkKind::Replay, succeeded(), Some("k")).await, Err(Error::Unavailable { .. })));
+    assert!(matches!(
+        server.bulk(BulkKind::Replay, succeeded(), Some("k")).await,
+        Err(Error::Unavailable { .. })
+    ));
     store.set_faults(Faults::default());
     let again = server.bulk(BulkKind::Replay, succeeded(), Some("k")).await.unwrap();
     assert_eq!(over(&server, &again).await.done, 3);
@@ -124,15 +147,25 @@ async fn an_operation_whose_start_was_not_answered_is_begun_by_its_repeat() {
 #[tokio::test]
 async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
     let (server, _) = place().await;
-    let told = NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), ..NewJob::new(name("work"), Payload::null()) };
+    let told = NewJob {
+        callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
+        ..NewJob::new(name("work"), Payload::null())
+    };
     server.enqueue(told).await.unwrap();
     let callback = "tidegate.callback";
-    until("somebody is to be told", async || (count(&server, callback).await == 1).then_some(())).await;
+    until("somebody is to be told", async || (count(&server, callback).await == 1).then_some(()))
+        .await;
     server.enqueue(NewJob::new(name("later"), Payload::null())).await.unwrap();
-    let live = JobFilter { states: vec![StateFilter::Scheduled, StateFilter::Running], ..JobFilter::default() };
+    let live = JobFilter {
+        states: vec![StateFilter::Scheduled, StateFilter::Running],
+        ..JobFilter::default()
+    };
     let all = server.bulk(BulkKind::Cancel, live.clone(), None).await.unwrap();
     assert_eq!(over(&server, &all).await.matched, 1, "the one of type `later`");
-    let named = server.bulk(BulkKind::Cancel, JobFilter { job_type: Some(name(callback)), ..live }, None).await.unwrap();
+    let named = server
+        .bulk(BulkKind::Cancel, JobFilter { job_type: Some(name(callback)), ..live }, None)
+        .await
+        .unwrap();
     assert_eq!(over(&server, &named).await.matched, 1);
     // It is not stopped: that waits for the call to end, which is tried again later, and time stands still.
 }

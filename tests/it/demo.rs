@@ -7,9 +7,13 @@ use serde_json::Value;
 /// Runs `tidegate demo`, small, and with patience for a busy machine.
 fn demo(args: &[&str]) -> (Output, Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(["demo", "--json", "--jobs", "40", "--lateness", "10s", "--port", "0"]).args(args).stdin(std::process::Stdio::null());
+    command
+        .args(["demo", "--json", "--jobs", "40", "--lateness", "10s", "--port", "0"])
+        .args(args)
+        .stdin(std::process::Stdio::null());
     let output = command.output().unwrap();
-    let table = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let table = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (output, table)
 }
 

@@ -89,7 +89,13 @@ fn each_fault_does_what_it_says() {
 fn the_same_seed_makes_the_same_faults() {
     let history = async |seed| {
         let store = faulty(seed);
-        store.set_faults(Faults { cut: 0.2, lose_answer: 0.2, unavailable: 0.2, throttled: 0.1, reads: 0.3 });
+        store.set_faults(Faults {
+            cut: 0.2,
+            lose_answer: 0.2,
+            unavailable: 0.2,
+            throttled: 0.1,
+            reads: 0.3,
+        });
         let mut happened = Vec::new();
         for n in 0..50 {
             happened.push(format!("{:?}", store.commit(vec![adds(n..n + 2)]).await));

@@ -38,7 +38,11 @@ async fn place() -> Place {
     let server = start(&store, &clock, &objects).await;
     for letter in ["a", "b"] {
         server.put_queue(&name(letter), QueueConfig::default(), None).await.unwrap();
-        let config = TypeConfig { queue: name(letter), lease_seconds: Seconds::new(3600), ..TypeConfig::default() };
+        let config = TypeConfig {
+            queue: name(letter),
+            lease_seconds: Seconds::new(3600),
+            ..TypeConfig::default()
+        };
         server.put_type(&name(letter), config, None).await.unwrap();
     }
     Place { server, clock, objects, store }
@@ -53,7 +57,10 @@ async fn start(store: &SharedStore, clock: &Arc<FakeClock>, objects: &Arc<InMemo
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(NoPolicy),
     };
-    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap())).start().await.unwrap()
+    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+        .start()
+        .await
+        .unwrap()
 }
 
 fn ask(types: &[&str], max: u32) -> LeaseRequest {
@@ -104,7 +111,8 @@ async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
     }
     assert_eq!(found.expect("without a tick of the clock").id, job.id);
 
-    let later = NewJob { delay_seconds: Some(Seconds::new(10)), ..NewJob::new(name("a"), Payload::null()) };
+    let later =
+        NewJob { delay_seconds: Some(Seconds::new(10)), ..NewJob::new(name("a"), Payload::null()) };
     let later = server.enqueue(later).await.unwrap().job;
     let waiting = tokio::spawn({
         let server = server.clone();
@@ -152,7 +160,10 @@ async fn who_waits_for_several_queues_is_answered_at_the_stop() {
 #[tokio::test]
 async fn who_waits_for_several_queues_is_known_to_each_of_them() {
     let Place { server, .. } = place().await;
-    server.put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None).await.unwrap();
+    server
+        .put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None)
+        .await
+        .unwrap();
     let job = enqueue(&server, "b").await;
     let held_by = async || server.explain(&job.id, None).await.unwrap().held_by.unwrap().kind;
     assert_eq!(held_by().await, "worker", "nobody asks");
@@ -173,7 +184,8 @@ async fn who_waits_for_several_queues_is_known_to_each_of_them() {
 #[tokio::test]
 async fn a_job_whose_body_is_gone_fails_its_attempt_and_keeps_no_other_from_its_worker() {
     let Place { server, objects, .. } = place().await;
-    let large = || NewJob::new(name("a"), Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))));
+    let large =
+        || NewJob::new(name("a"), Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))));
     let broken = server.enqueue(large()).await.unwrap().job;
     let whole = server.enqueue(large()).await.unwrap().job;
     let Body::Object { key, .. } = &broken.data else { panic!("it is large") };
@@ -219,10 +231,21 @@ async fn a_job_leased_to_somebody_who_has_gone_is_tried_again_before_its_lease_i
 async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
     let report = |job: &Job| {
         let token = job.life.running().map(|run| run.token);
-        Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: ReportOutcome::Succeeded { result: None } }
+        Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: job.life.attempt,
+            token,
+            outcome: ReportOutcome::Succeeded { result: None },
+        }
     };
     let reports = done.iter().map(report).collect();
-    let ask = LeaseRequest { worker: Some(worker.into()), wait: Duration::ZERO, reports, ..ask(&["a"], 100) };
+    let ask = LeaseRequest {
+        worker: Some(worker.into()),
+        wait: Duration::ZERO,
+        reports,
+        ..ask(&["a"], 100)
+    };
     server.lease(ask).await.unwrap().jobs
 }
 
@@ -236,8 +259,16 @@ async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
     let first = leased_by(&server, "w", &[]).await;
     assert_eq!(first.len(), 3);
     assert!(leased_by(&server, "w", &[]).await.is_empty(), "it runs as many as it can");
-    assert_eq!(leased_by(&server, "w", &first[..2]).await.len(), 2, "in the place of those that it reports");
-    assert_eq!(leased_by(&server, "other", &[]).await.len(), 5, "who said nothing has as many as it asks for");
+    assert_eq!(
+        leased_by(&server, "w", &first[..2]).await.len(),
+        2,
+        "in the place of those that it reports"
+    );
+    assert_eq!(
+        leased_by(&server, "other", &[]).await.len(),
+        5,
+        "who said nothing has as many as it asks for"
+    );
     server.stop().await;
 }
 
@@ -254,7 +285,15 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     let server = start(&store, &clock, &objects).await;
     assert!(leased_by(&server, "drained", &[]).await.is_empty());
     server.register_worker("silent", None).await.unwrap();
-    let listed = async || server.workers().await.unwrap().into_iter().map(|worker| (worker.name, worker.draining)).collect::<Vec<_>>();
+    let listed = async || {
+        server
+            .workers()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|worker| (worker.name, worker.draining))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(listed().await, [("drained".to_owned(), true), ("silent".to_owned(), false)]);
     clock.advance(Duration::from_mins(11));
     assert_eq!(listed().await, [("drained".to_owned(), true)]);
@@ -263,7 +302,11 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     server.drain_worker("drained", true).await.unwrap();
     server.forget_worker("drained").await.unwrap();
     enqueue(&server, "a").await;
-    assert_eq!(leased_by(&server, "drained", &[]).await.len(), 1, "who is forgotten is no longer drained");
+    assert_eq!(
+        leased_by(&server, "drained", &[]).await.len(),
+        1,
+        "who is forgotten is no longer drained"
+    );
     server.stop().await;
 }
 
@@ -275,20 +318,39 @@ async fn as_many_workers_are_desired_as_drain_what_is_due_in_a_minute_within_the
     clock.advance(Duration::from_secs(30));
     leased_by(&server, "w", &run).await;
     let status = async || server.queue_status(&name("a")).await.unwrap();
-    let later = || NewJob { delay_seconds: Some(Seconds::new(86_400)), ..NewJob::new(name("a"), Payload::null()) };
-    assert!(server.enqueue_many((0..1000).map(|_| later()).collect()).await.iter().all(Result::is_ok));
-    assert_eq!((status().await.desired_workers, status().await.oldest_due_at), (0, None), "nothing is due");
+    let later = || NewJob {
+        delay_seconds: Some(Seconds::new(86_400)),
+        ..NewJob::new(name("a"), Payload::null())
+    };
+    assert!(
+        server.enqueue_many((0..1000).map(|_| later()).collect()).await.iter().all(Result::is_ok)
+    );
+    assert_eq!(
+        (status().await.desired_workers, status().await.oldest_due_at),
+        (0, None),
+        "nothing is due"
+    );
     let since = server.now();
-    server.enqueue(NewJob { critical: true, ..NewJob::new(name("a"), Payload::null()) }).await.unwrap();
+    server
+        .enqueue(NewJob { critical: true, ..NewJob::new(name("a"), Payload::null()) })
+        .await
+        .unwrap();
     clock.advance(Duration::from_secs(1));
-    assert_eq!((status().await.desired_workers, status().await.oldest_due_at), (1, Some(since)), "critical jobs wait, too");
+    assert_eq!(
+        (status().await.desired_workers, status().await.oldest_due_at),
+        (1, Some(since)),
+        "critical jobs wait, too"
+    );
     for _ in 0..9 {
         enqueue(&server, "a").await;
     }
     assert_eq!(status().await.desired_workers, 5, "ten of half a minute");
     let config = server.job_type(&name("a")).await.unwrap().config;
     server.put_type(&name("a"), TypeConfig { weight: 2, ..config.clone() }, None).await.unwrap();
-    server.put_queue(&name("a"), QueueConfig { concurrency: Some(7), ..QueueConfig::default() }, None).await.unwrap();
+    server
+        .put_queue(&name("a"), QueueConfig { concurrency: Some(7), ..QueueConfig::default() }, None)
+        .await
+        .unwrap();
     assert_eq!(status().await.desired_workers, 3, "of weight two, three fit");
     server.put_type(&name("a"), TypeConfig { concurrency: Some(2), ..config }, None).await.unwrap();
     assert_eq!(status().await.desired_workers, 2);

@@ -12,8 +12,8 @@ use std::{
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result, memory::InMemory, path::Path,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
@@ -75,12 +75,21 @@ impl Display for Objects {
 
 #[async_trait]
 impl ObjectStore for Objects {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
         self.be_there()?;
         self.inner.put_opts(location, payload, opts).await
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         self.inner.put_multipart_opts(location, opts).await
     }
 
@@ -89,7 +98,10 @@ impl ObjectStore for Objects {
         self.inner.get_opts(location, options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(locations)
     }
 
@@ -160,12 +172,22 @@ fn large() -> Payload {
 async fn whoever_is_told_of_an_end_and_says_202_has_heard() {
     let world = World::default();
     let server = world.server(Arc::new(MemoryStore::new()));
-    let server = server.handler(name("work"), 1, |_| Box::pin(async { Handled::Succeeded(None) })).start().await.unwrap();
+    let server = server
+        .handler(name("work"), 1, |_| Box::pin(async { Handled::Succeeded(None) }))
+        .start()
+        .await
+        .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-    let job = NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), ..NewJob::new(name("work"), Payload::null()) };
+    let job = NewJob {
+        callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
+        ..NewJob::new(name("work"), Payload::null())
+    };
     server.enqueue(job).await.unwrap();
-    let all = ListQuery { job_type: Some(name("tidegate.callback")), limit: 10, ..ListQuery::default() };
-    let told = async || server.list(&all).await.unwrap().jobs.pop().filter(|told| told.life.ended().is_some());
+    let all =
+        ListQuery { job_type: Some(name("tidegate.callback")), limit: 10, ..ListQuery::default() };
+    let told = async || {
+        server.list(&all).await.unwrap().jobs.pop().filter(|told| told.life.ended().is_some())
+    };
     let told = world.until("it is told", told).await;
     assert_eq!((told.life.ended(), told.life.attempt), (Some(Outcome::Succeeded), 1));
     world.clock.advance(Duration::from_hours(48));
@@ -179,13 +201,19 @@ async fn a_result_waits_for_objects_that_are_away_and_its_work_is_not_done_again
     let world = World::default();
     world.objects.be_away(true);
     let server = world.server(Arc::new(MemoryStore::new()));
-    let server = server.handler(name("work"), 1, |_| Box::pin(async { Handled::Succeeded(Some(large())) })).start().await.unwrap();
+    let server = server
+        .handler(name("work"), 1, |_| Box::pin(async { Handled::Succeeded(Some(large())) }))
+        .start()
+        .await
+        .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
     world.until("it asked again", async || (world.objects.refused() > 2).then_some(())).await;
     assert!(server.job(&job.id, None).await.unwrap().life.running().is_some());
     world.objects.be_away(false);
-    let ended = async || Some(server.job(&job.id, None).await.unwrap()).filter(|job| job.life.ended().is_some());
+    let ended = async || {
+        Some(server.job(&job.id, None).await.unwrap()).filter(|job| job.life.ended().is_some())
+    };
     let ended = world.until("it ends", ended).await;
     assert_eq!((ended.life.ended(), ended.life.attempt), (Some(Outcome::Succeeded), 1));
     assert_eq!(server.result(&job.id, None, Duration::ZERO).await.unwrap(), Some(Some(large())));
@@ -215,7 +243,11 @@ async fn cancel_all(server: &Server) -> Operation {
 
 async fn cancelled(server: &Server) -> u64 {
     let depth = server.engine().ports().store.depth().await.unwrap();
-    depth.iter().filter(|depth| depth.state == StateFilter::Ended(Outcome::Cancelled)).map(|depth| depth.jobs).sum()
+    depth
+        .iter()
+        .filter(|depth| depth.state == StateFilter::Ended(Outcome::Cancelled))
+        .map(|depth| depth.jobs)
+        .sum()
 }
 
 fn faulty() -> Arc<FaultyStore> {
@@ -229,16 +261,24 @@ async fn a_bulk_operation_outlasts_a_store_that_is_away_and_refuses_nobody_for_i
     filled(&server).await;
     let operation = cancel_all(&server).await;
     for most in [50, 250] {
-        world.until("it is under way", async || (cancelled(&server).await >= most).then_some(())).await;
+        world
+            .until("it is under way", async || (cancelled(&server).await >= most).then_some(()))
+            .await;
         let failed = store.failed();
         store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
         world.until("it waits", async || (store.failed() > failed + 2).then_some(())).await;
         store.set_faults(Faults::default());
     }
-    let over = async || Some(server.operation(&operation.id).await.unwrap()).filter(|operation| operation.ended_at.is_some());
+    let over = async || {
+        Some(server.operation(&operation.id).await.unwrap())
+            .filter(|operation| operation.ended_at.is_some())
+    };
     let over = world.until("it is over", over).await;
     let jobs = JOBS as u64;
-    assert_eq!((over.state.as_str(), over.matched, over.done, over.refused, over.error), ("done", jobs, jobs, 0, None));
+    assert_eq!(
+        (over.state.as_str(), over.matched, over.done, over.refused, over.error),
+        ("done", jobs, jobs, 0, None)
+    );
     assert_eq!(cancelled(&server).await, jobs);
     server.stop().await;
 }
@@ -249,16 +289,26 @@ async fn a_bulk_operation_goes_on_from_the_page_it_was_at_when_its_process_died(
     let server = world.server(Arc::clone(&store) as _).start().await.unwrap();
     filled(&server).await;
     let operation = cancel_all(&server).await;
-    world.until("it is past its first page", async || (cancelled(&server).await >= 250).then_some(())).await;
+    world
+        .until("it is past its first page", async || {
+            (cancelled(&server).await >= 250).then_some(())
+        })
+        .await;
     // The process dies.
     store.crash_after(0);
     let next = world.server(Arc::clone(store.inner())).start().await.unwrap();
     let before = next.operation(&operation.id).await.unwrap();
     assert_eq!((before.matched, before.done), (200, 200), "its first page");
-    let over = async || Some(next.operation(&operation.id).await.unwrap()).filter(|operation| operation.ended_at.is_some());
+    let over = async || {
+        Some(next.operation(&operation.id).await.unwrap())
+            .filter(|operation| operation.ended_at.is_some())
+    };
     let over = world.until("it is over", over).await;
     // Those of its second page that it had cancelled are not found again.
-    assert!(over.state == "done" && (300..JOBS as u64).contains(&over.done) && over.refused == 0, "{over:?}");
+    assert!(
+        over.state == "done" && (300..JOBS as u64).contains(&over.done) && over.refused == 0,
+        "{over:?}"
+    );
     assert_eq!(cancelled(&next).await, JOBS as u64);
     next.stop().await;
 }

@@ -62,18 +62,37 @@ impl Home {
             policy: Arc::new(NoPolicy),
         };
         let target = Arc::new(HttpTarget::new(Guard::Off).unwrap());
-        let server = Server::builder(ports, target).rules(Rules::default()).serverless().start().await.unwrap();
+        let server = Server::builder(ports, target)
+            .rules(Rules::default())
+            .serverless()
+            .start()
+            .await
+            .unwrap();
         // The SHA-256 of `secret`, in base64.
         let first = first_token("first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=").unwrap();
-        let api = lambda::router(server.clone(), 1 << 20, Some(first), lambda::Metrics::off()).await;
+        let api =
+            lambda::router(server.clone(), 1 << 20, Some(first), lambda::Metrics::off()).await;
         Self { server, api, work }
     }
 
-    async fn call(&self, method: &str, path: &str, token: &str, body: Value) -> (StatusCode, Value) {
-        let request = Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"));
-        let request = request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
+    async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {token}"));
+        let request = request
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_string()))
+            .unwrap();
         let answer = self.api.clone().oneshot(request).await.unwrap();
-        let (status, bytes) = (answer.status(), to_bytes(answer.into_body(), 1 << 20).await.unwrap());
+        let (status, bytes) =
+            (answer.status(), to_bytes(answer.into_body(), 1 << 20).await.unwrap());
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
@@ -107,11 +126,14 @@ async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
         *seen.lock().unwrap() = body["callback"]["token"].as_str().unwrap().to_owned();
         StatusCode::ACCEPTED
     });
-    let app = Router::new().route("/fails", post(async || StatusCode::INTERNAL_SERVER_ERROR)).route("/later", later);
+    let app = Router::new()
+        .route("/fails", post(async || StatusCode::INTERNAL_SERVER_ERROR))
+        .route("/later", later);
     tokio::spawn(async move { axum::serve(listener, app).await });
 
     let admin = "tg_first_secret";
-    let (status, made) = home.call("POST", "/v1/tokens", admin, json!({"name": "app", "scopes": ["enqueue"]})).await;
+    let (status, made) =
+        home.call("POST", "/v1/tokens", admin, json!({"name": "app", "scopes": ["enqueue"]})).await;
     assert_eq!(status, 201);
     let made = made["token"].as_str().unwrap().to_owned();
     for path in ["fails", "later"] {
@@ -119,7 +141,12 @@ async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
             "url": format!("{worker}/{path}"), "signing_secret": ["a-signing-secret-of-a-target"],
             "basic_auth": {"username": "app", "password": "a-password-of-a-target"}, "headers": {"x-api-key": "a-key-of-a-target"},
         });
-        assert_eq!(home.call("PUT", &format!("/v1/job-types/{path}"), admin, json!({"target": target})).await.0, 201);
+        assert_eq!(
+            home.call("PUT", &format!("/v1/job-types/{path}"), admin, json!({"target": target}))
+                .await
+                .0,
+            201
+        );
         let job = json!({"type": path, "data": {"card": "data-of-a-job"}, "headers": {"x-client": "a-header-of-a-job"}});
         assert_eq!(home.call("POST", "/v1/jobs", &made, job).await.0, 201);
         home.deliver().await;
@@ -130,10 +157,21 @@ async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
     let path = format!("/v1/jobs/later/{}", jobs["jobs"][0]["id"].as_str().unwrap());
     let report = json!({"status": "succeeded", "attempt": 1});
     // Strangers' tokens are secrets too: they may be good elsewhere.
-    assert_eq!(home.call("POST", &path, "ffffffffffffffffffffffffffffffff", report.clone()).await.0, 403);
-    assert_eq!(home.call("POST", "/v1/jobs", "tg_first_wrongsecret", json!({"type": "later"})).await.0, 401);
+    assert_eq!(
+        home.call("POST", &path, "ffffffffffffffffffffffffffffffff", report.clone()).await.0,
+        403
+    );
+    assert_eq!(
+        home.call("POST", "/v1/jobs", "tg_first_wrongsecret", json!({"type": "later"})).await.0,
+        401
+    );
     assert_eq!(home.call("POST", &path, &attempt, report).await.0, 200);
-    assert_eq!(home.call("POST", "/v1/jobs", &made, json!({"type": "none", "data": "data-of-a-job"})).await.0, 404);
+    assert_eq!(
+        home.call("POST", "/v1/jobs", &made, json!({"type": "none", "data": "data-of-a-job"}))
+            .await
+            .0,
+        404
+    );
 
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(log.len() > 1000, "nothing was logged: {log}");

@@ -54,20 +54,21 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
     let running = Arc::new(AtomicU64::new(0));
     let most = Arc::new(AtomicU64::new(0));
     let (running_in, most_in) = (Arc::clone(&running), Arc::clone(&most));
-    let server = Server::builder(ports(store), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
-        .handler(name("work"), 16, move |_| {
-            let (running, most) = (Arc::clone(&running_in), Arc::clone(&most_in));
-            Box::pin(async move {
-                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                running.fetch_sub(1, Ordering::SeqCst);
-                Handled::Succeeded(None)
+    let server =
+        Server::builder(ports(store), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
+            .handler(name("work"), 16, move |_| {
+                let (running, most) = (Arc::clone(&running_in), Arc::clone(&most_in));
+                Box::pin(async move {
+                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    Handled::Succeeded(None)
+                })
             })
-        })
-        .start()
-        .await
-        .unwrap();
+            .start()
+            .await
+            .unwrap();
     let limit = QueueConfig { concurrency: Some(3), ..QueueConfig::default() };
     server.put_queue(&name("default"), limit, None).await.unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
@@ -84,16 +85,20 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
-    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let broken = Arc::clone(&store);
-    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), Arc::new(HttpTarget::new(Guard::default()).unwrap()))
-        .handler(name("once"), 1, move |_| {
-            broken.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
-            Box::pin(async { Handled::Succeeded(Some(Payload::json("7"))) })
-        })
-        .start()
-        .await
-        .unwrap();
+    let server = Server::builder(
+        ports(Arc::clone(&store) as SharedStore),
+        Arc::new(HttpTarget::new(Guard::default()).unwrap()),
+    )
+    .handler(name("once"), 1, move |_| {
+        broken.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+        Box::pin(async { Handled::Succeeded(Some(Payload::json("7"))) })
+    })
+    .start()
+    .await
+    .unwrap();
     let once = TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() };
     server.put_type(&name("once"), once, None).await.unwrap();
     let job = server.enqueue(NewJob::new(name("once"), Payload::null())).await.unwrap().job;
@@ -119,11 +124,17 @@ impl Target for TakesForLater {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_taken_for_later_keeps_its_slot_though_the_store_failed_to_hear_it() {
-    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let target = Arc::new(TakesForLater(Arc::clone(&store)));
-    let server = Server::builder(ports(Arc::clone(&store) as SharedStore), target).start().await.unwrap();
+    let server =
+        Server::builder(ports(Arc::clone(&store) as SharedStore), target).start().await.unwrap();
     let push = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")));
-    let later = TypeConfig { target: Some(push), timeout_seconds: Seconds::new(7200), ..TypeConfig::default() };
+    let later = TypeConfig {
+        target: Some(push),
+        timeout_seconds: Seconds::new(7200),
+        ..TypeConfig::default()
+    };
     server.put_type(&name("later"), later, None).await.unwrap();
     let job = server.enqueue(NewJob::new(name("later"), Payload::null())).await.unwrap().job;
     while store.failed() == 0 {

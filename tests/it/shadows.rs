@@ -20,7 +20,10 @@ use tidegate_core::{
     job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
     port::{
         Clock as _, Policy,
-        policy::{Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+        policy::{
+            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer,
+            ThrottleCall,
+        },
     },
     queue::{
         QueueConfig,
@@ -58,7 +61,9 @@ async fn server(policy: impl Policy + 'static) -> Server {
         .policy(Arc::new(policy))
         .handler(name("work"), 4, |call| {
             let first = call.job.life.attempt == 1;
-            Box::pin(async move { if first { Handled::failed("no") } else { Handled::Succeeded(None) } })
+            Box::pin(
+                async move { if first { Handled::failed("no") } else { Handled::Succeeded(None) } },
+            )
         })
         .start()
         .await
@@ -67,15 +72,27 @@ async fn server(policy: impl Policy + 'static) -> Server {
 
 fn version(wasm: &str, state_version: u32) -> NewVersion {
     let says = Some(Description { state_version, ..Description::default() });
-    NewVersion { wasm: Bytes::from(wasm.to_owned()), throttler: says.clone(), retry: says, code: vec![] }
+    NewVersion {
+        wasm: Bytes::from(wasm.to_owned()),
+        throttler: says.clone(),
+        retry: says,
+        code: vec![],
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
-    let server = server(FnPolicy::default().retrying(|_, call| Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None }))).await;
+    let server =
+        server(FnPolicy::default().retrying(|_, call| {
+            Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
+        }))
+        .await;
     server.push_plugin(&name("planner"), version("v1", 0), Stage::Live).await.unwrap();
     let retry = Retry::Plugin(name("planner"), Arc::new(serde_json::json!({})));
-    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    server
+        .put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None)
+        .await
+        .unwrap();
     let mut took = Duration::MAX;
     for _ in 0..5 {
         let start = server.now();
@@ -85,7 +102,10 @@ async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
         let job = server.job(&job.id, None).await.unwrap();
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
     }
-    assert!(took < Duration::from_millis(250), "five times it took {took:?} at least: somebody waited for a sweep");
+    assert!(
+        took < Duration::from_millis(250),
+        "five times it took {took:?} at least: somebody waited for a sweep"
+    );
     server.stop().await;
 }
 
@@ -94,11 +114,21 @@ struct Loopy;
 
 #[async_trait]
 impl Policy for Loopy {
-    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(
+        &self,
+        _: &Plugin,
+        _: Arc<ThrottleCall>,
+        _: Purpose,
+    ) -> Result<ThrottleAnswer, Fault> {
         Err(fault("it is no throttler"))
     }
 
-    async fn retry(&self, plugin: &Plugin, _: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
+    async fn retry(
+        &self,
+        plugin: &Plugin,
+        _: Arc<RetryCall>,
+        _: Purpose,
+    ) -> Result<RetryAnswer, Fault> {
         if plugin.name.as_str() == "loopy" {
             std::future::pending::<()>().await;
         }
@@ -120,14 +150,27 @@ async fn nothing_waits_for_a_strategy_that_loops() {
     }
     let by = |plugin: &str| Retry::Plugin(name(plugin), Arc::new(serde_json::json!({})));
     server.put_queue(&name("b"), QueueConfig::default(), None).await.unwrap();
-    server.put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None).await.unwrap();
-    let pulled = TypeConfig { queue: name("b"), max_attempts: Some(1), lease_seconds: Seconds::new(1), ..TypeConfig::default() };
+    server
+        .put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None)
+        .await
+        .unwrap();
+    let pulled = TypeConfig {
+        queue: name("b"),
+        max_attempts: Some(1),
+        lease_seconds: Seconds::new(1),
+        ..TypeConfig::default()
+    };
     server.put_type(&name("pulled"), pulled, None).await.unwrap();
-    let jobs = server.enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect()).await;
+    let jobs = server
+        .enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect())
+        .await;
     // Every one has failed and waits.
     for job in jobs {
         let id = job.unwrap().job.id;
-        until(async || server.job(&id, None).await.unwrap().life.awaits_retry_decision().then_some(())).await;
+        until(async || {
+            server.job(&id, None).await.unwrap().life.awaits_retry_decision().then_some(())
+        })
+        .await;
     }
     let sane = NewJob { retry: Some(by("sane")), ..NewJob::new(name("work"), Payload::null()) };
     let pulled = || NewJob::new(name("pulled"), Payload::null());
@@ -143,9 +186,12 @@ async fn nothing_waits_for_a_strategy_that_loops() {
     };
     assert_eq!(server.lease(ask).await.unwrap().jobs[0].id, lost);
     let sane = server.enqueue(sane).await.unwrap().job.id;
-    let expires = NewJob { expires_at: Some(server.now() + Duration::from_millis(500)), ..pulled() };
+    let expires =
+        NewJob { expires_at: Some(server.now() + Duration::from_millis(500)), ..pulled() };
     let expires = server.enqueue(expires).await.unwrap().job.id;
-    for (id, outcome) in [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)] {
+    for (id, outcome) in
+        [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)]
+    {
         server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
         assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
     }
@@ -167,7 +213,11 @@ async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_
             return Err(fault("it divided by zero"));
         }
         Ok(match turn {
-            1 => RetryAnswer::Retry { at: call.now + Duration::from_hours(1), data: None, priority: None },
+            1 => RetryAnswer::Retry {
+                at: call.now + Duration::from_hours(1),
+                data: None,
+                priority: None,
+            },
             2 => RetryAnswer::Retry { at: call.now, data: Some("[2]".into()), priority: Some(7) },
             3 => RetryAnswer::GiveUp(None),
             _ => now,
@@ -178,15 +228,23 @@ async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_
     server.push_plugin(&planner, version("v1", 0), Stage::Live).await.unwrap();
     server.push_plugin(&planner, version("v2", 0), Stage::Shadow).await.unwrap();
     let retry = Retry::Plugin(planner.clone(), Arc::new(serde_json::json!({})));
-    server.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await.unwrap();
+    server
+        .put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None)
+        .await
+        .unwrap();
     let succeeds = async || {
         let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("the live version tries it again");
+        server
+            .result(&job.id, None, Duration::from_secs(20))
+            .await
+            .unwrap()
+            .expect("the live version tries it again");
         job.id
     };
     let compared = async |count: u64| {
         until(async || {
-            Some(server.plugin_differences(&planner).await.unwrap()).filter(|seen| seen.compared + seen.failed + seen.missed == count)
+            Some(server.plugin_differences(&planner).await.unwrap())
+                .filter(|seen| seen.compared + seen.failed + seen.missed == count)
         })
         .await
     };
@@ -197,8 +255,19 @@ async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_
     }
     let seen = compared(5).await;
     assert_eq!((seen.version, seen.compared, seen.different, seen.failed), (2, 5, 3, 0));
-    let said: Vec<_> = seen.differences.iter().map(|one| (one.job.clone(), one.live.action, one.shadow.action)).collect();
-    assert_eq!(said, [1, 2, 3].map(|index| (jobs[index].clone(), "retry", if index == 3 { "give_up" } else { "retry" })));
+    let said: Vec<_> = seen
+        .differences
+        .iter()
+        .map(|one| (one.job.clone(), one.live.action, one.shadow.action))
+        .collect();
+    assert_eq!(
+        said,
+        [1, 2, 3].map(|index| (
+            jobs[index].clone(),
+            "retry",
+            if index == 3 { "give_up" } else { "retry" }
+        ))
+    );
     assert_eq!(seen.differences[1].shadow.reason.as_deref(), Some("priority 7, data [2]"));
 
     crashes.store(true, Ordering::Relaxed);
@@ -209,7 +278,12 @@ async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_
     }
     let seen = compared(9).await;
     // Left alone for a second and then for two; how much of that has gone by is the machine's affair.
-    assert!(seen.failed == u64::from(asked.load(Ordering::Relaxed)) && seen.failed >= 1 && seen.missed >= 1, "{seen:?}");
+    assert!(
+        seen.failed == u64::from(asked.load(Ordering::Relaxed))
+            && seen.failed >= 1
+            && seen.missed >= 1,
+        "{seen:?}"
+    );
     server.stop().await;
 }
 
@@ -243,21 +317,53 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     let pushed = server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
     assert_eq!((pushed.item.live, pushed.item.shadow), (1, Some(2)));
-    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
-    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
-    server.put_type(&name("work"), TypeConfig { max_attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    let throttler = Throttler {
+        plugin: guard.clone(),
+        config: Arc::new(serde_json::json!({})),
+        on_failure: OnFailure::Hold,
+    };
+    server
+        .put_queue(
+            &name("default"),
+            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
+    server
+        .put_type(
+            &name("work"),
+            TypeConfig { max_attempts: Some(1), ..TypeConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     let mut jobs = Vec::new();
     for _ in 0..20 {
         let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("the live version lets it run");
+        server
+            .result(&job.id, None, Duration::from_secs(20))
+            .await
+            .unwrap()
+            .expect("the live version lets it run");
         jobs.push(job.id);
     }
-    let seen = until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared == 20)).await;
+    let seen = until(async || {
+        Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared == 20)
+    })
+    .await;
     assert_eq!((seen.version, seen.different, seen.failed, seen.missed), (2, 4, 0, 0));
-    let differing: Vec<_> = seen.differences.iter().map(|difference| difference.job.clone()).collect();
+    let differing: Vec<_> =
+        seen.differences.iter().map(|difference| difference.job.clone()).collect();
     assert_eq!(differing, [4, 9, 14, 19].map(|index| jobs[index].clone()));
-    assert_eq!(seen.differences[0].live, ShadowDecision { action: "run", until: None, reason: None });
-    assert_eq!(seen.differences[0].shadow, ShadowDecision { action: "hold", until: None, reason: Some("every fifth".into()) });
+    assert_eq!(
+        seen.differences[0].live,
+        ShadowDecision { action: "run", until: None, reason: None }
+    );
+    assert_eq!(
+        seen.differences[0].shadow,
+        ShadowDecision { action: "hold", until: None, reason: Some("every fifth".into()) }
+    );
     server.shadow_plugin(&guard, None).await.unwrap();
     server.stop().await;
 }
@@ -281,11 +387,27 @@ async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job
     let guard = name("guard");
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
-    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
-    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
+    let throttler = Throttler {
+        plugin: guard.clone(),
+        config: Arc::new(serde_json::json!({})),
+        on_failure: OnFailure::Hold,
+    };
+    server
+        .put_queue(
+            &name("default"),
+            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-    let compared =
-        async |most: u64| until(async || Some(server.plugin_differences(&guard).await.unwrap()).filter(|seen| seen.compared >= most)).await;
+    let compared = async |most: u64| {
+        until(async || {
+            Some(server.plugin_differences(&guard).await.unwrap())
+                .filter(|seen| seen.compared >= most)
+        })
+        .await
+    };
     let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
     let mut seen = compared(1).await;
     // Each of these has a round look, which offers the held jobs again.
@@ -293,8 +415,15 @@ async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job
         server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
         seen = compared(seen.compared + 1).await;
     }
-    assert!(seen.different > 2, "it never lets more than two run at once, and did so anew each time: {seen:?}");
-    assert_eq!(seen.differences.iter().filter(|difference| difference.job == job.id).count(), 1, "{seen:?}");
+    assert!(
+        seen.different > 2,
+        "it never lets more than two run at once, and did so anew each time: {seen:?}"
+    );
+    assert_eq!(
+        seen.differences.iter().filter(|difference| difference.job == job.id).count(),
+        1,
+        "{seen:?}"
+    );
     server.stop().await;
 }
 
@@ -311,15 +440,36 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
         let known = call.state.get("rounds").cloned();
         let rounds = known.as_ref().map_or(0, |text| text.parse::<u64>().unwrap()) + 1;
         hears.lock().push(known);
-        Ok(ThrottleAnswer { state: Some([("rounds".to_owned(), rounds.to_string())].into()), ..answer })
+        Ok(ThrottleAnswer {
+            state: Some([("rounds".to_owned(), rounds.to_string())].into()),
+            ..answer
+        })
     });
     let server = server(policy).await;
     let guard = name("guard");
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     server.push_plugin(&guard, version("v2", 2), Stage::Shadow).await.unwrap();
-    let throttler = Throttler { plugin: guard.clone(), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
-    server.put_queue(&name("default"), QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }, None).await.unwrap();
-    server.put_type(&name("work"), TypeConfig { max_attempts: Some(1), ..TypeConfig::default() }, None).await.unwrap();
+    let throttler = Throttler {
+        plugin: guard.clone(),
+        config: Arc::new(serde_json::json!({})),
+        on_failure: OnFailure::Hold,
+    };
+    server
+        .put_queue(
+            &name("default"),
+            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
+    server
+        .put_type(
+            &name("work"),
+            TypeConfig { max_attempts: Some(1), ..TypeConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     let next = async || {
         let count = heard.lock().len();
         server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
@@ -328,6 +478,10 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
     assert_eq!((next().await, next().await), (None, Some("1".into())));
     server.shadow_plugin(&guard, None).await.unwrap();
     server.shadow_plugin(&guard, Some(2)).await.unwrap();
-    assert_eq!((next().await, next().await), (None, Some("1".into())), "it was off, and starts anew");
+    assert_eq!(
+        (next().await, next().await),
+        (None, Some("1".into())),
+        "it was off, and starts anew"
+    );
     server.stop().await;
 }

@@ -26,7 +26,8 @@ fn built() -> BTreeMap<String, (String, String)> {
     assert!(lines.next().unwrap().starts_with("rustc "));
     lines
         .map(|line| {
-            let [name, component, sources] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+            let [name, component, sources] =
+                line.split(' ').collect::<Vec<_>>().try_into().unwrap();
             (name.to_owned(), (component.to_owned(), sources.to_owned()))
         })
         .collect()
@@ -53,8 +54,12 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
 fn digest_of_sources(name: &str) -> String {
     let mut found = Vec::new();
     COMMON.iter().chain([&name]).for_each(|part| files(&plugins().join(part), &mut found));
-    let mut named: Vec<(String, PathBuf)> =
-        found.into_iter().map(|file| (file.strip_prefix(plugins()).unwrap().to_str().unwrap().replace('\\', "/"), file)).collect();
+    let mut named: Vec<(String, PathBuf)> = found
+        .into_iter()
+        .map(|file| {
+            (file.strip_prefix(plugins()).unwrap().to_str().unwrap().replace('\\', "/"), file)
+        })
+        .collect();
     named.retain(|(path, _)| ENDS.iter().any(|end| path.ends_with(end)));
     named.sort();
     let mut hash = Sha256::new();
@@ -72,8 +77,16 @@ fn each_shipped_component_is_what_its_sources_were_built_into() {
     assert_eq!(built.len(), 7);
     for (name, (component, sources)) in built {
         let bytes = fs::read(plugins().join("dist").join(format!("{name}.wasm"))).unwrap();
-        assert_eq!(hex(&Sha256::digest(&bytes)), component, "{name}.wasm was not written by plugins/build");
-        assert_eq!(digest_of_sources(&name), sources, "{name} was changed and not built: run plugins/build");
+        assert_eq!(
+            hex(&Sha256::digest(&bytes)),
+            component,
+            "{name}.wasm was not written by plugins/build"
+        );
+        assert_eq!(
+            digest_of_sources(&name),
+            sources,
+            "{name} was changed and not built: run plugins/build"
+        );
     }
 }
 
@@ -93,17 +106,31 @@ fn a_shipped_component_is_small_and_reaches_nothing_but_its_queue() {
                 Payload::ComponentImportSection(imports) if depth == 0 => {
                     for import in imports {
                         let import = import.unwrap();
-                        assert!(import.name.name.starts_with("tidegate:plugin/"), "{name} imports {}", import.name.name);
+                        assert!(
+                            import.name.name.starts_with("tidegate:plugin/"),
+                            "{name} imports {}",
+                            import.name.name
+                        );
                     }
                 }
                 Payload::ComponentExportSection(found) if depth == 0 => {
-                    exports.extend(found.into_iter().map(|export| export.unwrap().name.name.to_owned()));
+                    exports.extend(
+                        found.into_iter().map(|export| export.unwrap().name.name.to_owned()),
+                    );
                 }
                 _ => {}
             }
         }
         let is_retry = ["by-error", "exponential", "rewrite"].contains(&name.as_str());
-        assert_eq!(exports, [if is_retry { "tidegate:plugin/retry@0.1.0" } else { "tidegate:plugin/throttle@0.1.0" }], "{name}");
+        assert_eq!(
+            exports,
+            [if is_retry {
+                "tidegate:plugin/retry@0.1.0"
+            } else {
+                "tidegate:plugin/throttle@0.1.0"
+            }],
+            "{name}"
+        );
     }
 }
 
@@ -111,10 +138,15 @@ fn a_shipped_component_is_small_and_reaches_nothing_but_its_queue() {
 fn every_shipped_plugin_has_cases_and_a_page() {
     for name in built().into_keys() {
         let folder = plugins().join(&name);
-        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_else(|error| panic!("{name}/README.md: {error}"));
-        let schema: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("config.schema.json")).unwrap()).unwrap();
+        let readme = fs::read_to_string(folder.join("README.md"))
+            .unwrap_or_else(|error| panic!("{name}/README.md: {error}"));
+        let schema: serde_json::Value =
+            serde_json::from_slice(&fs::read(folder.join("config.schema.json")).unwrap()).unwrap();
         for setting in schema["properties"].as_object().unwrap().keys() {
-            assert!(readme.contains(&format!("`{setting}`")), "{name}/README.md says nothing of {setting}");
+            assert!(
+                readme.contains(&format!("`{setting}`")),
+                "{name}/README.md says nothing of {setting}"
+            );
         }
         assert!(fs::read_dir(folder.join("cases")).unwrap().count() > 0, "{name} has no cases");
     }

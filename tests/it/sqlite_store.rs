@@ -9,7 +9,9 @@ use tempfile::TempDir;
 use tidegate_backends::sqlite::{OpenError, SqliteStore, backup, database};
 use tidegate_core::{
     job::{Encoding, Job, Revision},
-    port::job_store::{Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write},
+    port::job_store::{
+        Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write,
+    },
     queue::{GrantBatch, Ledger, head::BatchId},
 };
 use tidegate_engine::testkit::{
@@ -29,7 +31,9 @@ async fn add(store: &SqliteStore, job: Job) -> Result<Vec<Committed>, StoreError
 fn filled(jobs: usize) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = opened(dir.path());
-    let txns = (0..jobs).map(|n| vec![Write::AddJob(job(&format!("job-{n}")).data(Encoding::Json, vec![b'1'; 500]).build())]);
+    let txns = (0..jobs).map(|n| {
+        vec![Write::AddJob(job(&format!("job-{n}")).data(Encoding::Json, vec![b'1'; 500]).build())]
+    });
     run(async { assert_eq!(store.commit(txns.collect()).await.unwrap().len(), jobs) });
     drop(store);
     dir
@@ -38,16 +42,30 @@ fn filled(jobs: usize) -> TempDir {
 #[test]
 fn everything_is_there_after_the_store_is_opened_again() {
     let dir = TempDir::new().unwrap();
-    let kept = job("kept").queue("mail").of_type("x").data(Encoding::MessagePack, vec![7; 3000]).build();
+    let kept =
+        job("kept").queue("mail").of_type("x").data(Encoding::MessagePack, vec![7; 3000]).build();
     let key = Key::Correlation(name("x"), "k".into());
     run(async {
         let store = opened(dir.path());
         let txn = vec![
             Write::AddJob(kept.clone()),
             Write::SetKey { key: key.clone(), job: kept.id.clone(), was: Expect::Absent },
-            Write::AddBatch(name("mail"), GrantBatch { id: BatchId(1), for_head: 1, grants: vec![], state: None }),
-            Write::SetLedger { queue: name("mail"), head: Ledger { version: 1, ..Ledger::default() }, was: Expect::Absent },
-            Write::SetItem { kind: ItemKind::Queue, name: "mail".into(), was: 0, version: 1, bytes: Some(b"{}".to_vec()) },
+            Write::AddBatch(
+                name("mail"),
+                GrantBatch { id: BatchId(1), for_head: 1, grants: vec![], state: None },
+            ),
+            Write::SetLedger {
+                queue: name("mail"),
+                head: Ledger { version: 1, ..Ledger::default() },
+                was: Expect::Absent,
+            },
+            Write::SetItem {
+                kind: ItemKind::Queue,
+                name: "mail".into(),
+                was: 0,
+                version: 1,
+                bytes: Some(b"{}".to_vec()),
+            },
         ];
         store.commit(vec![txn]).await.unwrap();
         drop(store);
@@ -55,7 +73,10 @@ fn everything_is_there_after_the_store_is_opened_again() {
         let store = opened(dir.path());
         let found = store.get(std::slice::from_ref(&kept.id)).await.unwrap().remove(0).unwrap();
         assert_eq!((&found.spec, &found.life), (&kept.spec, &kept.life));
-        assert_eq!(store.bodies(std::slice::from_ref(&kept.id)).await.unwrap(), [kept.data.inline().cloned()]);
+        assert_eq!(
+            store.bodies(std::slice::from_ref(&kept.id)).await.unwrap(),
+            [kept.data.inline().cloned()]
+        );
         assert_eq!(store.keys(&[key]).await.unwrap(), [Some(kept.id.clone())]);
         assert_eq!(store.ledger(&name("mail")).await.unwrap().unwrap().0.version, 1);
         assert_eq!(store.batches(&name("mail")).await.unwrap(), [(BatchId(1), 1)]);
@@ -89,7 +110,9 @@ fn what_is_sent_is_written_even_if_nobody_waits_for_the_answer() {
 fn a_second_server_is_refused_and_told_who_has_the_directory() {
     let dir = TempDir::new().unwrap();
     let first = opened(dir.path());
-    let Err(OpenError::Held { by, .. }) = SqliteStore::open(dir.path()) else { panic!("it should be held") };
+    let Err(OpenError::Held { by, .. }) = SqliteStore::open(dir.path()) else {
+        panic!("it should be held")
+    };
     assert!(by.starts_with(&format!("process {}, since 2", std::process::id())), "{by}");
     drop(first);
     opened(dir.path());
@@ -98,7 +121,10 @@ fn a_second_server_is_refused_and_told_who_has_the_directory() {
 #[test]
 fn a_newer_file_is_refused() {
     let dir = filled(1);
-    Connection::open(database(dir.path())).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    Connection::open(database(dir.path()))
+        .unwrap()
+        .execute_batch("PRAGMA user_version = 99")
+        .unwrap();
     let Err(error) = SqliteStore::open(dir.path()) else { panic!("it should be refused") };
     assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("format 99"), "{error}");
@@ -107,9 +133,14 @@ fn a_newer_file_is_refused() {
 #[test]
 fn a_file_of_another_program_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
-    Connection::open(database(dir.path())).unwrap().execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)").unwrap();
+    Connection::open(database(dir.path()))
+        .unwrap()
+        .execute_batch("CREATE TABLE theirs (a); INSERT INTO theirs VALUES (1)")
+        .unwrap();
     let before = std::fs::read(database(dir.path())).unwrap();
-    let Err(OpenError::Damaged { problem, .. }) = SqliteStore::open(dir.path()) else { panic!("it should be refused") };
+    let Err(OpenError::Damaged { problem, .. }) = SqliteStore::open(dir.path()) else {
+        panic!("it should be refused")
+    };
     assert_eq!(problem, "is a database of another program");
     assert_eq!(std::fs::read(database(dir.path())).unwrap(), before);
 }
@@ -121,15 +152,22 @@ fn a_damaged_file_is_refused_with_what_to_do() {
     let garbage: Vec<u8> = (0..20_000u32).map(|n| (n * 31 % 251) as u8).collect();
     let mut head_gone = bytes.clone();
     head_gone[..100].fill(0);
-    for (what, damaged) in
-        [("cut in half", &bytes[..bytes.len() / 2]), ("cut to 50 bytes", &bytes[..50]), ("garbage", &garbage), ("no head", &head_gone)]
-    {
+    for (what, damaged) in [
+        ("cut in half", &bytes[..bytes.len() / 2]),
+        ("cut to 50 bytes", &bytes[..50]),
+        ("garbage", &garbage),
+        ("no head", &head_gone),
+    ] {
         let dir = TempDir::new().unwrap();
         std::fs::write(database(dir.path()), damaged).unwrap();
         let Err(error) = SqliteStore::open(dir.path()) else { panic!("{what} should be refused") };
         assert!(matches!(error, OpenError::Damaged { .. }), "{what}: {error}");
         assert!(error.to_string().contains("restore it from a backup"), "{what}: {error}");
-        assert_eq!(std::fs::read(database(dir.path())).unwrap(), damaged, "{what}: the file is left as it is");
+        assert_eq!(
+            std::fs::read(database(dir.path())).unwrap(),
+            damaged,
+            "{what}: the file is left as it is"
+        );
     }
 }
 
@@ -146,7 +184,8 @@ fn a_damaged_page_is_told_by_whoever_reads_it_and_harms_nobody_else() {
         assert!(matches!(&got, Err(StoreError::Corrupt(why)) if why.contains("job-0")), "{got:?}");
         // In one group with a write that meets the damage, other writes go through.
         let taken = job("job-0").build();
-        let (meets, good) = futures_util::future::join(add(&store, taken), add(&store, job("good").build())).await;
+        let (meets, good) =
+            futures_util::future::join(add(&store, taken), add(&store, job("good").build())).await;
         assert!(matches!(meets, Err(StoreError::Corrupt(_))), "{meets:?}");
         assert!(matches!(good.unwrap()[0], Committed::All));
     });
@@ -170,22 +209,34 @@ fn a_full_disk_refuses_new_jobs_and_keeps_the_accepted_ones() {
         assert_eq!(retry_after.as_secs(), 1);
         assert!(accepted > 100, "{accepted}");
         // Many at once: those in the same group are refused too, and the reads go on.
-        let many = futures_util::future::join_all((0..20).map(|n| add(&store, big(10_000 + n)))).await;
+        let many =
+            futures_util::future::join_all((0..20).map(|n| add(&store, big(10_000 + n)))).await;
         assert!(many.iter().all(|answer| matches!(answer, Err(StoreError::Throttled { .. }))));
         assert_eq!(store.depth().await.unwrap()[0].jobs, accepted as u64);
         assert!(store.get(&[name("job-0"), name("job-10000")]).await.unwrap()[1].is_none());
 
         // Room that is made is used, even by a removal that shares its group with an insert.
-        let remove = |n: usize| store.commit(vec![vec![Write::RemoveJob { id: name(&format!("job-{n}")), was: Revision(1) }]]);
-        let (inserts, removals) =
-            futures_util::future::join(add(&store, big(20_000)), futures_util::future::join_all((0..50).map(remove))).await;
+        let remove = |n: usize| {
+            store.commit(vec![vec![Write::RemoveJob {
+                id: name(&format!("job-{n}")),
+                was: Revision(1),
+            }]])
+        };
+        let (inserts, removals) = futures_util::future::join(
+            add(&store, big(20_000)),
+            futures_util::future::join_all((0..50).map(remove)),
+        )
+        .await;
         drop(inserts);
         assert!(removals.iter().all(Result::is_ok), "{removals:?}");
         add(&store, big(30_000)).await.unwrap();
         drop(store);
         let store = opened(dir.path());
         let ids: Vec<_> = (50..accepted).map(|n| name(&format!("job-{n}"))).collect();
-        assert!(store.get(&ids).await.unwrap().iter().all(Option::is_some), "every accepted job is there");
+        assert!(
+            store.get(&ids).await.unwrap().iter().all(Option::is_some),
+            "every accepted job is there"
+        );
     });
 }
 
@@ -223,7 +274,10 @@ fn a_backup_is_a_store_of_one_instant_made_while_the_server_writes() {
         assert_eq!(jobs, listed as u64, "counts and jobs are of one instant");
     });
     let again = backup(dir.path(), &to);
-    assert!(matches!(&again, Err(OpenError::Io { message, .. }) if message == "it exists already"), "{again:?}");
+    assert!(
+        matches!(&again, Err(OpenError::Io { message, .. }) if message == "it exists already"),
+        "{again:?}"
+    );
     let nothing = TempDir::new().unwrap();
     assert!(backup(nothing.path(), &nothing.path().join("copy.db")).is_err());
     assert!(!nothing.path().join("copy.db").exists());
@@ -234,13 +288,20 @@ fn the_views_show_what_people_look_for() {
     let dir = filled(1);
     let db = Connection::open(database(dir.path())).unwrap();
     let row: (String, String, String, String, String) = db
-        .query_row("SELECT type, queue, state, run_at, substr(data, 1, 3) FROM jobs_readable", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+        .query_row(
+            "SELECT type, queue, state, run_at, substr(data, 1, 3) FROM jobs_readable",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+        )
+        .unwrap();
+    let expected =
+        ["work", "default", "scheduled", "1970-01-01T00:00:00.000Z", "111"].map(String::from);
+    assert_eq!([row.0, row.1, row.2, row.3, row.4], expected);
+    let counts: (String, i64) = db
+        .query_row("SELECT state, jobs FROM counts_readable", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
         })
         .unwrap();
-    let expected = ["work", "default", "scheduled", "1970-01-01T00:00:00.000Z", "111"].map(String::from);
-    assert_eq!([row.0, row.1, row.2, row.3, row.4], expected);
-    let counts: (String, i64) = db.query_row("SELECT state, jobs FROM counts_readable", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(counts, ("scheduled".into(), 1));
     db.prepare("SELECT * FROM items_readable").unwrap();
 }
@@ -248,7 +309,13 @@ fn the_views_show_what_people_look_for() {
 #[test]
 fn the_lock_file_names_its_process() {
     let dir = TempDir::new().unwrap();
-    std::fs::File::create(dir.path().join("lock")).unwrap().write_all(b"process 4000000 of long ago, and more text\n").unwrap();
+    std::fs::File::create(dir.path().join("lock"))
+        .unwrap()
+        .write_all(b"process 4000000 of long ago, and more text\n")
+        .unwrap();
     let _store = opened(dir.path());
-    assert_eq!(std::fs::read_to_string(dir.path().join("lock")).unwrap(), format!("process {}\n", std::process::id()));
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("lock")).unwrap(),
+        format!("process {}\n", std::process::id())
+    );
 }

@@ -88,23 +88,51 @@ mod sqs {
                 if fifo {
                     call = call.attributes(Name::FifoQueue, "true");
                 }
-                call.send().await.expect("the local stack makes queues").queue_url.expect("it has a URL")
+                call.send()
+                    .await
+                    .expect("the local stack makes queues")
+                    .queue_url
+                    .expect("it has a URL")
             };
-            let queues = SqsQueues { work: make("work").await, hints: make("hints.fifo").await, wakes: make("wakes").await };
+            let queues = SqsQueues {
+                work: make("work").await,
+                hints: make("hints.fifo").await,
+                wakes: make("wakes").await,
+            };
             let clock = Arc::new(SystemClock);
-            let queue = SqsWorkQueue::new(client.clone(), queues.clone(), clock.clone(), Arc::new(SystemEntropy));
+            let queue = SqsWorkQueue::new(
+                client.clone(),
+                queues.clone(),
+                clock.clone(),
+                Arc::new(SystemEntropy),
+            );
             Self { client, queues, queue, clock }
         }
 
         /// What has arrived, taken out.
         async fn receive(&self, url: &str) -> Vec<Message> {
-            let call = self.client.receive_message().queue_url(url).max_number_of_messages(10).wait_time_seconds(1);
-            let came = call.send().await.expect("the local stack answers").messages.unwrap_or_default();
+            let call = self
+                .client
+                .receive_message()
+                .queue_url(url)
+                .max_number_of_messages(10)
+                .wait_time_seconds(1);
+            let came =
+                call.send().await.expect("the local stack answers").messages.unwrap_or_default();
             let mut messages = Vec::new();
             for message in came {
                 let handle = message.receipt_handle.expect("it has a handle");
-                self.client.delete_message().queue_url(url).receipt_handle(handle).send().await.expect("it is deleted");
-                messages.push(Message::parse(message.body.as_deref().unwrap_or_default()).expect("it is one of ours"));
+                self.client
+                    .delete_message()
+                    .queue_url(url)
+                    .receipt_handle(handle)
+                    .send()
+                    .await
+                    .expect("it is deleted");
+                messages.push(
+                    Message::parse(message.body.as_deref().unwrap_or_default())
+                        .expect("it is one of ours"),
+                );
             }
             messages
         }
@@ -123,15 +151,29 @@ mod sqs {
         }
         async fn work(&self) -> Vec<Work> {
             let came = self.receive(&self.queues.work).await;
-            came.into_iter().flat_map(|message| if let Message::Work(work) = message { work } else { panic!("{message:?}") }).collect()
+            came.into_iter()
+                .flat_map(|message| {
+                    if let Message::Work(work) = message { work } else { panic!("{message:?}") }
+                })
+                .collect()
         }
         async fn hints(&self) -> Vec<Hint> {
             let came = self.receive(&self.queues.hints).await;
-            came.into_iter().flat_map(|message| if let Message::Hints(hints) = message { hints } else { panic!("{message:?}") }).collect()
+            came.into_iter()
+                .flat_map(|message| {
+                    if let Message::Hints(hints) = message { hints } else { panic!("{message:?}") }
+                })
+                .collect()
         }
         async fn wakes(&self) -> Vec<Timer> {
             let came = self.receive(&self.queues.wakes).await;
-            came.into_iter().map(|message| if let Message::Wake(wake) = message { wake } else { panic!("{message:?}") }).collect()
+            came.into_iter()
+                .map(
+                    |message| {
+                        if let Message::Wake(wake) = message { wake } else { panic!("{message:?}") }
+                    },
+                )
+                .collect()
         }
     }
 
@@ -146,7 +188,12 @@ mod sqs {
     async fn on_a_local_stack_a_queue_that_is_gone_is_named_in_the_error() {
         let mut local = Local::new().await;
         local.queues.work.push_str("-gone");
-        let queue = SqsWorkQueue::new(local.client.clone(), local.queues.clone(), local.clock.clone(), Arc::new(SystemEntropy));
+        let queue = SqsWorkQueue::new(
+            local.client.clone(),
+            local.queues.clone(),
+            local.clock.clone(),
+            Arc::new(SystemEntropy),
+        );
         let work = Work {
             queue: "mail".parse().unwrap(),
             job: "a".parse().unwrap(),

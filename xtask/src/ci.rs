@@ -23,8 +23,16 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 
 const STAGES: [Stage; 10] = [
     ("tests", &[], &["./test"]),
-    ("simulation: two hundred seeds", &[("TIDEGATE_SEEDS", "200")], &seeds("test(simulation::) - test(_on_the_emulator_)")),
-    ("simulation on dynoxide: eight seeds", &[("TIDEGATE_SEEDS", "8")], &seeds("test(simulation::) & test(_on_the_emulator_)")),
+    (
+        "simulation: two hundred seeds",
+        &[("TIDEGATE_SEEDS", "200")],
+        &seeds("test(simulation::) - test(_on_the_emulator_)"),
+    ),
+    (
+        "simulation on dynoxide: eight seeds",
+        &[("TIDEGATE_SEEDS", "8")],
+        &seeds("test(simulation::) & test(_on_the_emulator_)"),
+    ),
     ("local stack: MiniStack", &[("LOCAL_AWS", "ministack")], &["localstack/try"]),
     ("local stack: Amazon's DynamoDB Local", &[("DYNAMODB", "amazon")], &["localstack/try"]),
     ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
@@ -34,7 +42,18 @@ const STAGES: [Stage; 10] = [
     (
         "plugins in three languages",
         &[],
-        &["cargo", "nextest", "run", "--workspace", "--features", "aws", "--run-ignored", "all", "-E", "test(e2e::projects::)"],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--workspace",
+            "--features",
+            "aws",
+            "--run-ignored",
+            "all",
+            "-E",
+            "test(e2e::projects::)",
+        ],
     ),
 ];
 
@@ -60,7 +79,8 @@ pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
         let began = Instant::now();
         let (ended, lines) = stage(&root, env, command);
         failed |= ended.is_err();
-        let verdict = ended.map_or_else(|why| format!("FAILED  {name} ({why})"), |()| format!("ok      {name}"));
+        let verdict = ended
+            .map_or_else(|why| format!("FAILED  {name} ({why})"), |()| format!("ok      {name}"));
         let _ = writeln!(report, "{:>5} s  {verdict}", began.elapsed().as_secs());
         let _ = writeln!(said, "\n## {name}\n\n{}", block(lines));
     }
@@ -75,15 +95,30 @@ pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
 }
 
 /// Runs `command`, shows what it says, and keeps the last lines of it.
-fn stage(root: &Path, env: &[(&str, &str)], command: &[&str]) -> (Result<(), String>, VecDeque<String>) {
+fn stage(
+    root: &Path,
+    env: &[(&str, &str)],
+    command: &[&str],
+) -> (Result<(), String>, VecDeque<String>) {
     let mut lines = VecDeque::new();
     let mut process = Command::new("bash");
-    process.args(["-c", "exec \"$@\" 2>&1", "stage"]).args(command).current_dir(root).envs(env.iter().copied());
+    process
+        .args(["-c", "exec \"$@\" 2>&1", "stage"])
+        .args(command)
+        .current_dir(root)
+        .envs(env.iter().copied());
     let mut process = match process.stdout(Stdio::piped()).spawn() {
         Ok(process) => process,
         Err(error) => return (Err(format!("bash: {error}")), lines),
     };
-    for line in process.stdout.take().map(BufReader::new).into_iter().flat_map(|said| said.split(b'\n')).map_while(Result::ok) {
+    for line in process
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(|said| said.split(b'\n'))
+        .map_while(Result::ok)
+    {
         let line = String::from_utf8_lossy(&line).into_owned();
         println!("{line}");
         lines.push_back(line);
@@ -115,6 +150,10 @@ fn of(root: &Path) -> String {
         let said = Command::new(program).args(args).current_dir(root).output().ok()?;
         Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned())
     };
-    let commit = says("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_else(|| "no commit".into());
-    format!("{commit}, by {}", says("rustc", &["--version"]).unwrap_or_else(|| "no compiler".into()))
+    let commit =
+        says("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_else(|| "no commit".into());
+    format!(
+        "{commit}, by {}",
+        says("rustc", &["--version"]).unwrap_or_else(|| "no compiler".into())
+    )
 }

@@ -20,7 +20,8 @@ impl Endpoint {
     ///
     /// No port is free.
     pub fn start() -> Result<Self, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .map_err(|error| format!("no port is free: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let asked = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&asked);
@@ -58,7 +59,9 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<
         loop {
             let mut line = String::new();
             reader.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            let Some((name, value)) = line.trim_end().split_once(':') else {
+                break;
+            };
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = value.trim().parse().unwrap_or(0),
                 "x-amz-target" => value.trim().clone_into(&mut action),
@@ -67,9 +70,16 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<
         }
         reader.read_exact(&mut vec![0; length])?;
         let (status, body) = answer(&action);
-        asked.lock().expect("nobody panics with it").push(if action.is_empty() { first.trim_end().to_owned() } else { action });
+        asked.lock().expect("nobody panics with it").push(if action.is_empty() {
+            first.trim_end().to_owned()
+        } else {
+            action
+        });
         let length = body.len();
-        write!(stream, "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}")?;
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}"
+        )?;
     }
 }
 
@@ -79,6 +89,9 @@ fn answer(action: &str) -> (&'static str, &'static str) {
         Some("Query") => ("200 OK", r#"{"Count":0,"Items":[],"ScannedCount":0}"#),
         Some("GetItem") => ("200 OK", "{}"),
         Some("BatchGetItem") => ("200 OK", r#"{"Responses":{},"UnprocessedKeys":{}}"#),
-        _ => ("400 Bad Request", r#"{"__type":"com.amazonaws#ValidationException","message":"a start does not ask this"}"#),
+        _ => (
+            "400 Bad Request",
+            r#"{"__type":"com.amazonaws#ValidationException","message":"a start does not ask this"}"#,
+        ),
     }
 }

@@ -16,7 +16,9 @@ fn main() -> ExitCode {
         Some("ci") => ci::run(args),
         other => {
             let other = other.unwrap_or("");
-            Err(format!("there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile NAME], start, ci --full"))
+            Err(format!(
+                "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile NAME], start, ci --full"
+            ))
         }
     };
     match done {

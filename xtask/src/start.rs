@@ -46,14 +46,26 @@ pub fn run() -> Result<(), String> {
         took.sort_unstable();
         let millis = |span: &Duration| span.as_secs_f64() * 1000.0;
         let median = took[took.len() / 2];
-        let asks: Vec<String> = aws.asked().iter().map(|action| action.rsplit('.').next().unwrap_or(action).to_owned()).collect();
+        let asks: Vec<String> = aws
+            .asked()
+            .iter()
+            .map(|action| action.rsplit('.').next().unwrap_or(action).to_owned())
+            .collect();
         let (least, most) = (millis(&took[0]), millis(&took[took.len() - 1]));
-        println!("{function:<12} {:>10.1} {least:>10.1} {most:>10.1}  {}", millis(&median), asks.join(", "));
+        println!(
+            "{function:<12} {:>10.1} {least:>10.1} {most:>10.1}  {}",
+            millis(&median),
+            asks.join(", ")
+        );
         if median > MOST {
             slow.push(function);
         }
     }
-    if slow.is_empty() { Ok(()) } else { Err(format!("slower than {} ms: {}", MOST.as_millis(), slow.join(", "))) }
+    if slow.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("slower than {} ms: {}", MOST.as_millis(), slow.join(", ")))
+    }
 }
 
 fn unpack(zip: &Path, folder: &Path) -> Result<(), String> {
@@ -61,7 +73,9 @@ fn unpack(zip: &Path, folder: &Path) -> Result<(), String> {
     if !zip.exists() {
         return Err(format!("{} is not there: cargo xtask package", zip.display()));
     }
-    package::call(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(zip).arg(folder))?;
+    package::call(
+        Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(zip).arg(folder),
+    )?;
     // The module that unpacks forgets the mode.
     package::call(Command::new("chmod").arg("755").arg(folder.join("bootstrap")))
 }
@@ -79,7 +93,8 @@ impl Drop for Running {
 /// From the start of the process until it asks for its first event.
 #[allow(clippy::disallowed_methods, reason = "it is measured")]
 fn start(program: &Path, aws: &Endpoint) -> Result<Duration, String> {
-    let runtime = TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
+    let runtime =
+        TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
     let address = runtime.local_addr().map_err(|error| error.to_string())?;
     let began = Instant::now();
     let spawned = command(program, address, aws.address()).spawn();
@@ -88,7 +103,11 @@ fn start(program: &Path, aws: &Endpoint) -> Result<Duration, String> {
     let mut asked = String::new();
     BufReader::new(stream).read_line(&mut asked).map_err(|error| error.to_string())?;
     let took = began.elapsed();
-    if asked.contains("/invocation/next") { Ok(took) } else { Err(format!("{} could not start: it asked {asked:?}", program.display())) }
+    if asked.contains("/invocation/next") {
+        Ok(took)
+    } else {
+        Err(format!("{} could not start: it asked {asked:?}", program.display()))
+    }
 }
 
 fn command(program: &Path, runtime: SocketAddr, aws: SocketAddr) -> Command {

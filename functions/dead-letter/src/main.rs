@@ -9,7 +9,11 @@ async fn main() -> Result<(), Error> {
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open(&settings).await?.start().await?;
     let call = |event: LambdaEvent<Event>| async move {
-        let call = lambda::handle_dead_letter(server, &event.payload, lambda::deadline(event.context.deadline));
+        let call = lambda::handle_dead_letter(
+            server,
+            &event.payload,
+            lambda::deadline(event.context.deadline),
+        );
         Ok::<_, Error>(metrics.instrument(call).await)
     };
     lambda_runtime::run(service_fn(call)).await

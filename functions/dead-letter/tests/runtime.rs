@@ -9,8 +9,14 @@ use tidegate_server::lambda::testkit::{Function, messages};
 
 #[tokio::test]
 async fn what_was_given_up_is_dealt_with_whatever_it_is() {
-    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-dead-letter")), &[]).await;
+    let function =
+        Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-dead-letter")), &[]).await;
     let work = r#"{"work": {"queue": "q", "jobs": [{"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}]}}"#;
-    let bodies = [work, r#"{"hint": {"queue": "q", "look": true}}"#, r#"{"wake": {"queue": "q", "at": 0}}"#, "what nobody can read"];
+    let bodies = [
+        work,
+        r#"{"hint": {"queue": "q", "look": true}}"#,
+        r#"{"wake": {"queue": "q", "at": 0}}"#,
+        "what nobody can read",
+    ];
     assert_eq!(function.call(messages(bodies)).await, Ok(json!({"batchItemFailures": []})));
 }

@@ -11,7 +11,9 @@ async fn main() -> Result<(), Error> {
     let again = &Redelivery::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
         let call = async {
-            let failures = lambda::deliver(server, &event.payload, lambda::deadline(event.context.deadline)).await;
+            let failures =
+                lambda::deliver(server, &event.payload, lambda::deadline(event.context.deadline))
+                    .await;
             again.schedule(&event.payload, &failures).await;
             failures
         };

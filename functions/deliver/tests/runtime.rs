@@ -18,7 +18,11 @@ async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again()
 
 #[tokio::test]
 async fn what_could_not_be_claimed_comes_again_within_seconds() {
-    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")), &[("TIDEGATE_TABLE", "gone")]).await;
+    let function = Function::start(
+        Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")),
+        &[("TIDEGATE_TABLE", "gone")],
+    )
+    .await;
     let work = r#"{"work": {"queue": "q", "jobs": [{"id": "a", "version": 1, "run_at": 0}]}}"#;
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-0"}]});
     assert_eq!(function.call(messages_of("work", 1, [work])).await, Ok(failed));
@@ -36,7 +40,11 @@ fn without_a_public_url_it_does_not_start() {
         ("TIDEGATE_HINT_QUEUE_URL", queue),
         ("TIDEGATE_WAKE_QUEUE_URL", queue),
     ];
-    let ended = Command::new(env!("CARGO_BIN_EXE_tidegate-deliver")).env_clear().envs(vars).output().unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_tidegate-deliver"))
+        .env_clear()
+        .envs(vars)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && said.contains("TIDEGATE_PUBLIC_URL"), "{said}");
 }

@@ -9,6 +9,8 @@ async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = &lambda::observe(&settings);
     let ingest = &Ingest::new(lambda::open(&settings).await?.start().await?, settings.first_token);
-    let call = |event: LambdaEvent<Box<RawValue>>| async move { Ok::<_, Error>(metrics.instrument(ingest.call(event.payload)).await?) };
+    let call = |event: LambdaEvent<Box<RawValue>>| async move {
+        Ok::<_, Error>(metrics.instrument(ingest.call(event.payload)).await?)
+    };
     lambda_runtime::run(service_fn(call)).await
 }

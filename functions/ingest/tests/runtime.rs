@@ -23,10 +23,23 @@ async fn start() -> Function {
 async fn every_source_is_taken_and_what_is_of_none_does_not_come_again() {
     let function = start().await;
     let done = json!({"batchItemFailures": []});
-    for kind in ["eventbridge", "sns", "s3", "sqs", "sqs-within", "kinesis", "msk", "kafka-self-managed", "dynamodb", "cloudevent"] {
+    for kind in [
+        "eventbridge",
+        "sns",
+        "s3",
+        "sqs",
+        "sqs-within",
+        "kinesis",
+        "msk",
+        "kafka-self-managed",
+        "dynamodb",
+        "cloudevent",
+    ] {
         assert_eq!(function.call(recorded(kind)).await, Ok(done.clone()), "{kind}");
     }
-    for strange in [json!(null), json!([1]), json!({}), messages(["hello", r#"{"specversion": "1.0"}"#])] {
+    for strange in
+        [json!(null), json!([1]), json!({}), messages(["hello", r#"{"specversion": "1.0"}"#])]
+    {
         assert_eq!(function.call(strange.clone()).await, Ok(done.clone()), "{strange}");
     }
 }

@@ -34,12 +34,17 @@ async fn push(function: &Function, wasm: &[u8]) -> (u64, Value) {
     (event["body"], event["isBase64Encoded"]) = (json!(BASE64_STANDARD.encode(wasm)), json!(true));
     let answer = function.call(event).await.unwrap();
     let text = answer["body"].as_str().unwrap();
-    let bytes = if answer["isBase64Encoded"] == true { BASE64_STANDARD.decode(text).unwrap() } else { text.into() };
+    let bytes = if answer["isBase64Encoded"] == true {
+        BASE64_STANDARD.decode(text).unwrap()
+    } else {
+        text.into()
+    };
     (answer["statusCode"].as_u64().unwrap(), serde_json::from_slice(&bytes).unwrap())
 }
 
 fn region_share() -> Vec<u8> {
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/dist/region-share.wasm")).unwrap()
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/dist/region-share.wasm"))
+        .unwrap()
 }
 
 #[tokio::test]
@@ -56,7 +61,10 @@ async fn without_its_compiler_nothing_is_taken_and_it_is_said_why() {
     let function = start("without", None, "memory:").await;
     let (status, answer) = push(&function, &region_share()).await;
     assert_eq!((status, &answer["code"]), (503, &json!("unavailable")), "{answer}");
-    assert!(answer["detail"].as_str().unwrap().contains("the compiler could not be run"), "{answer}");
+    assert!(
+        answer["detail"].as_str().unwrap().contains("the compiler could not be run"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]

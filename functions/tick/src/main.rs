@@ -11,7 +11,9 @@ async fn main() -> Result<(), Error> {
     let again = &Redelivery::new(&settings);
     let call = |event: LambdaEvent<Event>| async move {
         let call = async {
-            let failures = lambda::tick(server, &event.payload, lambda::deadline(event.context.deadline)).await?;
+            let failures =
+                lambda::tick(server, &event.payload, lambda::deadline(event.context.deadline))
+                    .await?;
             again.schedule(&event.payload, &failures).await;
             Ok::<Failures, SweepFailed>(failures)
         };

@@ -10,7 +10,9 @@ use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 #[tokio::test]
 async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_again() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
-    let minute: Value = serde_json::from_str(include_str!("../../../tests/events/eventbridge-schedule.json")).unwrap();
+    let minute: Value =
+        serde_json::from_str(include_str!("../../../tests/events/eventbridge-schedule.json"))
+            .unwrap();
     let done = json!({"batchItemFailures": []});
     assert_eq!(function.call(minute).await, Ok(done.clone()));
     assert_eq!(function.call(json!({"tidegate": "minute"})).await, Ok(done));
@@ -26,9 +28,18 @@ async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_aga
 
 #[tokio::test]
 async fn a_minute_that_fails_is_an_error_of_the_call() {
-    let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[("TIDEGATE_TABLE", "gone")]).await;
+    let function = Function::start(
+        Path::new(env!("CARGO_BIN_EXE_tidegate-tick")),
+        &[("TIDEGATE_TABLE", "gone")],
+    )
+    .await;
     let error = function.call(json!({"tidegate": "minute"})).await.unwrap_err();
-    assert!(error["errorMessage"].as_str().is_some_and(|said| said.contains("the minute's round failed")), "{error}");
+    assert!(
+        error["errorMessage"]
+            .as_str()
+            .is_some_and(|said| said.contains("the minute's round failed")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -37,10 +48,17 @@ async fn a_message_that_failed_comes_again_within_seconds_and_in_the_end_when_it
     let bodies = [r#"{"hint": {"queue": "q", "look": true}}"#, "hello"];
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
     for (receives, seconds) in [(1, Some(2)), (2, Some(10)), (3, Some(60)), (4, None)] {
-        assert_eq!(function.call(messages_of("hints.fifo", receives, bodies)).await, Ok(failed.clone()));
+        assert_eq!(
+            function.call(messages_of("hints.fifo", receives, bodies)).await,
+            Ok(failed.clone())
+        );
         let told: Vec<(String, Value)> = function.sent();
-        let expected = seconds
-            .map(|seconds| ("hints.fifo".to_owned(), json!({"Id": "0", "ReceiptHandle": "receipt-1", "VisibilityTimeout": seconds})));
+        let expected = seconds.map(|seconds| {
+            (
+                "hints.fifo".to_owned(),
+                json!({"Id": "0", "ReceiptHandle": "receipt-1", "VisibilityTimeout": seconds}),
+            )
+        });
         assert_eq!(told, Vec::from_iter(expected), "after receive {receives}");
     }
 }

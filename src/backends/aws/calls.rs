@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::{
-    http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
+    http::{
+        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+    },
     orchestrator::{HttpRequest, HttpResponse},
     result::ConnectorError,
     runtime_components::RuntimeComponents,
@@ -48,31 +50,40 @@ impl Calls {
     /// # Errors
     ///
     /// There was none; its kind says whether it is worth another try.
-    pub async fn ask_for(&self, request: store::HttpRequest, patience: Duration) -> Result<store::HttpResponse, store::HttpError> {
+    pub async fn ask_for(
+        &self,
+        request: store::HttpRequest,
+        patience: Duration,
+    ) -> Result<store::HttpResponse, store::HttpError> {
         let (parts, body) = request.into_parts();
         let unsent = |error| store::HttpError::new(store::HttpErrorKind::Unknown, error);
         let bytes = match body.as_bytes() {
             Some(bytes) => bytes.clone(),
             None => body.collect().await.map_err(unsent)?.to_bytes(),
         };
-        let answer = self.ask(Request::from_parts(parts, bytes), Some(patience)).await.map_err(|error| {
-            let kind = if error.is_connect() {
-                store::HttpErrorKind::Connect
-            } else if error.is_timeout() {
-                store::HttpErrorKind::Timeout
-            } else if error.is_builder() {
-                store::HttpErrorKind::Unknown
-            } else {
-                // A connection that broke, as one does that was idle while the function was frozen. All that is asked of the bucket may be asked again.
-                store::HttpErrorKind::Request
-            };
-            store::HttpError::new(kind, error.without_url())
-        })?;
+        let answer =
+            self.ask(Request::from_parts(parts, bytes), Some(patience)).await.map_err(|error| {
+                let kind = if error.is_connect() {
+                    store::HttpErrorKind::Connect
+                } else if error.is_timeout() {
+                    store::HttpErrorKind::Timeout
+                } else if error.is_builder() {
+                    store::HttpErrorKind::Unknown
+                } else {
+                    // A connection that broke, as one does that was idle while the function was frozen. All that is asked of the bucket may be asked again.
+                    store::HttpErrorKind::Request
+                };
+                store::HttpError::new(kind, error.without_url())
+            })?;
         Ok(answer.map(Into::into))
     }
 
     /// Asks, and reads the answer whole: nothing is asked for that a function could not hold.
-    async fn ask(&self, request: Request<Bytes>, patience: Option<Duration>) -> Result<Response<Bytes>, reqwest::Error> {
+    async fn ask(
+        &self,
+        request: Request<Bytes>,
+        patience: Option<Duration>,
+    ) -> Result<Response<Bytes>, reqwest::Error> {
         let mut request = reqwest::Request::try_from(request)?;
         *request.timeout_mut() = patience;
         let mut answer = self.0.execute(request).await?;
@@ -85,7 +96,11 @@ impl Calls {
 }
 
 impl HttpClient for Calls {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -94,23 +109,29 @@ impl HttpConnector for Calls {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let calls = self.clone();
         HttpConnectorFuture::new(async move {
-            let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+            let request =
+                request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
             let (parts, body) = request.into_parts();
             // None of these calls has a body that is made while it is sent.
-            let bytes = body.bytes().map(Bytes::copy_from_slice).ok_or_else(|| ConnectorError::user("the body is not at hand".into()))?;
-            let answer = calls.ask(Request::from_parts(parts, bytes), None).await.map_err(|error| {
-                if error.is_connect() {
-                    // Worth another try, and no doubt that nothing was sent.
-                    ConnectorError::other(error.into(), Some(ErrorKind::TransientError))
-                } else if error.is_timeout() {
-                    ConnectorError::timeout(error.into())
-                } else if error.is_builder() {
-                    ConnectorError::user(error.into())
-                } else {
-                    ConnectorError::io(error.into())
-                }
-            })?;
-            HttpResponse::try_from(answer.map(Into::into)).map_err(|error| ConnectorError::other(error.into(), None))
+            let bytes = body
+                .bytes()
+                .map(Bytes::copy_from_slice)
+                .ok_or_else(|| ConnectorError::user("the body is not at hand".into()))?;
+            let answer =
+                calls.ask(Request::from_parts(parts, bytes), None).await.map_err(|error| {
+                    if error.is_connect() {
+                        // Worth another try, and no doubt that nothing was sent.
+                        ConnectorError::other(error.into(), Some(ErrorKind::TransientError))
+                    } else if error.is_timeout() {
+                        ConnectorError::timeout(error.into())
+                    } else if error.is_builder() {
+                        ConnectorError::user(error.into())
+                    } else {
+                        ConnectorError::io(error.into())
+                    }
+                })?;
+            HttpResponse::try_from(answer.map(Into::into))
+                .map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
 }

@@ -29,7 +29,9 @@ pub async fn config(calls: Calls, patience: Duration) -> SdkConfig {
     let mut config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(EnvironmentVariableRegionProvider::new().region().await)
-        .credentials_provider(SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new()))
+        .credentials_provider(SharedCredentialsProvider::new(
+            EnvironmentVariableCredentialsProvider::new(),
+        ))
         .service_config(Environment)
         .http_client(calls)
         .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(patience).build());

@@ -23,7 +23,9 @@ macro_rules! answer {
         let error = $error;
         let status = error.raw_response().map(|raw| raw.status().as_u16());
         let code = aws_sdk_sqs::error::ProvideErrorMetadata::code(&error).map(str::to_owned);
-        let said = aws_sdk_sqs::error::ProvideErrorMetadata::message(&error).unwrap_or_default().to_owned();
+        let said = aws_sdk_sqs::error::ProvideErrorMetadata::message(&error)
+            .unwrap_or_default()
+            .to_owned();
         match (code, status) {
             (Some(code), Some(status)) => Ok(refusal(status, &code, &said)),
             (None, Some(status)) => Ok(refusal(status, "the service failed", &said)),
@@ -56,33 +58,56 @@ impl AwsTarget {
         }
     }
 
-    async fn to_sqs(&self, to: &SqsTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
+    async fn to_sqs(
+        &self,
+        to: &SqsTarget,
+        message: &ServiceMessage,
+    ) -> Result<Response, TargetError> {
         use aws_sdk_sqs::types::MessageAttributeValue as Value;
-        let mut call = self.sqs.send_message().queue_url(&to.queue_url).message_body(text(&message.body)?);
+        let mut call =
+            self.sqs.send_message().queue_url(&to.queue_url).message_body(text(&message.body)?);
         for (name, value) in &message.attributes {
-            let value = Value::builder().data_type("String").string_value(value).build().map_err(|error| unsendable(&error))?;
+            let value = Value::builder()
+                .data_type("String")
+                .string_value(value)
+                .build()
+                .map_err(|error| unsendable(&error))?;
             call = call.message_attributes(*name, value);
         }
         if is_fifo(&to.queue_url) {
-            call = call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
+            call =
+                call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
         }
         call.send().await.map(|_| taken()).or_else(|error| answer!(error))
     }
 
-    async fn to_sns(&self, to: &SnsTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
+    async fn to_sns(
+        &self,
+        to: &SnsTarget,
+        message: &ServiceMessage,
+    ) -> Result<Response, TargetError> {
         use aws_sdk_sns::types::MessageAttributeValue as Value;
         let mut call = self.sns.publish().topic_arn(&to.topic_arn).message(text(&message.body)?);
         for (name, value) in &message.attributes {
-            let value = Value::builder().data_type("String").string_value(value).build().map_err(|error| unsendable(&error))?;
+            let value = Value::builder()
+                .data_type("String")
+                .string_value(value)
+                .build()
+                .map_err(|error| unsendable(&error))?;
             call = call.message_attributes(*name, value);
         }
         if is_fifo(&to.topic_arn) {
-            call = call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
+            call =
+                call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
         }
         call.send().await.map(|_| taken()).or_else(|error| answer!(error))
     }
 
-    async fn to_bus(&self, to: &EventBridgeTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
+    async fn to_bus(
+        &self,
+        to: &EventBridgeTarget,
+        message: &ServiceMessage,
+    ) -> Result<Response, TargetError> {
         let entry = PutEventsRequestEntry::builder()
             .event_bus_name(&to.bus)
             .source(&to.source)
@@ -90,25 +115,44 @@ impl AwsTarget {
             .detail(text(&message.body)?)
             .build();
         match self.events.put_events().entries(entry).send().await {
-            Ok(answer) => Ok(match answer.entries().first().and_then(|entry| Some((entry.error_code()?, entry.error_message()))) {
-                None => taken(),
-                Some((code, said)) => refusal(400, code, said.unwrap_or_default()),
-            }),
+            Ok(answer) => Ok(
+                match answer
+                    .entries()
+                    .first()
+                    .and_then(|entry| Some((entry.error_code()?, entry.error_message())))
+                {
+                    None => taken(),
+                    Some((code, said)) => refusal(400, code, said.unwrap_or_default()),
+                },
+            ),
             Err(error) => answer!(error),
         }
     }
 
-    async fn to_function(&self, to: &LambdaTarget, message: &ServiceMessage) -> Result<Response, TargetError> {
+    async fn to_function(
+        &self,
+        to: &LambdaTarget,
+        message: &ServiceMessage,
+    ) -> Result<Response, TargetError> {
         let kind = match to.invocation {
             Invocation::Wait => InvocationType::RequestResponse,
             Invocation::Event => InvocationType::Event,
         };
-        let call = self.lambda.invoke().function_name(&to.function).invocation_type(kind).payload(message.body.to_vec().into());
+        let call = self
+            .lambda
+            .invoke()
+            .function_name(&to.function)
+            .invocation_type(kind)
+            .payload(message.body.to_vec().into());
         match call.send().await {
             Ok(answer) => {
-                let body: Bytes = answer.payload.map(|payload| payload.into_inner().into()).unwrap_or_default();
+                let body: Bytes =
+                    answer.payload.map(|payload| payload.into_inner().into()).unwrap_or_default();
                 let status = if answer.function_error.is_some() { 500 } else { 200 };
-                Ok(json(status, if status == 200 && body.as_ref() == b"null" { Bytes::new() } else { body }))
+                Ok(json(
+                    status,
+                    if status == 200 && body.as_ref() == b"null" { Bytes::new() } else { body },
+                ))
             }
             Err(error) => answer!(error),
         }
@@ -146,14 +190,23 @@ where
         S::ConstructionFailure(_) => TargetError::NotConnected(said),
         S::TimeoutError(_) => TargetError::TimedOut,
         // Neither a broken connection nor a late answer: no connection, no credentials, no region, no such host.
-        S::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => TargetError::NotConnected(said),
+        S::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => {
+            TargetError::NotConnected(said)
+        }
         _ => TargetError::NoAnswer(said),
     }
 }
 
 /// A refusal: 429 where the service has too much to do.
 fn refusal(status: u16, code: &str, said: &str) -> Response {
-    let busy = ["Throttl", "TooManyRequests", "LimitExceeded", "OverLimit", "KmsThrottled", "InternalFailure"];
+    let busy = [
+        "Throttl",
+        "TooManyRequests",
+        "LimitExceeded",
+        "OverLimit",
+        "KmsThrottled",
+        "InternalFailure",
+    ];
     let status = if busy.iter().any(|word| code.contains(word)) { 429 } else { status };
     let words = if said.is_empty() { code.to_owned() } else { format!("{code}: {said}") };
     Response { status, headers: Vec::new(), body: words.into() }
@@ -176,7 +229,10 @@ fn unsendable(error: &dyn Error) -> TargetError {
 }
 
 /// Whether a queue's URL or a topic's ARN is that of a FIFO one.
-#[allow(clippy::case_sensitive_file_extension_comparisons, reason = "it is no file's name, and AWS has it in lower case")]
+#[allow(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "it is no file's name, and AWS has it in lower case"
+)]
 fn is_fifo(name: &str) -> bool {
     name.ends_with(".fifo")
 }

@@ -105,8 +105,24 @@ impl Case {
     }
 }
 
-const fn units(writes: f64, rows: f64, reads: f64, standard: f64, fifo: f64, calls: [f64; 3]) -> Units {
-    Units { writes, rows, reads, standard, fifo, enqueue: calls[0], tick: calls[1], deliver: calls[2] }
+const fn units(
+    writes: f64,
+    rows: f64,
+    reads: f64,
+    standard: f64,
+    fifo: f64,
+    calls: [f64; 3],
+) -> Units {
+    Units {
+        writes,
+        rows,
+        reads,
+        standard,
+        fifo,
+        enqueue: calls[0],
+        tick: calls[1],
+        deliver: calls[2],
+    }
 }
 
 /// At once, plain.
@@ -190,8 +206,18 @@ pub const PULLED: Case = Case {
 };
 
 /// Every case, in the order in which they are told.
-pub const CASES: [Case; 10] =
-    [PLAIN, CLAIMED, RETRIED, CALLED_BACK, DELAYED_PLAIN, DELAYED, LIMITED, LIMITED_RETRIED, LIMITED_CALLED_BACK, PULLED];
+pub const CASES: [Case; 10] = [
+    PLAIN,
+    CLAIMED,
+    RETRIED,
+    CALLED_BACK,
+    DELAYED_PLAIN,
+    DELAYED,
+    LIMITED,
+    LIMITED_RETRIED,
+    LIMITED_CALLED_BACK,
+    PULLED,
+];
 
 /// What the minute's round takes of each queue that has jobs, beside that.
 pub const IDLE_QUEUE: Units = units(0.0, 0.0, 10.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

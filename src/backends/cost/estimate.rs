@@ -33,7 +33,10 @@ const GB: f64 = (1u64 << 30) as f64;
 
 /// Jobs as they come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own, and a flag of the command line")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a choice of its own, and a flag of the command line"
+)]
 pub struct Workload {
     /// How many in a month of thirty days.
     pub jobs: f64,
@@ -162,7 +165,11 @@ impl Workload {
             limited: is(&[case::LIMITED, case::LIMITED_RETRIED, case::LIMITED_CALLED_BACK]),
             pulled: is(&[case::PULLED]),
             callbacks: is(&[case::CALLED_BACK, case::LIMITED_CALLED_BACK]),
-            retries: if is(&[case::RETRIED, case::LIMITED_RETRIED, case::LIMITED_CALLED_BACK]) { 1.0 } else { 0.0 },
+            retries: if is(&[case::RETRIED, case::LIMITED_RETRIED, case::LIMITED_CALLED_BACK]) {
+                1.0
+            } else {
+                0.0
+            },
             ..*self
         }
     }
@@ -172,7 +179,11 @@ impl Workload {
         let of = |case: Case| case.units(self.batch, self.per_call);
         let beyond = |case, base| of(case).and(of(base).times(-1.0));
         let limited = self.limited || self.pulled;
-        let retry = if limited { beyond(case::LIMITED_RETRIED, case::LIMITED) } else { beyond(case::RETRIED, case::CLAIMED) };
+        let retry = if limited {
+            beyond(case::LIMITED_RETRIED, case::LIMITED)
+        } else {
+            beyond(case::RETRIED, case::CLAIMED)
+        };
         let mut units = of(self.case()).and(retry.times(self.retries));
         if self.callbacks {
             let callback = if limited {
@@ -194,7 +205,9 @@ impl Workload {
             // Its parts come, are read for each attempt, and are told when they are to be forgotten; the job's item is read with each, and
             // where it ends.
             units.writes += 2.0 * kilobytes(self.size + PART_BYTES);
-            units.reads += (1.0 + self.retries) * (self.size + PART_BYTES).div_ceil(4096) as f64 + 2.0 + self.retries;
+            units.reads += (1.0 + self.retries) * (self.size + PART_BYTES).div_ceil(4096) as f64
+                + 2.0
+                + self.retries;
         }
         units
     }
@@ -213,7 +226,9 @@ impl Workload {
 
     /// Bytes that the table keeps of each job.
     fn kept_bytes(&self) -> usize {
-        self.row_bytes() + INDEX_BYTES + if self.is_beside() { self.size + PART_BYTES + INDEX_BYTES } else { 0 }
+        self.row_bytes()
+            + INDEX_BYTES
+            + if self.is_beside() { self.size + PART_BYTES + INDEX_BYTES } else { 0 }
     }
 }
 
@@ -221,9 +236,17 @@ impl Workload {
 pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let jobs = workload.jobs;
     let units = workload.units().times(jobs);
-    let line = |service, what, amount: f64, price: f64| Line { service, what, amount, dollars: amount * price };
-    let millions = |service, what, amount: f64, price: f64| line(service, what, amount, price / MILLION);
-    let gb_seconds = |calls: f64, milliseconds: f64| calls * milliseconds / 1000.0 * deployment.memory_mb / 1024.0;
+    let line = |service, what, amount: f64, price: f64| Line {
+        service,
+        what,
+        amount,
+        dollars: amount * price,
+    };
+    let millions =
+        |service, what, amount: f64, price: f64| line(service, what, amount, price / MILLION);
+    let gb_seconds = |calls: f64, milliseconds: f64| {
+        calls * milliseconds / 1000.0 * deployment.memory_mb / 1024.0
+    };
     let calls = units.enqueue + units.tick + units.deliver;
     let seconds = gb_seconds(units.enqueue, deployment.enqueue_ms)
         + gb_seconds(units.tick, deployment.tick_ms)
@@ -252,7 +275,12 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
 
 /// What a deployment costs in a month in which nobody asks it for anything.
 pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
-    let line = |service, what, amount: f64, price: f64| Line { service, what, amount, dollars: amount * price };
+    let line = |service, what, amount: f64, price: f64| Line {
+        service,
+        what,
+        amount,
+        dollars: amount * price,
+    };
     let polls = |pollers: f64| pollers * POLLS * MINUTES;
     let round = case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES);
     let seconds = MINUTES * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
@@ -263,7 +291,12 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
             polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers),
             prices.standard / MILLION,
         ),
-        line("SQS", "polls of the hints and their dead letters", polls(FIFO_MAPPINGS * deployment.pollers), prices.fifo / MILLION),
+        line(
+            "SQS",
+            "polls of the hints and their dead letters",
+            polls(FIFO_MAPPINGS * deployment.pollers),
+            prices.fifo / MILLION,
+        ),
         line("Lambda", "invocations, one a minute", MINUTES, prices.call / MILLION),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),
         line("DynamoDB", "write units of the minute's round", round.writes, prices.write / MILLION),

@@ -28,11 +28,14 @@ impl Metered {
         if !line.starts_with(r#"{"_aws""#) {
             return;
         }
-        let Ok(Value::Object(line)) = serde_json::from_str(line) else { return };
+        let Ok(Value::Object(line)) = serde_json::from_str(line) else {
+            return;
+        };
         let of = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or(0);
         self.jobs += of("tidegate_enqueued_total");
         self.calls += of("tidegate_lambda_invocations_total");
-        let (units, requests) = (of("tidegate_dynamodb_units_total"), of("tidegate_sqs_requests_total"));
+        let (units, requests) =
+            (of("tidegate_dynamodb_units_total"), of("tidegate_sqs_requests_total"));
         match line.get("kind").and_then(Value::as_str) {
             Some("write") => self.writes += units,
             Some("read") => self.reads += units,
@@ -76,8 +79,18 @@ mod tests {
         ] {
             metered.add(line);
         }
-        assert_eq!(metered, Metered { jobs: 7, writes: 7, reads: 2, standard: 6, fifo: 5, calls: 8 });
-        let dollars: f64 = metered.pieces(&LIST).iter().map(|(_, count, million)| *count as f64 * million / 1e6).sum();
-        assert!((dollars - (7.0 * 0.625 + 2.0 * 0.125 + 6.0 * 0.5 + 5.0 * 0.5 + 8.0 * 0.2) / 1e6).abs() < 1e-12);
+        assert_eq!(
+            metered,
+            Metered { jobs: 7, writes: 7, reads: 2, standard: 6, fifo: 5, calls: 8 }
+        );
+        let dollars: f64 = metered
+            .pieces(&LIST)
+            .iter()
+            .map(|(_, count, million)| *count as f64 * million / 1e6)
+            .sum();
+        assert!(
+            (dollars - (7.0 * 0.625 + 2.0 * 0.125 + 6.0 * 0.5 + 5.0 * 0.5 + 8.0 * 0.2) / 1e6).abs()
+                < 1e-12
+        );
     }
 }

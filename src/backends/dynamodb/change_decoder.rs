@@ -16,18 +16,29 @@ use tidegate_core::port::{
 ///
 /// [`StoreError::Corrupt`] if an item cannot be read.
 pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Write>, StoreError> {
-    let Some(item) = after.or(before) else { return Ok(None) };
-    let Some((kind, name)) = item.key.p.split_once('#') else { return Ok(None) };
-    let version = |item: Option<&Item>| item.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
+    let Some(item) = after.or(before) else {
+        return Ok(None);
+    };
+    let Some((kind, name)) = item.key.p.split_once('#') else {
+        return Ok(None);
+    };
+    let version =
+        |item: Option<&Item>| item.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
     Ok(match kind {
-        "B" if matches!(SortKey::parse(&item.key.s), Some(SortKey::Row(_))) => Some(match (before, after) {
-            (None, _) => Write::AddJob(row::job(item)?),
-            (Some(before), Some(after)) => Write::SetJob { job: row::job(after)?, was: row::job(before)?.life.revision, all: true },
-            (Some(before), None) => {
-                let job = row::job(before)?;
-                Write::RemoveJob { id: job.id, was: job.life.revision }
-            }
-        }),
+        "B" if matches!(SortKey::parse(&item.key.s), Some(SortKey::Row(_))) => {
+            Some(match (before, after) {
+                (None, _) => Write::AddJob(row::job(item)?),
+                (Some(before), Some(after)) => Write::SetJob {
+                    job: row::job(after)?,
+                    was: row::job(before)?.life.revision,
+                    all: true,
+                },
+                (Some(before), None) => {
+                    let job = row::job(before)?;
+                    Write::RemoveJob { id: job.id, was: job.life.revision }
+                }
+            })
+        }
         "H" => match name.parse() {
             Ok(queue) => {
                 let was = before.map_or(Expect::Absent, |item| Expect::Is(version(Some(item))));
@@ -44,15 +55,16 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
                 None => Ok(Write::RemoveBatch(queue, id)),
             })
             .transpose()?,
-        "C" => {
-            [ItemKind::Queue, ItemKind::Type, ItemKind::Plugin].into_iter().find(|kind| kind.as_str() == name).map(|kind| Write::SetItem {
+        "C" => [ItemKind::Queue, ItemKind::Type, ItemKind::Plugin]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+            .map(|kind| Write::SetItem {
                 kind,
                 name: item.key.s.clone(),
                 was: version(before),
                 version: version(after),
                 bytes: after.and_then(|item| item.bytes(row::RECORD)).map(|bytes| bytes.to_vec()),
-            })
-        }
+            }),
         _ => None,
     })
 }

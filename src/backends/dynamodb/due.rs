@@ -49,7 +49,9 @@ struct Found<'q> {
 impl Found<'_> {
     fn add(&mut self, seen: Vec<SeenPage>) {
         for job in seen.into_iter().filter_map(|seen| seen.job) {
-            let Some(run_at) = asked(self.query, &job) else { continue };
+            let Some(run_at) = asked(self.query, &job) else {
+                continue;
+            };
             if run_at <= self.query.until {
                 self.jobs.insert(job.id.clone(), job);
             } else {
@@ -61,11 +63,19 @@ impl Found<'_> {
     /// The jobs after the page's start of which nobody can come before any more, in order.
     fn complete(&self, read_until: Option<Timestamp>) -> Vec<&Job> {
         let order = self.query.order;
-        let key = |job: &Job| order.key(job.spec.priority, job.life.run_at().unwrap_or_default(), &job.id);
-        let after = self.query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
-        let is_complete =
-            |job: &Job| read_until.is_none_or(|read| step_end(order, job.life.run_at().unwrap_or_default()).is_some_and(|end| end <= read));
-        let mut jobs: Vec<_> = self.jobs.values().filter(|job| is_complete(job)).map(|job| (key(job), job)).collect();
+        let key = |job: &Job| {
+            order.key(job.spec.priority, job.life.run_at().unwrap_or_default(), &job.id)
+        };
+        let after =
+            self.query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
+        let is_complete = |job: &Job| {
+            read_until.is_none_or(|read| {
+                step_end(order, job.life.run_at().unwrap_or_default())
+                    .is_some_and(|end| end <= read)
+            })
+        };
+        let mut jobs: Vec<_> =
+            self.jobs.values().filter(|job| is_complete(job)).map(|job| (key(job), job)).collect();
         jobs.retain(|(key, _)| after.as_ref().is_none_or(|after| after < key));
         jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
         jobs.into_iter().map(|(_, job)| job).collect()
@@ -94,7 +104,9 @@ fn asked(query: &DueQuery, job: &Job) -> Option<Timestamp> {
 }
 
 fn holds(query: &DueQuery, bucket: &Bucket) -> bool {
-    bucket.critical == query.critical && bucket.is_of(&query.types) && query.partition.as_ref().is_none_or(|name| *name == bucket.partition)
+    bucket.critical == query.critical
+        && bucket.is_of(&query.types)
+        && query.partition.as_ref().is_none_or(|name| *name == bucket.partition)
 }
 
 impl DynamoStore {
@@ -108,7 +120,10 @@ impl DynamoStore {
                 Entry::Occupied(open) => open.into_mut(),
                 Entry::Vacant(place) => {
                     let late = self.open(&query.queue, None, None, true).await?;
-                    place.insert(Open { late, due: self.open(&query.queue, None, Some(hour), false).await? })
+                    place.insert(Open {
+                        late,
+                        due: self.open(&query.queue, None, Some(hour), false).await?,
+                    })
                 }
             };
             pages.push(self.due_page(query, &open.late, &open.due).await?);
@@ -127,7 +142,16 @@ impl DynamoStore {
         let mut left = most;
         for critical in [true, false] {
             let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
-            let query = DueQuery { queue: queue.clone(), critical, types, partition: None, order, until, after: None, limit: left };
+            let query = DueQuery {
+                queue: queue.clone(),
+                critical,
+                types,
+                partition: None,
+                order,
+                until,
+                after: None,
+                limit: left,
+            };
             for job in self.due_pages(&[query]).await?.into_iter().flat_map(|page| page.jobs) {
                 *counts.entry(job.spec.job_type.clone()).or_default() += 1;
                 left -= 1;
@@ -139,13 +163,21 @@ impl DynamoStore {
         Ok(counts)
     }
 
-    async fn due_page(&self, query: &DueQuery, late: &[Bucket], open: &[Bucket]) -> Result<DuePage, StoreError> {
+    async fn due_page(
+        &self,
+        query: &DueQuery,
+        late: &[Bucket],
+        open: &[Bucket],
+    ) -> Result<DuePage, StoreError> {
         if query.types.is_empty() {
             return Ok(DuePage::default());
         }
         let mut found = Found { query, jobs: BTreeMap::new(), next_due: None };
         let late = late.iter().filter(|bucket| holds(query, bucket));
-        let pages = future::try_join_all(late.map(|bucket| self.read_whole(Reader::new(self, bucket.clone(), None, None)))).await?;
+        let pages = future::try_join_all(
+            late.map(|bucket| self.read_whole(Reader::new(self, bucket.clone(), None, None))),
+        )
+        .await?;
         for seen in pages {
             found.add(seen);
         }
@@ -158,9 +190,15 @@ impl DynamoStore {
             Order::Priority { .. } => None,
         });
         let mut lanes: BTreeMap<&Partition, LaneScan<'_>> = BTreeMap::new();
-        for bucket in open.iter().filter(|bucket| holds(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))) {
+        for bucket in open.iter().filter(|bucket| {
+            holds(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))
+        }) {
             let start = Some(bucket.hour.start());
-            let lane = lanes.entry(&bucket.lane).or_insert_with(|| LaneScan { buckets: VecDeque::new(), reader: None, read_until: start });
+            let lane = lanes.entry(&bucket.lane).or_insert_with(|| LaneScan {
+                buckets: VecDeque::new(),
+                reader: None,
+                read_until: start,
+            });
             lane.buckets.push_back(bucket.clone());
         }
         let page = (query.limit + 64).min(PAGE);
@@ -174,7 +212,10 @@ impl DynamoStore {
                 return Ok(DuePage { jobs, more, next_due });
             }
             let behind = lanes.values_mut().filter(|lane| lane.read_until == read_until);
-            let pages = future::try_join_all(behind.map(|lane| self.read_on(lane, from, query.until, page))).await?;
+            let pages = future::try_join_all(
+                behind.map(|lane| self.read_on(lane, from, query.until, page)),
+            )
+            .await?;
             for seen in pages {
                 found.add(seen);
             }
@@ -222,10 +263,16 @@ impl DynamoStore {
     }
 
     /// The earliest due time after the question's `until`, given the earliest that was met on the way.
-    async fn next_due(&self, query: &DueQuery, open: &[Bucket], mut next: Option<Timestamp>) -> Result<Option<Timestamp>, StoreError> {
+    async fn next_due(
+        &self,
+        query: &DueQuery,
+        open: &[Bucket],
+        mut next: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, StoreError> {
         let hour = Hour::of(query.until);
         let present = open.iter().filter(|bucket| bucket.hour == hour && holds(query, bucket));
-        let first = future::try_join_all(present.map(|bucket| self.first_due(query, bucket, next))).await?;
+        let first =
+            future::try_join_all(present.map(|bucket| self.first_due(query, bucket, next))).await?;
         next = first.into_iter().flatten().chain(next).min();
         if next.is_some_and(|next| next < hour.end()) {
             return Ok(next);
@@ -242,12 +289,20 @@ impl DynamoStore {
     }
 
     /// The same, with what one bucket has after `until`.
-    async fn first_due(&self, query: &DueQuery, bucket: &Bucket, mut next: Option<Timestamp>) -> Result<Option<Timestamp>, StoreError> {
+    async fn first_due(
+        &self,
+        query: &DueQuery,
+        bucket: &Bucket,
+        mut next: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, StoreError> {
         let after = Timestamp::from_millis(query.until.millis() + 1);
         let mut reader = Reader::new(self, bucket.clone(), Some(after), None);
         let mut size = 8;
         while let Some(seen) = reader.page(size).await? {
-            let due = seen.iter().filter_map(|seen| asked(query, seen.job.as_ref()?)).filter(|run_at| *run_at > query.until);
+            let due = seen
+                .iter()
+                .filter_map(|seen| asked(query, seen.job.as_ref()?))
+                .filter(|run_at| *run_at > query.until);
             next = next.into_iter().chain(due).min();
             if next.is_some_and(|next| next < reader.read_until()) {
                 break;
@@ -266,14 +321,25 @@ impl DynamoStore {
     ) -> Result<Vec<String>, StoreError> {
         let mut buckets = self.open(queue, None, None, false).await?;
         buckets.extend(self.open(queue, None, None, true).await?);
-        buckets.retain(|bucket| bucket.is_of(types) && after.is_none_or(|after| after < bucket.partition.as_str()));
-        let names: BTreeSet<String> = buckets.iter().map(|bucket| bucket.partition.clone()).collect();
+        buckets.retain(|bucket| {
+            bucket.is_of(types) && after.is_none_or(|after| after < bucket.partition.as_str())
+        });
+        let names: BTreeSet<String> =
+            buckets.iter().map(|bucket| bucket.partition.clone()).collect();
         let mut waiting = Vec::new();
         for name in names {
             if waiting.len() >= limit {
                 break;
             }
-            if self.has_waiting(queue, types, &name, buckets.iter().filter(|bucket| bucket.partition == name)).await? {
+            if self
+                .has_waiting(
+                    queue,
+                    types,
+                    &name,
+                    buckets.iter().filter(|bucket| bucket.partition == name),
+                )
+                .await?
+            {
                 waiting.push(name);
             }
         }
@@ -307,7 +373,12 @@ impl DynamoStore {
         Ok(false)
     }
 
-    pub(super) async fn running_jobs(&self, queue: &QueueName, after: Option<&JobId>, limit: usize) -> Result<Vec<Job>, StoreError> {
+    pub(super) async fn running_jobs(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: usize,
+    ) -> Result<Vec<Job>, StoreError> {
         let mut buckets = self.open(queue, None, None, false).await?;
         buckets.extend(self.open(queue, None, None, true).await?);
         let mut running: BTreeMap<JobId, Job> = BTreeMap::new();
@@ -315,7 +386,10 @@ impl DynamoStore {
             let reader = Reader::new(self, bucket, None, None).with_running();
             let jobs = self.read_whole(reader).await?.into_iter().filter_map(|seen| seen.job);
             let jobs = jobs.filter(|job| job.life.running().is_some() && job.spec.queue == *queue);
-            running.extend(jobs.filter(|job| after.is_none_or(|after| *after < job.id)).map(|job| (job.id.clone(), job)));
+            running.extend(
+                jobs.filter(|job| after.is_none_or(|after| *after < job.id))
+                    .map(|job| (job.id.clone(), job)),
+            );
         }
         Ok(running.into_values().take(limit).collect())
     }

@@ -54,7 +54,13 @@ pub(super) enum To {
 
 impl Wanted {
     /// The entry of a job that is scheduled for `at`.
-    pub(super) fn run(lane: Partition, id: &JobId, spec: &Spec, revision: u64, at: Timestamp) -> Self {
+    pub(super) fn run(
+        lane: Partition,
+        id: &JobId,
+        spec: &Spec,
+        revision: u64,
+        at: Timestamp,
+    ) -> Self {
         let to = To::Run {
             lane,
             queue: spec.queue.clone(),
@@ -94,26 +100,48 @@ impl DynamoStore {
             }
             let now = self.now();
             let late = |wanted: &Wanted| wanted.at + SLACK / 2 < now;
-            self.register(wanted.iter().map(|wanted| open_bucket(wanted, late(wanted), now)).collect()).await?;
+            self.register(
+                wanted.iter().map(|wanted| open_bucket(wanted, late(wanted), now)).collect(),
+            )
+            .await?;
             let mut changes = Vec::with_capacity(wanted.len());
-            let mut timers: std::collections::BTreeMap<i64, Timers> = std::collections::BTreeMap::new();
+            let mut timers: std::collections::BTreeMap<i64, Timers> =
+                std::collections::BTreeMap::new();
             for one in &wanted {
                 match &one.to {
                     To::Run { lane, .. } if late(one) => {
-                        changes.push(Change::Insert(Item::new(key::entry(lane, now, true, &one.id, one.revision), [])));
+                        changes.push(Change::Insert(Item::new(
+                            key::entry(lane, now, true, &one.id, one.revision),
+                            [],
+                        )));
                     }
                     To::Run { lane, .. } => {
-                        changes.push(Change::Insert(Item::new(key::entry(lane, one.at, false, &one.id, one.revision), [])));
+                        changes.push(Change::Insert(Item::new(
+                            key::entry(lane, one.at, false, &one.id, one.revision),
+                            [],
+                        )));
                     }
                     // Those of one second share an item.
-                    To::Wake => timers.entry(one.at.max(now).millis() / 1000).or_default().push((one.id.clone(), one.revision, one.at)),
+                    To::Wake => timers.entry(one.at.max(now).millis() / 1000).or_default().push((
+                        one.id.clone(),
+                        one.revision,
+                        one.at,
+                    )),
                 }
             }
             for list in timers.values().flat_map(|list| list.chunks(TIMER_JOBS)) {
-                let at = list.iter().map(|(.., at)| if *at + SLACK / 2 < now { now } else { *at }).min().unwrap_or(now);
+                let at = list
+                    .iter()
+                    .map(|(.., at)| if *at + SLACK / 2 < now { now } else { *at })
+                    .min()
+                    .unwrap_or(now);
                 let tie = self.entropy.bits() as u64;
-                let key = Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
-                changes.push(Change::Insert(Item::new(key, [(row::LIST, Val::B(encode(&list.to_vec())?.into()))])));
+                let key =
+                    Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
+                changes.push(Change::Insert(Item::new(
+                    key,
+                    [(row::LIST, Val::B(encode(&list.to_vec())?.into()))],
+                )));
             }
             changes.sort_by(|a, b| a.key().cmp(b.key()));
             changes.dedup_by(|a, b| a.key() == b.key());
@@ -122,7 +150,11 @@ impl DynamoStore {
             let answered = self.now();
             wanted.retain(|one| one.at.max(now) + SLACK < answered);
         }
-        if wanted.is_empty() { Ok(()) } else { Err(StoreError::Unavailable("the table takes too long to write an entry".into())) }
+        if wanted.is_empty() {
+            Ok(())
+        } else {
+            Err(StoreError::Unavailable("the table takes too long to write an entry".into()))
+        }
     }
 
     /// Registers buckets that are not known to be.
@@ -150,7 +182,10 @@ impl DynamoStore {
     pub(super) fn home_buckets(job: &Job, home: &JobLocation, found: Option<&Wanted>) -> Vec<Item> {
         let queue = &job.spec.queue;
         let registered = key::registered(Hour::of(home.at), &home.lane);
-        let mut items = vec![Item::new(Key::new(key::QUEUES, queue.as_str()), []), Item::new(Key::new(key::all(queue), registered), [])];
+        let mut items = vec![
+            Item::new(Key::new(key::QUEUES, queue.as_str()), []),
+            Item::new(Key::new(key::all(queue), registered), []),
+        ];
         items.extend(found.map(|found| open_bucket(found, false, found.at)));
         items
     }

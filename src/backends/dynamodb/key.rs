@@ -93,7 +93,9 @@ pub(super) fn instant(at: Timestamp) -> String {
 }
 
 fn instant_of(text: &str) -> Option<Timestamp> {
-    (text.len() == INSTANT).then(|| number(text))?.map(|number| Timestamp::from_millis(number as i64 - ZERO))
+    (text.len() == INSTANT)
+        .then(|| number(text))?
+        .map(|number| Timestamp::from_millis(number as i64 - ZERO))
 }
 
 /// The number of the hour that `at` is in.
@@ -139,7 +141,13 @@ impl Partition {
         Self::named(&spec.queue, &spec.job_type, spec.critical, &spec.partition, shard)
     }
 
-    fn named(queue: &QueueName, job_type: &TypeName, critical: bool, partition: &str, shard: u8) -> Self {
+    fn named(
+        queue: &QueueName,
+        job_type: &TypeName,
+        critical: bool,
+        partition: &str,
+        shard: u8,
+    ) -> Self {
         let mut hash = Sha256::new();
         for part in [queue.as_str(), job_type.as_str(), partition] {
             hash.update(part);
@@ -172,14 +180,19 @@ impl JobLocation {
 
     /// The key of the row here whose id ends in `tie`.
     pub(super) fn row(&self, tie: &str) -> Key {
-        Key::new(bucket(&self.lane, Hour::of(self.at), false), format!("{}.{tie}", instant(self.at)))
+        Key::new(
+            bucket(&self.lane, Hour::of(self.at), false),
+            format!("{}.{tie}", instant(self.at)),
+        )
     }
 }
 
 /// The part of an id that tells rows of one instant apart, and the place if the id carries it.
 pub(super) fn parts(id: &JobId) -> (&str, Option<JobLocation>) {
     let text = id.as_str();
-    let split = text.split_at_checked(ULID).filter(|(ulid, _)| number(ulid.get(13..).unwrap_or("")).is_some());
+    let split = text
+        .split_at_checked(ULID)
+        .filter(|(ulid, _)| number(ulid.get(13..).unwrap_or("")).is_some());
     let place = split.and_then(|(_, rest)| JobLocation::parse(rest.strip_prefix('.')?));
     match place {
         Some(place) => (&text[..ULID], Some(place)),

@@ -50,11 +50,18 @@ impl DynamoStore {
     }
 
     /// The buckets that have had jobs of these queues, by hour.
-    async fn buckets(&self, queues: &[QueueName]) -> Result<BTreeMap<Hour, Vec<Partition>>, StoreError> {
+    async fn buckets(
+        &self,
+        queues: &[QueueName],
+    ) -> Result<BTreeMap<Hour, Vec<Partition>>, StoreError> {
         let mut buckets: BTreeMap<Hour, Vec<Partition>> = BTreeMap::new();
         for queue in queues {
             let (items, now) = (self.whole(key::all(queue)).await?, self.now());
-            for (hour, lane) in items.iter().filter(|item| !row::is_over(item, now)).filter_map(|item| key::registered_of(&item.key.s)) {
+            for (hour, lane) in items
+                .iter()
+                .filter(|item| !row::is_over(item, now))
+                .filter_map(|item| key::registered_of(&item.key.s))
+            {
                 buckets.entry(hour).or_default().push(lane);
             }
         }
@@ -69,7 +76,8 @@ impl DynamoStore {
     async fn jobs_in(&self, hour: Hour, lane: &Partition) -> Result<Vec<Job>, StoreError> {
         let now = self.now();
         let items = self.whole(key::bucket(lane, hour, false)).await?;
-        let rows = items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
+        let rows =
+            items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
         rows.map(|item| row::shown(item, now)).collect()
     }
 
@@ -90,13 +98,18 @@ impl DynamoStore {
         let mut more = false;
         for (hour, lanes) in self.buckets(&queues).await?.into_iter().rev() {
             // What lies in this hour and before was accepted before its end.
-            let complete = found.keys().rev().take(most + 1).filter(|at| at.created_at >= hour.end()).count();
+            let complete =
+                found.keys().rev().take(most + 1).filter(|at| at.created_at >= hour.end()).count();
             if complete > most || query.from.is_some_and(|from| hour.end() <= from) {
                 break;
             }
             for lane in lanes {
-                let jobs = self.jobs_in(hour, &lane).await?.into_iter().filter(|job| query.asks_for(job));
-                found.extend(jobs.map(|job| (place(&job), job)).filter(|(at, _)| after.as_ref().is_none_or(|after| at < after)));
+                let jobs =
+                    self.jobs_in(hour, &lane).await?.into_iter().filter(|job| query.asks_for(job));
+                found.extend(
+                    jobs.map(|job| (place(&job), job))
+                        .filter(|(at, _)| after.as_ref().is_none_or(|after| at < after)),
+                );
             }
             // Only the newest are needed.
             while found.len() > most + 1 {
@@ -113,35 +126,53 @@ impl DynamoStore {
     pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
         let mut counts = BTreeMap::<_, u64>::new();
         for queue in self.queues().await? {
-            let (registered, open) = (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
+            let (registered, open) =
+                (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
             let counted = registered.into_iter().map(|item| self.count_bucket(item, &open));
-            let counted: Vec<Vec<Depth>> = stream::iter(counted).buffered(AT_ONCE).try_collect().await?;
+            let counted: Vec<Vec<Depth>> =
+                stream::iter(counted).buffered(AT_ONCE).try_collect().await?;
             for Depth { queue, job_type, state, jobs } in counted.into_iter().flatten() {
                 *counts.entry((queue, job_type, state)).or_default() += jobs;
             }
         }
-        Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())
+        Ok(counts
+            .into_iter()
+            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
+            .collect())
     }
 
     /// The buckets of a queue that have entries which are not settled.
     async fn open_hours(&self, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
         let mut open = HashSet::new();
         for late in [false, true] {
-            open.extend(self.whole(key::open(queue, late)).await?.into_iter().map(|item| item.key.s));
+            open.extend(
+                self.whole(key::open(queue, late)).await?.into_iter().map(|item| item.key.s),
+            );
         }
         Ok(open)
     }
 
     /// The jobs of the bucket that `item` registers. What ended a day ago is written down, and forgotten with its jobs.
-    async fn count_bucket(&self, item: Item, open: &HashSet<String>) -> Result<Vec<Depth>, StoreError> {
-        let Some((hour, lane)) = key::registered_of(&item.key.s) else { return Ok(Vec::new()) };
+    async fn count_bucket(
+        &self,
+        item: Item,
+        open: &HashSet<String>,
+    ) -> Result<Vec<Depth>, StoreError> {
+        let Some((hour, lane)) = key::registered_of(&item.key.s) else {
+            return Ok(Vec::new());
+        };
         let now = self.now();
         if let Some(sums) = item.bytes(row::LIST) {
             if row::is_over(&item, now) {
                 return Ok(Vec::new());
             }
             let sums: Sums = decode(sums, || format!("the sums of {}", item.key.s))?;
-            let depth = |(queue, job_type, outcome, jobs)| Depth { queue, job_type, state: StateFilter::Ended(outcome), jobs };
+            let depth = |(queue, job_type, outcome, jobs)| Depth {
+                queue,
+                job_type,
+                state: StateFilter::Ended(outcome),
+                jobs,
+            };
             return Ok(sums.into_iter().map(depth).collect());
         }
         let rows = self.whole(key::bucket(&lane, hour, false)).await?;
@@ -149,16 +180,29 @@ impl DynamoStore {
         let mut until = 0;
         for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
             let job = row::shown(row, now)?;
-            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            let place = (
+                job.spec.queue.clone(),
+                job.spec.job_type.clone(),
+                StateFilter::from(&job.life.state),
+            );
             *counts.entry(place).or_default() += 1;
             until = until.max(row.number(EXPIRES).unwrap_or(u64::MAX));
         }
-        let ended = |state: &StateFilter| if let StateFilter::Ended(outcome) = state { Some(*outcome) } else { None };
-        let sums: Option<Sums> =
-            counts.iter().map(|((queue, job_type, state), jobs)| Some((queue.clone(), job_type.clone(), ended(state)?, *jobs))).collect();
-        if let Some(sums) = sums.filter(|_| hour.end() + SETTLED <= now && !open.contains(&item.key.s)) {
+        let ended = |state: &StateFilter| {
+            if let StateFilter::Ended(outcome) = state { Some(*outcome) } else { None }
+        };
+        let sums: Option<Sums> = counts
+            .iter()
+            .map(|((queue, job_type, state), jobs)| {
+                Some((queue.clone(), job_type.clone(), ended(state)?, *jobs))
+            })
+            .collect();
+        if let Some(sums) =
+            sums.filter(|_| hour.end() + SETTLED <= now && !open.contains(&item.key.s))
+        {
             // The table forgets the bucket with the last of its jobs.
-            let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
+            let until =
+                if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
             let sums = [(row::LIST, Val::B(encode(&sums)?.into()))].into_iter().chain(until);
             let change = Change::Put(Item::new(item.key, sums));
             // A saving: whoever counts next does it if this fails.
@@ -166,6 +210,9 @@ impl DynamoStore {
                 tracing::debug!(%error, "the sums of a bucket were not written down");
             }
         }
-        Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())
+        Ok(counts
+            .into_iter()
+            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
+            .collect())
     }
 }

@@ -47,9 +47,14 @@ fn apply(items: &mut BTreeMap<Key, Item>, change: &Change) -> bool {
 
 /// Refuses changes that would make an item too large, before any is taken.
 fn fits(items: &BTreeMap<Key, Item>, changes: &[Change]) -> Result<(), StoreError> {
-    let size = |change: &Change| change.applied(items.get(change.key())).map_or(0, |item| item.size());
+    let size =
+        |change: &Change| change.applied(items.get(change.key())).map_or(0, |item| item.size());
     match changes.iter().find(|change| size(change) > ITEM_BYTES) {
-        Some(change) => Err(StoreError::Corrupt(format!("the size of item {} {} is over 400 KB", change.key().p, change.key().s))),
+        Some(change) => Err(StoreError::Corrupt(format!(
+            "the size of item {} {} is over 400 KB",
+            change.key().p,
+            change.key().s
+        ))),
         None => Ok(()),
     }
 }
@@ -66,12 +71,16 @@ impl Table for MemoryTable {
         if ask.from > ask.to {
             return Ok(Page::default());
         }
-        let range = items.range(Key::new(&*ask.p, &*ask.from)..=Key::new(&*ask.p, &*ask.to)).map(|(_, item)| item.clone());
+        let range = items
+            .range(Key::new(&*ask.p, &*ask.from)..=Key::new(&*ask.p, &*ask.to))
+            .map(|(_, item)| item.clone());
         let all: Vec<Item> = if ask.backward { range.rev().collect() } else { range.collect() };
         let (mut page, mut bytes) = (Page::default(), 0);
         let count = all.len();
         for item in all {
-            if page.items.len() >= ask.limit.map_or(usize::MAX, |limit| limit as usize) || bytes > PAGE_BYTES {
+            if page.items.len() >= ask.limit.map_or(usize::MAX, |limit| limit as usize)
+                || bytes > PAGE_BYTES
+            {
                 break;
             }
             bytes += item.size();

@@ -45,8 +45,8 @@ use tidegate_core::{
     port::{
         Clock, Entropy, StoreError,
         job_store::{
-            self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-            Txn,
+            self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery,
+            Purged, Record, RecordKind, RecordQuery, Txn,
         },
     },
     queue::{GrantBatch, Ledger, head::BatchId},
@@ -85,7 +85,14 @@ pub struct DynamoStore {
 impl DynamoStore {
     /// A store on `table`.
     pub fn new(table: Arc<dyn Table>, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        Self { table, clock, entropy, shards: 1, floors: LowWatermarks::default(), known: Mutex::default() }
+        Self {
+            table,
+            clock,
+            entropy,
+            shards: 1,
+            floors: LowWatermarks::default(),
+            known: Mutex::default(),
+        }
     }
 
     /// The same, with new jobs of each kind spread over this many partitions an hour. One carries 1000 writes a second. May be
@@ -116,7 +123,9 @@ impl DynamoStore {
     async fn places(&self, ids: &[&JobId]) -> Result<Vec<Option<JobLocation>>, StoreError> {
         let mut places: Vec<Option<JobLocation>> = {
             let known = self.known.lock();
-            ids.iter().map(|id| key::parts(id).1.or_else(|| known.places.get(*id).cloned())).collect()
+            ids.iter()
+                .map(|id| key::parts(id).1.or_else(|| known.places.get(*id).cloned()))
+                .collect()
         };
         let missing: Vec<usize> = (0..ids.len()).filter(|index| places[*index].is_none()).collect();
         if !missing.is_empty() {
@@ -142,7 +151,10 @@ impl DynamoStore {
     /// The rows of these ids.
     async fn rows(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
         let places = self.places(ids).await?;
-        let keys = ids.iter().zip(&places).filter_map(|(id, place)| Some(place.as_ref()?.row(key::parts(id).0)));
+        let keys = ids
+            .iter()
+            .zip(&places)
+            .filter_map(|(id, place)| Some(place.as_ref()?.row(key::parts(id).0)));
         let keys: Vec<Key> = keys.collect();
         let now = self.now();
         let mut found = self.table.get(&keys).await?.into_iter();
@@ -212,7 +224,9 @@ impl JobStore for DynamoStore {
         let keys: Vec<Vec<Key>> = ids
             .iter()
             .zip(&rows)
-            .map(|(id, item)| item.as_ref().and_then(BodyAt::read).map(|at| at.keys(id)).unwrap_or_default())
+            .map(|(id, item)| {
+                item.as_ref().and_then(BodyAt::read).map(|at| at.keys(id)).unwrap_or_default()
+            })
             .collect();
         let parts = self.table.get(&keys.concat()).await?;
         let mut rest = &parts[..];
@@ -239,24 +253,45 @@ impl JobStore for DynamoStore {
         self.count_due_jobs(queue, types, until, most).await
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         self.waiting_partitions(queue, types, after, limit as usize).await
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         self.overdue_jobs(until, limit as usize).await
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         self.running_jobs(queue, after, limit as usize).await
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let mut seen = None;
         for _ in 0..MAX_READ_RETRIES {
-            let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else { return Ok(None) };
+            let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else {
+                return Ok(None);
+            };
             let head = row::head(&item)?;
-            let named: Vec<Key> = head.referenced_batches().map(|id| key::batch(queue, id)).collect();
+            let named: Vec<Key> =
+                head.referenced_batches().map(|id| key::batch(queue, id)).collect();
             let found: Option<Vec<Item>> = self.table.get(&named).await?.into_iter().collect();
             if let Some(found) = found {
                 let batches = found.iter().map(row::batch).collect::<Result<_, _>>()?;
@@ -268,18 +303,26 @@ impl JobStore for DynamoStore {
             }
             seen = Some(head.version);
         }
-        Err(StoreError::Corrupt(format!("the head of queue {queue} names a batch that is not there")))
+        Err(StoreError::Corrupt(format!(
+            "the head of queue {queue} names a batch that is not there"
+        )))
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
         let items = self.whole(key::batches(queue)).await?;
-        Ok(items.iter().filter_map(|item| Some((key::batch_of(&item.key.s)?, item.number(row::VERSION)?))).collect())
+        Ok(items
+            .iter()
+            .filter_map(|item| Some((key::batch_of(&item.key.s)?, item.number(row::VERSION)?)))
+            .collect())
     }
 
     async fn keys(&self, keys: &[job_store::Key]) -> Result<Vec<Option<JobId>>, StoreError> {
         let keys: Vec<Key> = keys.iter().map(key::name).collect();
         let found = self.table.get(&keys).await?;
-        Ok(found.into_iter().map(|item| item.and_then(|item| item.text(row::TARGET)?.parse().ok())).collect())
+        Ok(found
+            .into_iter()
+            .map(|item| item.and_then(|item| item.text(row::TARGET)?.parse().ok()))
+            .collect())
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
@@ -309,7 +352,13 @@ impl JobStore for DynamoStore {
         futures_util::future::try_join_all(pages).await
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         self.purge_records(kind, now, keep, limit).await
     }
 }

@@ -85,7 +85,9 @@ impl Bucket {
     /// Whether a job with this spec may wait here, as far as a bucket knows. On which shard is nobody's business: others may spread jobs over more of them,
     /// or fewer.
     fn is_for(&self, spec: &Spec) -> bool {
-        spec.job_type.as_str() == self.job_type && spec.critical == self.critical && spec.partition == self.partition
+        spec.job_type.as_str() == self.job_type
+            && spec.critical == self.critical
+            && spec.partition == self.partition
     }
 
     pub(super) fn is_of(&self, types: &[TypeName]) -> bool {
@@ -128,11 +130,22 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Through `bucket` from `from` on (or from its floor), up to `to` (or its end).
-    pub(super) fn new(store: &'a DynamoStore, bucket: Bucket, from: Option<Timestamp>, to: Option<Timestamp>) -> Self {
-        let from = from.filter(|_| !bucket.late).map(key::instant).filter(|from| *from > bucket.floor);
-        let to = to.filter(|_| !bucket.late).map_or_else(|| key::LAST.to_string(), |to| format!("{}{}", key::instant(to), key::LAST));
+    pub(super) fn new(
+        store: &'a DynamoStore,
+        bucket: Bucket,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> Self {
+        let from =
+            from.filter(|_| !bucket.late).map(key::instant).filter(|from| *from > bucket.floor);
+        let to = to.filter(|_| !bucket.late).map_or_else(
+            || key::LAST.to_string(),
+            |to| format!("{}{}", key::instant(to), key::LAST),
+        );
         let from_floor = from.is_none();
-        let start = from.unwrap_or_else(|| if bucket.floor.is_empty() { key::FIRST.into() } else { bucket.floor.clone() });
+        let start = from.unwrap_or_else(|| {
+            if bucket.floor.is_empty() { key::FIRST.into() } else { bucket.floor.clone() }
+        });
         Self {
             store,
             bucket,
@@ -156,11 +169,21 @@ impl<'a> Reader<'a> {
 
     /// The next entries, at most `limit`; none at the end. Entries of which there are more than one for a job come as often.
     pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<SeenPage>>, StoreError> {
-        let Some(from) = self.next.take() else { return Ok(None) };
+        let Some(from) = self.next.take() else {
+            return Ok(None);
+        };
         let p = key::bucket(&self.bucket.lane, self.bucket.hour, self.bucket.late);
         self.began = self.store.now();
-        let page = self.store.table.query(&PageQuery { p, from, to: self.to.clone(), limit: Some(limit), backward: false }).await?;
-        self.next = page.items.last().filter(|_| page.more).map(|last| format!("{}{}", last.key.s, key::FIRST));
+        let page = self
+            .store
+            .table
+            .query(&PageQuery { p, from, to: self.to.clone(), limit: Some(limit), backward: false })
+            .await?;
+        self.next = page
+            .items
+            .last()
+            .filter(|_| page.more)
+            .map(|last| format!("{}{}", last.key.s, key::FIRST));
         let seen = self.store.seen(page.items, self.running).await?;
         for one in &seen {
             self.count(one);
@@ -179,11 +202,12 @@ impl<'a> Reader<'a> {
 
     /// Where the reader stands: everything before this instant was read.
     pub(super) fn read_until(&self) -> Timestamp {
-        self.next.as_deref().and_then(|next| SortKey::parse(next.trim_end_matches(key::FIRST))).map_or(self.bucket.hour.end(), |spot| {
-            match spot {
+        self.next
+            .as_deref()
+            .and_then(|next| SortKey::parse(next.trim_end_matches(key::FIRST)))
+            .map_or(self.bucket.hour.end(), |spot| match spot {
                 SortKey::Row(at) | SortKey::Entry(at, ..) => at,
-            }
-        })
+            })
     }
 
     fn count(&mut self, seen: &SeenPage) {
@@ -206,7 +230,11 @@ impl<'a> Reader<'a> {
         let fresh = seen.iter().filter(|one| one.spent.is_none()).filter_map(|one| {
             let (job, announced) = (one.job.as_ref()?, one.announced?);
             let runs = job.life.running().is_some() && job.life.revision.0 > announced;
-            let spent = if self.is_settled(one) { Some(Exhausted::Settled) } else { runs.then_some(Exhausted::Running(self.began)) };
+            let spent = if self.is_settled(one) {
+                Some(Exhausted::Settled)
+            } else {
+                runs.then_some(Exhausted::Running(self.began))
+            };
             Some((one.key.clone(), spent?))
         });
         let fresh: Vec<(Key, Exhausted)> = fresh.collect();
@@ -221,7 +249,9 @@ impl<'a> Reader<'a> {
         if let Some(spent) = seen.spent {
             return spent == Exhausted::Settled;
         }
-        let Some(job) = &seen.job else { return seen.announced.is_none() || seen.at + ORPHAN < self.began };
+        let Some(job) = &seen.job else {
+            return seen.announced.is_none() || seen.at + ORPHAN < self.began;
+        };
         if seen.announced.is_some_and(|revision| job.life.revision.0 < revision) {
             return false;
         }
@@ -252,20 +282,39 @@ impl<'a> Reader<'a> {
         if refile {
             // A few that stay are filed anew among the late ones, so that what lies between them is not read for ever.
             let long_ago = Timestamp::from_millis(i64::MIN / 2);
-            let again = self
-                .stuck
-                .iter()
-                .map(|job| Wanted::run(self.store.lane(&job.id, &job.spec), &job.id, &job.spec, job.life.revision.0, long_ago));
+            let again = self.stuck.iter().map(|job| {
+                Wanted::run(
+                    self.store.lane(&job.id, &job.spec),
+                    &job.id,
+                    &job.spec,
+                    job.life.revision.0,
+                    long_ago,
+                )
+            });
             self.store.announce(again.collect()).await?;
         }
         let when = (row::FLOOR, Val::S(self.bucket.floor.clone()));
         let key = self.bucket.registered.clone();
         if whole && (refile || self.stuck.is_empty()) {
-            return self.store.table.write(&[Change::Delete { key, when: Some(when) }]).await.map(drop);
+            return self
+                .store
+                .table
+                .write(&[Change::Delete { key, when: Some(when) }])
+                .await
+                .map(drop);
         }
-        let floor = if refile { self.beyond.0.take() } else { self.settled.0.take().filter(|_| self.settled.1 >= self.store.floors.worth) };
+        let floor = if refile {
+            self.beyond.0.take()
+        } else {
+            self.settled.0.take().filter(|_| self.settled.1 >= self.store.floors.worth)
+        };
         let Some(floor) = floor else { return Ok(()) };
-        let change = Change::Update { key, set: vec![(row::FLOOR, Val::S(floor))], remove: Vec::new(), when };
+        let change = Change::Update {
+            key,
+            set: vec![(row::FLOOR, Val::S(floor))],
+            remove: Vec::new(),
+            when,
+        };
         self.store.table.write(&[change]).await.map(drop)
     }
 }
@@ -280,7 +329,8 @@ impl DynamoStore {
         late: bool,
     ) -> Result<Vec<Bucket>, StoreError> {
         let from = from.map_or_else(|| key::FIRST.to_string(), Hour::text);
-        let to = to.map_or_else(|| key::LAST.to_string(), |hour| format!("{}{}", hour.text(), key::LAST));
+        let to = to
+            .map_or_else(|| key::LAST.to_string(), |hour| format!("{}{}", hour.text(), key::LAST));
         let items = self.all(key::open(queue, late), from, to).await?;
         Ok(items.iter().filter_map(|item| Bucket::read(item, late)).collect())
     }
@@ -290,11 +340,21 @@ impl DynamoStore {
         let now = self.now();
         let mut seen = Vec::with_capacity(items.len());
         for item in items {
-            let Some(spot) = SortKey::parse(&item.key.s) else { continue };
+            let Some(spot) = SortKey::parse(&item.key.s) else {
+                continue;
+            };
             let one = match spot {
                 SortKey::Row(at) => {
-                    let job = if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
-                    SeenPage { at, key: item.key, announced: None, id: job.as_ref().map(|job| job.id.clone()), job, spent: None }
+                    let job =
+                        if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
+                    SeenPage {
+                        at,
+                        key: item.key,
+                        announced: None,
+                        id: job.as_ref().map(|job| job.id.clone()),
+                        job,
+                        spent: None,
+                    }
                 }
                 SortKey::Entry(at, id, revision) => {
                     let spent = self.known.lock().spent.get(&item.key).copied();
@@ -302,13 +362,21 @@ impl DynamoStore {
                         Exhausted::Settled => true,
                         Exhausted::Running(seen_at) => !running && now < *seen_at + AGAIN,
                     });
-                    SeenPage { at, key: item.key, announced: Some(revision), id: Some(id), job: None, spent }
+                    SeenPage {
+                        at,
+                        key: item.key,
+                        announced: Some(revision),
+                        id: Some(id),
+                        job: None,
+                        spent,
+                    }
                 }
             };
             seen.push(one);
         }
         let unknown = |one: &SeenPage| one.announced.is_some() && one.spent.is_none();
-        let pointed: Vec<JobId> = seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
+        let pointed: Vec<JobId> =
+            seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {
             let mut jobs = self.jobs(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();
             for one in seen.iter_mut().filter(|one| unknown(one)) {

@@ -83,7 +83,11 @@ impl DynamoStore {
         }
         items.truncate(wanted);
         let keys: Vec<Vec<Key>> = items.iter().map(|item| parts_of(query.kind, item)).collect();
-        let parts = if keys.iter().all(Vec::is_empty) { Vec::new() } else { self.table.get(&keys.concat()).await? };
+        let parts = if keys.iter().all(Vec::is_empty) {
+            Vec::new()
+        } else {
+            self.table.get(&keys.concat()).await?
+        };
         let mut parts = parts.into_iter();
         let mut records = Vec::with_capacity(items.len());
         for (item, keys) in items.iter().zip(&keys) {
@@ -92,20 +96,39 @@ impl DynamoStore {
             } else {
                 // Written over meanwhile: the next reader finds the new one.
                 let found: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
-                found.map(|found| found.iter().filter_map(|part| part.bytes(row::PART)).flat_map(|bytes| bytes.to_vec()).collect())
+                found.map(|found| {
+                    found
+                        .iter()
+                        .filter_map(|part| part.bytes(row::PART))
+                        .flat_map(|bytes| bytes.to_vec())
+                        .collect()
+                })
             };
             if let (Some(bytes), Some(until)) = (content, item.number(row::FLOOR)) {
-                records.push(Record { kind: query.kind, name: item.key.s.clone(), until: Timestamp::from_millis(until as i64), bytes });
+                records.push(Record {
+                    kind: query.kind,
+                    name: item.key.s.clone(),
+                    until: Timestamp::from_millis(until as i64),
+                    bytes,
+                });
             }
         }
         Ok(records)
     }
 
-    pub(super) async fn purge_records(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    pub(super) async fn purge_records(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         // In the order of their times. Those of records that were removed or got another time are few, and go here too.
         let appointments = self.whole(key::appointments(kind)).await?;
         let total = appointments.len() as u64;
-        let meant = appointments.into_iter().filter_map(|item| Some((key::appointment_of(&item.key)?, item.key)));
+        let meant = appointments
+            .into_iter()
+            .filter_map(|item| Some((key::appointment_of(&item.key)?, item.key)));
         let mut purged = Purged { left: total, ..Purged::default() };
         let mut dropped = Vec::new();
         for ((at, name), appointment) in meant.take(limit as usize) {
@@ -121,7 +144,8 @@ impl DynamoStore {
         for ((.., is_over), _) in dropped.iter().zip(gone).filter(|(_, gone)| *gone) {
             *(if *is_over { &mut purged.expired } else { &mut purged.over }) += 1;
         }
-        let appointments: Vec<Change> = dropped.into_iter().map(|(_, appointment, _)| appointment).collect();
+        let appointments: Vec<Change> =
+            dropped.into_iter().map(|(_, appointment, _)| appointment).collect();
         purged.left -= appointments.len() as u64;
         if !appointments.is_empty() {
             self.table.write(&appointments).await?;
@@ -132,6 +156,8 @@ impl DynamoStore {
 
 /// The keys of the parts of a large record.
 fn parts_of(kind: RecordKind, item: &Item) -> Vec<Key> {
-    let (Some(digest), Some(parts)) = (item.text(row::LIST), item.number(row::VERSION)) else { return Vec::new() };
+    let (Some(digest), Some(parts)) = (item.text(row::LIST), item.number(row::VERSION)) else {
+        return Vec::new();
+    };
     (0..parts as usize).map(|part| key::record_part(kind, &item.key.s, digest, part)).collect()
 }

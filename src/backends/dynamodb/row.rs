@@ -28,7 +28,9 @@ use super::{
 };
 use crate::blob::{decode, encode, encode_spec};
 use tidegate_core::{
-    job::{Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State, TypeName, Version},
+    job::{
+        Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State, TypeName, Version,
+    },
     port::{StoreError, job_store::INLINE_BYTES},
     queue::{Grant, GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
@@ -131,12 +133,18 @@ impl DataAt {
                     )
                 });
                 let parts = parts.collect();
-                Self { set: vec![(KIND, Val::N(BESIDE)), length, (BODY, Val::S(at.text()))], remove: vec![DATA], parts }
+                Self {
+                    set: vec![(KIND, Val::N(BESIDE)), length, (BODY, Val::S(at.text()))],
+                    remove: vec![DATA],
+                    parts,
+                }
             }
             Body::Inline(payload) => small(number_of(payload.encoding), payload.bytes.clone()),
             // It stays where it is.
             Body::Beside(_) => Self { set: Vec::new(), remove: Vec::new(), parts: Vec::new() },
-            Body::Object { encoding, key, .. } => small(3 + number_of(*encoding), key.clone().into()),
+            Body::Object { encoding, key, .. } => {
+                small(3 + number_of(*encoding), key.clone().into())
+            }
         }
     }
 }
@@ -158,12 +166,16 @@ pub(super) fn body(parts: &[Option<Item>]) -> Option<Payload> {
     for part in parts {
         bytes.extend_from_slice(part.as_ref()?.bytes(PART)?);
     }
-    Some(Payload { encoding: encoding_of(parts.first()?.as_ref()?.number(KIND)?), bytes: bytes.into() })
+    Some(Payload {
+        encoding: encoding_of(parts.first()?.as_ref()?.number(KIND)?),
+        bytes: bytes.into(),
+    })
 }
 
 /// The attributes of a job's life, and when the table may forget it.
 pub(super) fn life(job: &Job) -> Result<Vec<(Name, Val)>, StoreError> {
-    let mut set = vec![(REVISION, Val::N(job.life.revision.0)), (LIFE, Val::B(encode(&job.life)?.into()))];
+    let mut set =
+        vec![(REVISION, Val::N(job.life.revision.0)), (LIFE, Val::B(encode(&job.life)?.into()))];
     if let State::Ended { at, .. } = job.life.state {
         let until = (at + job.spec.retention.duration()).millis().max(0) as u64;
         set.push((EXPIRES, Val::N(until.div_ceil(1000))));
@@ -193,7 +205,8 @@ pub(super) fn row(job: &Job, key: Key, keys: &[String]) -> Result<(Item, Vec<Ite
 
 /// Whether `item` is what the table should have forgotten by `now`.
 pub(super) fn is_over(item: &Item, now: Timestamp) -> bool {
-    item.number(EXPIRES).is_some_and(|seconds| (seconds as i64).saturating_mul(1000) <= now.millis())
+    item.number(EXPIRES)
+        .is_some_and(|seconds| (seconds as i64).saturating_mul(1000) <= now.millis())
 }
 
 /// The job that `item` is, as it is shown at `now`: without a result that is not kept any longer.
@@ -207,7 +220,8 @@ pub(super) fn shown(item: &Item, now: Timestamp) -> Result<Job, StoreError> {
 
 /// The job that `item` is.
 pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
-    let corrupt = |what: &str| StoreError::Corrupt(format!("item {} {} {what}", item.key.p, item.key.s));
+    let corrupt =
+        |what: &str| StoreError::Corrupt(format!("item {} {} {what}", item.key.p, item.key.s));
     let id = match item.text(ID) {
         Some(id) => id.parse().ok(),
         None => key::placed_id(&item.key),
@@ -218,7 +232,9 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let life: Lifecycle = decode(blob(LIFE)?, || format!("the life of job {id}"))?;
     let length = item.number(LENGTH).unwrap_or_default() as u32;
     let data = match item.number(KIND) {
-        Some(kind @ (0 | 1)) => Body::Inline(Payload { encoding: encoding_of(kind), bytes: blob(DATA)?.clone() }),
+        Some(kind @ (0 | 1)) => {
+            Body::Inline(Payload { encoding: encoding_of(kind), bytes: blob(DATA)?.clone() })
+        }
         Some(BESIDE) => Body::Beside(length),
         Some(kind @ (3 | 4)) => {
             let key = String::from_utf8_lossy(blob(DATA)?).into_owned();
@@ -236,7 +252,9 @@ pub(super) fn head_item(key: Key, head: &Ledger) -> Result<Item, StoreError> {
 
 /// The head that `item` is.
 pub(super) fn head(item: &Item) -> Result<Ledger, StoreError> {
-    let record = item.bytes(RECORD).ok_or_else(|| StoreError::Corrupt(format!("{} is no head", item.key.p)))?;
+    let record = item
+        .bytes(RECORD)
+        .ok_or_else(|| StoreError::Corrupt(format!("{} is no head", item.key.p)))?;
     decode(record, || format!("the head {}", item.key.p))
 }
 
@@ -268,10 +286,15 @@ enum Name16 {
 
 mod bytes16 {
     use serde::{Deserialize, Deserializer, Serializer};
-    pub(super) fn serialize<S: Serializer>(number: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        number: &u128,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&number.to_be_bytes())
     }
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<u128, D::Error> {
         let bytes = bytes::Bytes::deserialize(deserializer)?;
         let bytes: [u8; 16] = bytes[..].try_into().map_err(serde::de::Error::custom)?;
         Ok(u128::from_be_bytes(bytes))
@@ -327,20 +350,40 @@ pub(super) fn batch_item(key: Key, batch: &GrantBatch) -> Result<Item, StoreErro
         grants.push((pack_id(&grant.job, &mut ends), place as u32, grant.version.0));
     }
     let packed = Packed { kinds, ends, grants, state: batch.state.clone() };
-    Ok(Item::new(key, [(VERSION, Val::N(batch.for_head)), (GRANTS, Val::B(encode(&packed)?.into()))]))
+    Ok(Item::new(
+        key,
+        [(VERSION, Val::N(batch.for_head)), (GRANTS, Val::B(encode(&packed)?.into()))],
+    ))
 }
 
 /// The grant batch that `item` is.
 pub(super) fn batch(item: &Item) -> Result<GrantBatch, StoreError> {
-    let corrupt = || StoreError::Corrupt(format!("{} {} is no grant batch", item.key.p, item.key.s));
-    let packed: Packed = decode(item.bytes(GRANTS).ok_or_else(corrupt)?, || format!("batch {} {}", item.key.p, item.key.s))?;
+    let corrupt =
+        || StoreError::Corrupt(format!("{} {} is no grant batch", item.key.p, item.key.s));
+    let packed: Packed = decode(item.bytes(GRANTS).ok_or_else(corrupt)?, || {
+        format!("batch {} {}", item.key.p, item.key.s)
+    })?;
     let id: BatchId = key::batch_of(&item.key.s).ok_or_else(corrupt)?;
     let mut grants = Vec::with_capacity(packed.grants.len());
     for (name, kind, version) in packed.grants {
         let kind = packed.kinds.get(kind as usize).ok_or_else(corrupt)?.clone();
         let job = unpack_id(name, &packed.ends).ok_or_else(corrupt)?;
         let Kind { job_type, priority, weight, critical, attributes, granted_at } = kind;
-        grants.push(Grant { job, version: Version(version), job_type, priority, weight, critical, attributes, granted_at });
+        grants.push(Grant {
+            job,
+            version: Version(version),
+            job_type,
+            priority,
+            weight,
+            critical,
+            attributes,
+            granted_at,
+        });
     }
-    Ok(GrantBatch { id, for_head: item.number(VERSION).ok_or_else(corrupt)?, grants, state: packed.state })
+    Ok(GrantBatch {
+        id,
+        for_head: item.number(VERSION).ok_or_else(corrupt)?,
+        grants,
+        state: packed.state,
+    })
 }

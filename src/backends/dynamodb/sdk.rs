@@ -13,9 +13,11 @@ use aws_sdk_dynamodb::{
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
     primitives::Blob,
     types::{
-        AttributeDefinition, AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BillingMode,
-        CancellationReason, ConsumedCapacity, Delete, DeleteRequest, KeySchemaElement, KeyType, KeysAndAttributes, Put, PutRequest,
-        ReturnConsumedCapacity, ScalarAttributeType, TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
+        AttributeDefinition, AttributeValue, BatchStatementError,
+        BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BillingMode,
+        CancellationReason, ConsumedCapacity, Delete, DeleteRequest, KeySchemaElement, KeyType,
+        KeysAndAttributes, Put, PutRequest, ReturnConsumedCapacity, ScalarAttributeType,
+        TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
     },
 };
 use bytes::Bytes;
@@ -61,8 +63,13 @@ impl SdkTable {
     /// The table `name` in the account and region of `config`. It bounds its own requests: how long a write may be under way is a promise
     /// of the store's.
     pub fn open(config: &aws_config::SdkConfig, name: impl Into<String>) -> Self {
-        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
-        let config = config::Builder::from(config).timeout_config(timeouts).retry_config(RetryConfig::standard());
+        let timeouts = TimeoutConfig::builder()
+            .operation_attempt_timeout(ATTEMPT)
+            .operation_timeout(REQUEST)
+            .build();
+        let config = config::Builder::from(config)
+            .timeout_config(timeouts)
+            .retry_config(RetryConfig::standard());
         Self::new(Client::from_conf(config.build()), name)
     }
 
@@ -84,16 +91,23 @@ impl SdkTable {
     ///
     /// [`StoreError::Unavailable`] with what DynamoDB said.
     pub async fn create(&self) -> Result<(), StoreError> {
-        let mut request = self.client.create_table().table_name(&self.name).billing_mode(BillingMode::PayPerRequest);
+        let mut request = self
+            .client
+            .create_table()
+            .table_name(&self.name)
+            .billing_mode(BillingMode::PayPerRequest);
         for (name, role) in [("p", KeyType::Hash), ("s", KeyType::Range)] {
-            let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+            let attribute = AttributeDefinition::builder()
+                .attribute_name(name)
+                .attribute_type(ScalarAttributeType::S);
             let element = KeySchemaElement::builder().attribute_name(name).key_type(role);
             request = request
                 .attribute_definitions(attribute.build().map_err(|error| unavailable(&error))?)
                 .key_schema(element.build().map_err(|error| unavailable(&error))?);
         }
         request.send().await.map_err(|error| failed(&error))?;
-        let forgets = TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build();
+        let forgets =
+            TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build();
         let forgets = forgets.map_err(|error| unavailable(&error))?;
         self.client
             .update_time_to_live()
@@ -106,10 +120,15 @@ impl SdkTable {
     }
 
     /// Counts a request of a `kind`, `write` or `read`, by what the table says that it consumed, which it says for nothing.
-    fn count<'a>(&self, kind: &'static str, capacity: impl IntoIterator<Item = &'a ConsumedCapacity>) {
+    fn count<'a>(
+        &self,
+        kind: &'static str,
+        capacity: impl IntoIterator<Item = &'a ConsumedCapacity>,
+    ) {
         let units: f64 = capacity.into_iter().filter_map(|capacity| capacity.capacity_units).sum();
         metrics::counter!("tidegate_dynamodb_requests_total", "kind" => kind).increment(1);
-        metrics::counter!("tidegate_dynamodb_units_total", "kind" => kind).increment(units.ceil() as u64);
+        metrics::counter!("tidegate_dynamodb_units_total", "kind" => kind)
+            .increment(units.ceil() as u64);
         if let Some(consumed) = &self.consumed {
             let mut consumed = consumed.lock();
             consumed.units += units;
@@ -119,9 +138,13 @@ impl SdkTable {
 
     /// Takes at most 25 conditional changes; what came of each, none if the table took it not.
     async fn statements(&self, changes: &[&Change]) -> Result<Vec<Option<bool>>, StoreError> {
-        let statements: Vec<BatchStatementRequest> = changes.iter().map(|change| self.statement(change)).collect::<Result<_, _>>()?;
-        let request =
-            self.client.batch_execute_statement().set_statements(Some(statements)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let statements: Vec<BatchStatementRequest> =
+            changes.iter().map(|change| self.statement(change)).collect::<Result<_, _>>()?;
+        let request = self
+            .client
+            .batch_execute_statement()
+            .set_statements(Some(statements))
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(|error| failed(&error))?;
         self.count("write", answer.consumed_capacity());
         let responses = answer.responses();
@@ -143,33 +166,59 @@ impl SdkTable {
         let text = match change {
             Change::Insert(item) => {
                 let mut fields = vec![format!("'p': {}", value(&p)), format!("'s': {}", value(&s))];
-                fields.extend(item.attrs.iter().map(|(name, val)| format!("'{name}': {}", value(val))));
+                fields.extend(
+                    item.attrs.iter().map(|(name, val)| format!("'{name}': {}", value(val))),
+                );
                 format!(r#"INSERT INTO "{table}" VALUE {{{}}}"#, fields.join(", "))
             }
             Change::Update { set, remove, when: (name, was), .. } => {
-                let set: Vec<String> = set.iter().map(|(name, val)| format!(r#"SET "{name}" = {}"#, value(val))).collect();
+                let set: Vec<String> = set
+                    .iter()
+                    .map(|(name, val)| format!(r#"SET "{name}" = {}"#, value(val)))
+                    .collect();
                 let remove = remove.iter().map(|name| format!(r#"REMOVE "{name}""#));
                 let what = set.into_iter().chain(remove).collect::<Vec<_>>().join(" ");
-                format!(r#"UPDATE "{table}" {what} WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#, value(&p), value(&s), value(was))
+                format!(
+                    r#"UPDATE "{table}" {what} WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#,
+                    value(&p),
+                    value(&s),
+                    value(was)
+                )
             }
             Change::Delete { when: Some((name, was)), .. } => {
-                format!(r#"DELETE FROM "{table}" WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#, value(&p), value(&s), value(was))
+                format!(
+                    r#"DELETE FROM "{table}" WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#,
+                    value(&p),
+                    value(&s),
+                    value(was)
+                )
             }
-            Change::Put(_) | Change::Delete { when: None, .. } => return Err(StoreError::Corrupt("no statement says this".into())),
+            Change::Put(_) | Change::Delete { when: None, .. } => {
+                return Err(StoreError::Corrupt("no statement says this".into()));
+            }
         };
-        BatchStatementRequest::builder().statement(text).set_parameters(Some(values)).build().map_err(|error| unavailable(&error))
+        BatchStatementRequest::builder()
+            .statement(text)
+            .set_parameters(Some(values))
+            .build()
+            .map_err(|error| unavailable(&error))
     }
 
     /// Takes at most 25 changes without conditions; what the table did not take is sent again.
     async fn plain(&self, changes: &[&Change]) -> Result<(), StoreError> {
-        let mut left: Vec<WriteRequest> = changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
+        let mut left: Vec<WriteRequest> =
+            changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
         for again in 0..=AGAIN {
             pause(again).await;
-            let request =
-                self.client.batch_write_item().request_items(&self.name, left).return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let request = self
+                .client
+                .batch_write_item()
+                .request_items(&self.name, left)
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = request.send().await.map_err(|error| failed(&error))?;
             self.count("write", answer.consumed_capacity());
-            left = answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
+            left =
+                answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
             if left.is_empty() {
                 return Ok(());
             }
@@ -181,14 +230,17 @@ impl SdkTable {
     async fn conditional(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
         let mut outcomes: Vec<Option<bool>> = changes.iter().map(|_| None).collect();
         for again in 0..=AGAIN {
-            let left: Vec<usize> = (0..changes.len()).filter(|index| outcomes[*index].is_none()).collect();
+            let left: Vec<usize> =
+                (0..changes.len()).filter(|index| outcomes[*index].is_none()).collect();
             if left.is_empty() {
                 break;
             }
             pause(again).await;
             let wanted: Vec<&Change> = left.iter().map(|index| changes[*index]).collect();
             let found = match self.statements(&wanted).await {
-                Err(StoreError::Throttled { message, .. }) if again > 0 => return Err(StoreError::Unavailable(message)),
+                Err(StoreError::Throttled { message, .. }) if again > 0 => {
+                    return Err(StoreError::Unavailable(message));
+                }
                 found => found?,
             };
             for (index, outcome) in left.into_iter().zip(found) {
@@ -200,7 +252,11 @@ impl SdkTable {
         }
         outcomes
             .into_iter()
-            .map(|outcome| outcome.ok_or_else(|| StoreError::Unavailable("the table took only a part of the writes".into())))
+            .map(|outcome| {
+                outcome.ok_or_else(|| {
+                    StoreError::Unavailable("the table took only a part of the writes".into())
+                })
+            })
             .collect()
     }
 
@@ -208,18 +264,31 @@ impl SdkTable {
         let mut found = Vec::with_capacity(keys.len());
         let mut left = Some(keys.iter().map(key_of).collect::<Vec<_>>());
         for again in 0..=AGAIN {
-            let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else { return Ok(found) };
+            let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else {
+                return Ok(found);
+            };
             pause(again).await;
-            let wanted =
-                KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true).build().map_err(|error| unavailable(&error))?;
-            let request =
-                self.client.batch_get_item().request_items(&self.name, wanted).return_consumed_capacity(ReturnConsumedCapacity::Total);
+            let wanted = KeysAndAttributes::builder()
+                .set_keys(Some(wanted))
+                .consistent_read(true)
+                .build()
+                .map_err(|error| unavailable(&error))?;
+            let request = self
+                .client
+                .batch_get_item()
+                .request_items(&self.name, wanted)
+                .return_consumed_capacity(ReturnConsumedCapacity::Total);
             let answer = request.send().await.map_err(|error| failed(&error))?;
             self.count("read", answer.consumed_capacity());
-            for item in answer.responses.unwrap_or_default().remove(&self.name).unwrap_or_default() {
+            for item in answer.responses.unwrap_or_default().remove(&self.name).unwrap_or_default()
+            {
                 found.push(item_of(item)?);
             }
-            left = answer.unprocessed_keys.unwrap_or_default().remove(&self.name).map(|keys| keys.keys);
+            left = answer
+                .unprocessed_keys
+                .unwrap_or_default()
+                .remove(&self.name)
+                .map(|keys| keys.keys);
         }
         if left.is_some_and(|left| !left.is_empty()) {
             refused("throttled");
@@ -238,7 +307,8 @@ impl Table for SdkTable {
         let chunks: Vec<Vec<Key>> = unique.chunks(KEYS).map(<[Key]>::to_vec).collect();
         let requests = chunks.into_iter().map(|keys| async move { self.get_some(&keys).await });
         let found: Vec<Vec<Item>> = stream::iter(requests).buffered(AT_ONCE).try_collect().await?;
-        let found: HashMap<Key, Item> = found.into_iter().flatten().map(|item| (item.key.clone(), item)).collect();
+        let found: HashMap<Key, Item> =
+            found.into_iter().flatten().map(|item| (item.key.clone(), item)).collect();
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
@@ -260,14 +330,25 @@ impl Table for SdkTable {
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(|error| failed(&error))?;
         self.count("read", answer.consumed_capacity());
-        let items = answer.items.unwrap_or_default().into_iter().map(item_of).collect::<Result<Vec<Item>, _>>()?;
-        let more = answer.last_evaluated_key.is_some_and(|key| !key.is_empty()) && !items.is_empty();
+        let items = answer
+            .items
+            .unwrap_or_default()
+            .into_iter()
+            .map(item_of)
+            .collect::<Result<Vec<Item>, _>>()?;
+        let more =
+            answer.last_evaluated_key.is_some_and(|key| !key.is_empty()) && !items.is_empty();
         Ok(Page { items, more })
     }
 
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
-        let (conditional, plain): (Vec<usize>, Vec<usize>) = (0..changes.len()).partition(|index| changes[*index].is_conditional());
-        let chunks = conditional.chunks(WRITES).chain(plain.chunks(WRITES)).map(<[usize]>::to_vec).collect::<Vec<_>>();
+        let (conditional, plain): (Vec<usize>, Vec<usize>) =
+            (0..changes.len()).partition(|index| changes[*index].is_conditional());
+        let chunks = conditional
+            .chunks(WRITES)
+            .chain(plain.chunks(WRITES))
+            .map(<[usize]>::to_vec)
+            .collect::<Vec<_>>();
         let requests = chunks.into_iter().map(|chunk| async move {
             let some: Vec<&Change> = chunk.iter().map(|index| &changes[*index]).collect();
             let done = if some[0].is_conditional() {
@@ -277,12 +358,15 @@ impl Table for SdkTable {
             };
             (chunk, done)
         });
-        let done: Vec<(Vec<usize>, Result<Vec<bool>, StoreError>)> = stream::iter(requests).buffered(AT_ONCE).collect().await;
+        let done: Vec<(Vec<usize>, Result<Vec<bool>, StoreError>)> =
+            stream::iter(requests).buffered(AT_ONCE).collect().await;
         let wrote = done.iter().any(|(_, done)| !matches!(done, Err(StoreError::Throttled { .. })));
         let mut outcomes = vec![false; changes.len()];
         for (chunk, done) in done {
             let done = match done {
-                Err(StoreError::Throttled { message, .. }) if wrote => return Err(StoreError::Unavailable(message)),
+                Err(StoreError::Throttled { message, .. }) if wrote => {
+                    return Err(StoreError::Unavailable(message));
+                }
                 done => done?,
             };
             for (index, outcome) in chunk.into_iter().zip(done) {
@@ -293,9 +377,13 @@ impl Table for SdkTable {
     }
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
-        let items = changes.iter().map(|change| self.action(change)).collect::<Result<Vec<_>, _>>()?;
-        let request =
-            self.client.transact_write_items().set_transact_items(Some(items)).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let items =
+            changes.iter().map(|change| self.action(change)).collect::<Result<Vec<_>, _>>()?;
+        let request = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
         match request.send().await {
             Ok(answer) => {
                 self.count("write", answer.consumed_capacity());
@@ -309,7 +397,9 @@ impl Table for SdkTable {
                     }
                     _ => None,
                 });
-                let refused = reasons.is_some_and(|reasons| reasons.iter().any(|reason| reason.code() == Some("ConditionalCheckFailed")));
+                let refused = reasons.is_some_and(|reasons| {
+                    reasons.iter().any(|reason| reason.code() == Some("ConditionalCheckFailed"))
+                });
                 if refused {
                     self.count("write", []);
                     return Ok(false);
@@ -325,10 +415,21 @@ impl Table for SdkTable {
 
 /// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
 fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
-    let message = || format!("a statement was refused: {} {}", error.code().map_or("?", Code::as_str), error.message().unwrap_or_default());
+    let message = || {
+        format!(
+            "a statement was refused: {} {}",
+            error.code().map_or("?", Code::as_str),
+            error.message().unwrap_or_default()
+        )
+    };
     match error.code() {
         Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
-        Some(Code::ProvisionedThroughputExceeded | Code::RequestLimitExceeded | Code::ThrottlingError | Code::TransactionConflict) => {
+        Some(
+            Code::ProvisionedThroughputExceeded
+            | Code::RequestLimitExceeded
+            | Code::ThrottlingError
+            | Code::TransactionConflict,
+        ) => {
             refused("throttled");
             Ok(None)
         }
@@ -346,12 +447,21 @@ fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
 
 /// Why a transaction was cancelled whose conditions hold.
 fn cancelled(reasons: &[CancellationReason]) -> StoreError {
-    let code = |reason: &CancellationReason| reason.code().filter(|code| *code != "None").map(str::to_owned);
+    let code = |reason: &CancellationReason| {
+        reason.code().filter(|code| *code != "None").map(str::to_owned)
+    };
     let codes: Vec<String> = reasons.iter().filter_map(code).collect();
-    if codes.iter().any(|code| code == "ValidationError" || code == "ItemCollectionSizeLimitExceeded") {
+    if codes
+        .iter()
+        .any(|code| code == "ValidationError" || code == "ItemCollectionSizeLimitExceeded")
+    {
         refused("invalid");
         let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
-        return StoreError::Corrupt(format!("a transaction was refused: {} {}", codes.join(", "), messages.join(", ")));
+        return StoreError::Corrupt(format!(
+            "a transaction was refused: {} {}",
+            codes.join(", "),
+            messages.join(", ")
+        ));
     }
     refused("throttled");
     throttled(&format!("others are writing the same items: {}", codes.join(", ")))
@@ -370,19 +480,30 @@ impl SdkTable {
         let table = Some(self.name.clone());
         let action = TransactWriteItem::builder();
         let built = match change {
-            Change::Put(item) => action
-                .put(Put::builder().set_table_name(table).set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?),
+            Change::Put(item) => action.put(
+                Put::builder()
+                    .set_table_name(table)
+                    .set_item(Some(attributes(item)))
+                    .build()
+                    .map_err(|error| unavailable(&error))?,
+            ),
             Change::Insert(item) => {
-                let put =
-                    Put::builder().set_table_name(table).set_item(Some(attributes(item))).condition_expression("attribute_not_exists(p)");
+                let put = Put::builder()
+                    .set_table_name(table)
+                    .set_item(Some(attributes(item)))
+                    .condition_expression("attribute_not_exists(p)");
                 action.put(put.build().map_err(|error| unavailable(&error))?)
             }
             Change::Delete { key, when } => {
                 let condition = when.as_ref().map(&mut holds);
-                let delete = Delete::builder().set_table_name(table).set_key(Some(key_of(key))).set_condition_expression(condition);
+                let delete = Delete::builder()
+                    .set_table_name(table)
+                    .set_key(Some(key_of(key)))
+                    .set_condition_expression(condition);
                 let named = when.is_some();
-                let delete =
-                    delete.set_expression_attribute_names(named.then_some(names)).set_expression_attribute_values(named.then_some(values));
+                let delete = delete
+                    .set_expression_attribute_names(named.then_some(names))
+                    .set_expression_attribute_values(named.then_some(values));
                 action.delete(delete.build().map_err(|error| unavailable(&error))?)
             }
             Change::Update { key, set, remove, when } => {
@@ -395,11 +516,15 @@ impl SdkTable {
                 }
                 let mut text = format!("SET {}", sets.join(", "));
                 if !remove.is_empty() {
-                    let removes: Vec<String> = remove.iter().map(|name| format!("#{name}")).collect();
+                    let removes: Vec<String> =
+                        remove.iter().map(|name| format!("#{name}")).collect();
                     names.extend(remove.iter().map(|name| (format!("#{name}"), name.to_string())));
                     text = format!("{text} REMOVE {}", removes.join(", "));
                 }
-                let update = Update::builder().set_table_name(table).set_key(Some(key_of(key))).update_expression(text);
+                let update = Update::builder()
+                    .set_table_name(table)
+                    .set_key(Some(key_of(key)))
+                    .update_expression(text);
                 let update = update
                     .condition_expression(condition)
                     .set_expression_attribute_names(Some(names))
@@ -413,10 +538,17 @@ impl SdkTable {
 
 fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
     let request = match change {
-        Change::Put(item) => WriteRequest::builder()
-            .put_request(PutRequest::builder().set_item(Some(attributes(item))).build().map_err(|error| unavailable(&error))?),
+        Change::Put(item) => WriteRequest::builder().put_request(
+            PutRequest::builder()
+                .set_item(Some(attributes(item)))
+                .build()
+                .map_err(|error| unavailable(&error))?,
+        ),
         change => {
-            let delete = DeleteRequest::builder().set_key(Some(key_of(change.key()))).build().map_err(|error| unavailable(&error))?;
+            let delete = DeleteRequest::builder()
+                .set_key(Some(key_of(change.key())))
+                .build()
+                .map_err(|error| unavailable(&error))?;
             WriteRequest::builder().delete_request(delete)
         }
     };
@@ -432,7 +564,10 @@ fn value_of(val: &Val) -> AttributeValue {
 }
 
 fn key_of(key: &Key) -> HashMap<String, AttributeValue> {
-    HashMap::from([("p".into(), AttributeValue::S(key.p.clone())), ("s".into(), AttributeValue::S(key.s.clone()))])
+    HashMap::from([
+        ("p".into(), AttributeValue::S(key.p.clone())),
+        ("s".into(), AttributeValue::S(key.s.clone())),
+    ])
 }
 
 fn attributes(item: &Item) -> HashMap<String, AttributeValue> {
@@ -447,7 +582,9 @@ fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Item, StoreErr
     for (name, value) in attributes {
         let value = match value {
             AttributeValue::S(text) => Val::S(text),
-            AttributeValue::N(number) => Val::N(number.parse().map_err(|_| StoreError::Corrupt(format!("{name} is {number}")))?),
+            AttributeValue::N(number) => Val::N(
+                number.parse().map_err(|_| StoreError::Corrupt(format!("{name} is {number}")))?,
+            ),
             AttributeValue::B(blob) => Val::B(Bytes::from(blob.into_inner())),
             other => return Err(StoreError::Corrupt(format!("{name} is {other:?}"))),
         };
@@ -462,7 +599,10 @@ fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Item, StoreErr
             }
         }
     }
-    item.key = p.zip(s).map(|(p, s)| Key::new(p, s)).ok_or_else(|| StoreError::Corrupt("an item has no key".into()))?;
+    item.key = p
+        .zip(s)
+        .map(|(p, s)| Key::new(p, s))
+        .ok_or_else(|| StoreError::Corrupt("an item has no key".into()))?;
     Ok(item)
 }
 
@@ -476,7 +616,8 @@ fn throttled(message: &str) -> StoreError {
 
 /// Counts what the table refused: a request, or one statement of it.
 fn refused(why: &'static str) {
-    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why).increment(1);
+    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why)
+        .increment(1);
 }
 
 /// What the caller should do about a failed request.
@@ -488,7 +629,11 @@ where
     let message = DisplayErrorContext(error).to_string();
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     match code {
-        Some("ProvisionedThroughputExceededException" | "ThrottlingException" | "RequestLimitExceeded") => {
+        Some(
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "RequestLimitExceeded",
+        ) => {
             refused("throttled");
             throttled(&message)
         }
@@ -504,7 +649,10 @@ where
 }
 
 /// Waits before a repeat.
-#[allow(clippy::disallowed_methods, reason = "the table is out of capacity for a moment of the real world")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the table is out of capacity for a moment of the real world"
+)]
 async fn pause(again: u32) {
     if again > 0 {
         tokio::time::sleep(PAUSE * (1 << (again - 1))).await;

@@ -55,7 +55,9 @@ impl Item {
 
     /// The bytes that are paid for: names and values.
     pub fn size(&self) -> usize {
-        2 + self.key.p.len() + self.key.s.len() + self.attrs.values().map(|value| 1 + value.size()).sum::<usize>()
+        2 + self.key.p.len()
+            + self.key.s.len()
+            + self.attrs.values().map(|value| 1 + value.size()).sum::<usize>()
     }
 
     pub(super) fn text(&self, name: Name) -> Option<&str> {
@@ -126,7 +128,8 @@ impl Change {
         match self {
             Self::Put(_) | Self::Delete { when: None, .. } => true,
             Self::Insert(_) => there.is_none(),
-            Self::Update { when: (name, value), .. } | Self::Delete { when: Some((name, value)), .. } => {
+            Self::Update { when: (name, value), .. }
+            | Self::Delete { when: Some((name, value)), .. } => {
                 there.is_some_and(|item| item.attrs.get(name) == Some(value))
             }
         }

@@ -27,14 +27,26 @@ const PAGE: u32 = 200;
 impl DynamoStore {
     /// At most `limit` jobs that have not ended and whose `wake_at` is `until` or before, earliest first; and the earliest after it,
     /// unless the page is full.
-    pub(super) async fn overdue_jobs(&self, until: Timestamp, limit: usize) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    pub(super) async fn overdue_jobs(
+        &self,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         let hours = self.whole(key::OPEN_TIMERS).await?;
-        let (mut overdue, mut next): (BTreeMap<(Timestamp, JobId), Job>, Option<Timestamp>) = (BTreeMap::new(), None);
+        let (mut overdue, mut next): (BTreeMap<(Timestamp, JobId), Job>, Option<Timestamp>) =
+            (BTreeMap::new(), None);
         'hours: for hour in &hours {
-            let Some(number) = Hour::parse(&hour.key.s) else { continue };
+            let Some(number) = Hour::parse(&hour.key.s) else {
+                continue;
+            };
             let began = self.now();
-            let mut ask =
-                PageQuery { p: key::timers(number), from: key::FIRST.into(), to: key::LAST.into(), limit: Some(PAGE), backward: false };
+            let mut ask = PageQuery {
+                p: key::timers(number),
+                from: key::FIRST.into(),
+                to: key::LAST.into(),
+                limit: Some(PAGE),
+                backward: false,
+            };
             let mut all_spent = true;
             loop {
                 let first = key::timer_at(&ask.from).unwrap_or(number.start());
@@ -47,7 +59,8 @@ impl DynamoStore {
                     break 'hours;
                 }
                 let page = self.table.query(&ask).await?;
-                all_spent &= self.read_timers(&page.items, until, began, &mut overdue, &mut next).await?;
+                all_spent &=
+                    self.read_timers(&page.items, until, began, &mut overdue, &mut next).await?;
                 match page.items.last() {
                     Some(last) if page.more => ask.from = format!("{}{}", last.key.s, key::FIRST),
                     _ => break,
@@ -74,7 +87,9 @@ impl DynamoStore {
     ) -> Result<bool, StoreError> {
         let mut lists: Vec<Timers> = Vec::with_capacity(items.len());
         for item in items {
-            let list = item.bytes(row::LIST).ok_or_else(|| StoreError::Corrupt(format!("{} is no timer", item.key.s)))?;
+            let list = item
+                .bytes(row::LIST)
+                .ok_or_else(|| StoreError::Corrupt(format!("{} is no timer", item.key.s)))?;
             lists.push(decode(list, || format!("timer {}", item.key.s))?);
         }
         let ids: Vec<&JobId> = lists.iter().flatten().map(|(id, ..)| id).collect();
@@ -89,7 +104,10 @@ impl DynamoStore {
                     continue;
                 };
                 needed |= job.life.revision.0 < revision;
-                let Some(at) = job.life.wake_at(&job.spec).filter(|_| job.life.ended().is_none()) else { continue };
+                let Some(at) = job.life.wake_at(&job.spec).filter(|_| job.life.ended().is_none())
+                else {
+                    continue;
+                };
                 if at <= until {
                     needed = true;
                     overdue.insert((at, id), job);
@@ -110,7 +128,8 @@ impl DynamoStore {
             return Ok(items.is_empty());
         }
         self.announce(again).await?;
-        let changes: Vec<Change> = spent.iter().map(|key| Change::Delete { key: key.clone(), when: None }).collect();
+        let changes: Vec<Change> =
+            spent.iter().map(|key| Change::Delete { key: key.clone(), when: None }).collect();
         self.table.write(&changes).await?;
         Ok(spent.len() == items.len())
     }

@@ -62,7 +62,9 @@ const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_du
 
 /// The answer to `query`.
 pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<DuePage, Failure> {
-    let (Some(queue), types) = (names.queue(&query.queue), names.types(&query.types)) else { return Ok(DuePage::default()) };
+    let (Some(queue), types) = (names.queue(&query.queue), names.types(&query.types)) else {
+        return Ok(DuePage::default());
+    };
     let scan = Scan { db, queue, query };
     let mut streams = scan.streams(&types)?;
     let next_due = scan.next_due(&streams)?;
@@ -84,7 +86,9 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
             break;
         }
         let mut rows = find.query([n])?;
-        let row = rows.next()?.ok_or_else(|| Failure::corrupt(format!("the index of due jobs names row {n}, which is not there")))?;
+        let row = rows.next()?.ok_or_else(|| {
+            Failure::corrupt(format!("the index of due jobs names row {n}, which is not there"))
+        })?;
         match row::readable(row)? {
             Some(job) => jobs.push(job),
             // Others take its place in the page, or whoever wants a single job would never see them.
@@ -120,13 +124,20 @@ impl Scan<'_> {
         Ok(streams)
     }
 
-    fn streams_of(&self, partition: &str, types: &[i64], streams: &mut Vec<Stream>) -> Result<(), Failure> {
+    fn streams_of(
+        &self,
+        partition: &str,
+        types: &[i64],
+        streams: &mut Vec<Stream>,
+    ) -> Result<(), Failure> {
         let mut next_type = self.db.prepare_cached(NEXT_TYPE)?;
         let mut next_priority = self.db.prepare_cached(NEXT_PRIORITY)?;
         let mut asked = types;
         while let Some(least) = asked.first() {
             let place = params![self.queue, self.query.critical, partition, least];
-            let Some(job_type) = next_type.query_row(place, |row| row.get(0)).optional()? else { return Ok(()) };
+            let Some(job_type) = next_type.query_row(place, |row| row.get(0)).optional()? else {
+                return Ok(());
+            };
             asked = &asked[asked.partition_point(|number| *number < job_type)..];
             if asked.first() != Some(&job_type) {
                 continue;
@@ -135,7 +146,10 @@ impl Scan<'_> {
             let mut past = i64::MIN;
             loop {
                 let place = params![self.queue, self.query.critical, partition, job_type, past];
-                let Some(priority) = next_priority.query_row(place, |row| row.get(0)).optional()? else { break };
+                let Some(priority) = next_priority.query_row(place, |row| row.get(0)).optional()?
+                else {
+                    break;
+                };
                 past = i64::from(priority);
                 let after = start(self.query.order, priority, self.query.after.as_ref());
                 streams.push(Stream {
@@ -157,8 +171,14 @@ impl Scan<'_> {
         let mut find = self.db.prepare_cached(NEXT_DUE)?;
         let mut least: Option<i64> = None;
         for stream in streams {
-            let place =
-                params![self.queue, self.query.critical, stream.partition, stream.job_type, stream.priority, self.query.until.millis()];
+            let place = params![
+                self.queue,
+                self.query.critical,
+                stream.partition,
+                stream.job_type,
+                stream.priority,
+                self.query.until.millis()
+            ];
             let found: Option<i64> = find.query_row(place, |row| row.get(0)).optional()?;
             least = least.into_iter().chain(found).min();
         }
@@ -189,8 +209,13 @@ impl Scan<'_> {
         let mut last = None;
         while let Some(row) = rows.next()? {
             let (run_at, id): (i64, _) = (row.get(0)?, row::text(row, 1)?);
-            let id: JobId = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not the id of a job")))?;
-            stream.read.push_back((self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id), row.get(2)?));
+            let id: JobId = id
+                .parse()
+                .map_err(|_| Failure::corrupt(format!("{id:?} is not the id of a job")))?;
+            stream.read.push_back((
+                self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id),
+                row.get(2)?,
+            ));
             last = Some((run_at, id));
         }
         stream.exhausted = stream.read.len() < stream.chunk;
@@ -207,7 +232,9 @@ impl Scan<'_> {
 /// No id is empty, so `(t, "")` is the place right before all that is due at `t`.
 fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, String)> {
     use std::cmp::Ordering::{Equal, Greater, Less};
-    let Some(after) = after else { return Some((i64::MIN, String::new())) };
+    let Some(after) = after else {
+        return Some((i64::MIN, String::new()));
+    };
     let at = after.run_at.millis();
     // The least due time that may follow, seen from a higher priority number and from a lower one.
     let (higher, lower) = match order {
@@ -219,7 +246,8 @@ fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, 
         }
         Order::Priority { ageing_millis: None | Some(0) } => (i128::from(i64::MIN), i128::MAX),
         Order::Priority { ageing_millis: Some(step) } => {
-            let same_rank = i128::from(at) + (i128::from(after.priority) - i128::from(priority)) * i128::from(step);
+            let same_rank = i128::from(at)
+                + (i128::from(after.priority) - i128::from(priority)) * i128::from(step);
             (same_rank, same_rank + 1)
         }
     };
@@ -228,11 +256,20 @@ fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, 
         Greater => higher,
         Less => lower,
     };
-    if from > i128::from(i64::MAX) { None } else { Some((from.max(i64::MIN.into()) as i64, String::new())) }
+    if from > i128::from(i64::MAX) {
+        None
+    } else {
+        Some((from.max(i64::MIN.into()) as i64, String::new()))
+    }
 }
 
 /// The first partition after `after` in which a job of `queue` is scheduled.
-fn next_partition(db: &Connection, queue: i64, critical: bool, after: Option<&str>) -> Result<Option<String>, Failure> {
+fn next_partition(
+    db: &Connection,
+    queue: i64,
+    critical: bool,
+    after: Option<&str>,
+) -> Result<Option<String>, Failure> {
     let sql = match after {
         None => {
             "SELECT partition FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition >= ?3 \
@@ -257,14 +294,33 @@ pub(super) fn count(
     most: u32,
 ) -> Result<BTreeMap<TypeName, u64>, Failure> {
     let mut counts = BTreeMap::new();
-    let (Some(number), numbers) = (names.queue(queue), names.types(types)) else { return Ok(counts) };
+    let (Some(number), numbers) = (names.queue(queue), names.types(types)) else {
+        return Ok(counts);
+    };
     let mut find = db.prepare_cached(COUNT)?;
     let mut left = u64::from(most);
     for critical in [true, false] {
         let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
-        let query = &DueQuery { queue: queue.clone(), critical, types, partition: None, order, until, after: None, limit: most };
+        let query = &DueQuery {
+            queue: queue.clone(),
+            critical,
+            types,
+            partition: None,
+            order,
+            until,
+            after: None,
+            limit: most,
+        };
         for stream in (Scan { db, queue: number, query }).streams(&numbers)? {
-            let place = params![number, critical, stream.partition, stream.job_type, stream.priority, until.millis(), left as i64];
+            let place = params![
+                number,
+                critical,
+                stream.partition,
+                stream.job_type,
+                stream.priority,
+                until.millis(),
+                left as i64
+            ];
             let found = find.query_row(place, |row| row.get::<_, i64>(0))? as u64;
             if let Some(name) = names.type_name(stream.job_type).filter(|_| found > 0) {
                 *counts.entry(name.clone()).or_default() += found;
@@ -287,7 +343,9 @@ pub(super) fn partitions(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Vec<String>, Failure> {
-    let (Some(queue), types) = (names.queue(queue), names.types(types)) else { return Ok(Vec::new()) };
+    let (Some(queue), types) = (names.queue(queue), names.types(types)) else {
+        return Ok(Vec::new());
+    };
     let mut holds = db.prepare_cached(
         "SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 LIMIT 1",
     )?;
@@ -295,7 +353,9 @@ pub(super) fn partitions(
     let mut found = Vec::new();
     while found.len() < limit as usize {
         let next = |critical| next_partition(db, queue, critical, after.as_deref());
-        let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else { break };
+        let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
+            break;
+        };
         'one: for critical in [false, true] {
             for job_type in &types {
                 if holds.exists(params![queue, critical, partition, job_type])? {
@@ -327,7 +387,9 @@ mod tests {
         let store = SqliteStore::open_temporary().unwrap();
         let add = |n: i64| {
             let (kind, due) = (["x", "y"][n as usize % 2], if n % 3 == 0 { 5 } else { 1_000_000 });
-            vec![Write::AddJob(job(&format!("job-{n}")).of_type(kind).priority(n as i32 % 5).due(due).build())]
+            vec![Write::AddJob(
+                job(&format!("job-{n}")).of_type(kind).priority(n as i32 % 5).due(due).build(),
+            )]
         };
         run(async { store.commit((0..jobs).map(add).collect()).await.map(drop).unwrap() });
         let query = DueQuery {
@@ -361,7 +423,11 @@ mod tests {
                     let values = vec![value; statement.parameter_count()];
                     let _ = statement.query(rusqlite::params_from_iter(values))?.next()?;
                 }
-                assert_eq!(db.prepare_cached(sql)?.get_status(StatementStatus::RePrepare), 0, "{sql}");
+                assert_eq!(
+                    db.prepare_cached(sql)?.get_status(StatementStatus::RePrepare),
+                    0,
+                    "{sql}"
+                );
             }
             Ok(())
         };

@@ -21,13 +21,18 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self(match &error {
             Error::SqliteFailure(cause, _) => match cause.code {
-                ErrorCode::DiskFull => StoreError::Throttled { retry_after: Duration::from_secs(1), message: "no room on the disk".into() },
-                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Corrupt(error.to_string()),
+                ErrorCode::DiskFull => StoreError::Throttled {
+                    retry_after: Duration::from_secs(1),
+                    message: "no room on the disk".into(),
+                },
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+                    StoreError::Corrupt(error.to_string())
+                }
                 _ => StoreError::Unavailable(error.to_string()),
             },
-            Error::FromSqlConversionFailure(..) | Error::IntegralValueOutOfRange(..) | Error::InvalidColumnType(..) => {
-                StoreError::Corrupt(error.to_string())
-            }
+            Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..) => StoreError::Corrupt(error.to_string()),
             _ => StoreError::Unavailable(error.to_string()),
         })
     }

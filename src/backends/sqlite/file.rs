@@ -14,7 +14,8 @@ use tidegate_core::time::Timestamp;
 const APPLICATION_ID: i64 = 0x7464_6774;
 
 /// What makes an empty file into the newest, in order. A released one is never changed.
-const MIGRATIONS: [&str; 2] = [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_records.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_records.sql")];
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +74,18 @@ impl DirLock {
     /// Makes `dir` ours, and says so in `DIR/lock`: the process is written in it, and the start is its time of change.
     pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("lock");
-        let io = |error: std::io::Error| OpenError::Io { path: path.clone(), message: error.to_string() };
+        let io = |error: std::io::Error| OpenError::Io {
+            path: path.clone(),
+            message: error.to_string(),
+        };
         std::fs::create_dir_all(dir).map_err(io)?;
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -98,7 +108,9 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
     let db = Connection::open_with_flags(
         file,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )
     .map_err(fault)?;
     keep_statements(&db).map_err(fault)?;
@@ -125,11 +137,19 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
 
 /// The format of a file that is ours, or empty.
 pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
-    let number = |sql| db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(file, &error));
-    let (application, found, objects) =
-        (number("PRAGMA application_id")?, number("PRAGMA user_version")?, number("SELECT count(*) FROM sqlite_schema")?);
+    let number = |sql| {
+        db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(file, &error))
+    };
+    let (application, found, objects) = (
+        number("PRAGMA application_id")?,
+        number("PRAGMA user_version")?,
+        number("SELECT count(*) FROM sqlite_schema")?,
+    );
     if application != APPLICATION_ID && (application, found, objects) != (0, 0, 0) {
-        return Err(OpenError::Damaged { file: file.to_owned(), problem: "is a database of another program".into() });
+        return Err(OpenError::Damaged {
+            file: file.to_owned(),
+            problem: "is a database of another program".into(),
+        });
     }
     let known = MIGRATIONS.len() as i64;
     if found > known {
@@ -140,7 +160,10 @@ pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
 
 /// A connection that only reads.
 pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
-    let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let db = Connection::open_with_flags(
+        file,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     keep_statements(&db)?;
     db.pragma_update(None, "cache_size", -250)?;
     db.busy_timeout(std::time::Duration::from_secs(5))?;
@@ -157,8 +180,12 @@ fn keep_statements(db: &Connection) -> Result<(), rusqlite::Error> {
 /// What a failure to use `file` means to whoever starts the server.
 pub(super) fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::Damaged { file: file.to_owned(), problem: "is not a SQLite database".into() },
-        Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { file: file.to_owned(), problem: format!("is damaged ({error})") },
+        Some(ErrorCode::NotADatabase) => {
+            OpenError::Damaged { file: file.to_owned(), problem: "is not a SQLite database".into() }
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            OpenError::Damaged { file: file.to_owned(), problem: format!("is damaged ({error})") }
+        }
         _ => OpenError::Io { path: file.to_owned(), message: error.to_string() },
     }
 }
@@ -178,7 +205,10 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     let source = open_reader(&from).map_err(|error| fault(&from, &error))?;
     let copied = copy(&source, &part);
     let done = copied.map_err(|error| fault(&from, &error)).and_then(|()| {
-        let io = |error: std::io::Error| OpenError::Io { path: to.to_owned(), message: error.to_string() };
+        let io = |error: std::io::Error| OpenError::Io {
+            path: to.to_owned(),
+            message: error.to_string(),
+        };
         File::open(&part).and_then(|file| file.sync_all()).map_err(io)?;
         std::fs::rename(&part, to).map_err(io)
     });

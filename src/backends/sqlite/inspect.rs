@@ -28,11 +28,18 @@ pub struct Inspection {
 /// A connection that only reads, and leaves no file behind: a database without a log is at rest, and is read as it lies.
 fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     let at_rest = !file.with_extension("db-wal").exists();
-    let url = file.canonicalize().ok().filter(|_| at_rest).and_then(|file| url::Url::from_file_path(file).ok());
+    let url = file
+        .canonicalize()
+        .ok()
+        .filter(|_| at_rest)
+        .and_then(|file| url::Url::from_file_path(file).ok());
     match url {
         Some(mut url) => {
             url.set_query(Some("immutable=1"));
-            Connection::open_with_flags(url.as_str(), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
+            Connection::open_with_flags(
+                url.as_str(),
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+            )
         }
         None => open_reader(file),
     }
@@ -53,7 +60,9 @@ pub fn holder(dir: &Path) -> std::io::Result<Option<String>> {
     // Shared, and let go at once: whoever starts a server at this very instant is told that it is held.
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => Ok(Some(std::fs::read_to_string(&path)?.trim().to_owned())),
+        Err(TryLockError::WouldBlock) => {
+            Ok(Some(std::fs::read_to_string(&path)?.trim().to_owned()))
+        }
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
@@ -77,7 +86,10 @@ impl Inspection {
     ///
     /// It cannot be read.
     pub fn damage(&self) -> Result<Option<String>, OpenError> {
-        let said: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(|error| fault(&self.file, &error))?;
+        let said: String = self
+            .db
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(|error| fault(&self.file, &error))?;
         Ok((said != "ok").then_some(said))
     }
 
@@ -88,9 +100,15 @@ impl Inspection {
     /// They cannot be read.
     pub fn items(&self, kind: ItemKind) -> Result<Vec<Item>, OpenError> {
         let read = || {
-            let mut all = self.db.prepare("SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name")?;
+            let mut all = self
+                .db
+                .prepare("SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name")?;
             let all = all.query_map([kind.as_str()], |row| {
-                Ok(Item { name: row.get(0)?, version: row.get::<_, i64>(1)? as u64, bytes: row.get(2)? })
+                Ok(Item {
+                    name: row.get(0)?,
+                    version: row.get::<_, i64>(1)? as u64,
+                    bytes: row.get(2)?,
+                })
             })?;
             all.collect::<Result<_, _>>()
         };
@@ -103,7 +121,10 @@ impl Inspection {
     ///
     /// It cannot be read.
     pub fn newest_job(&self) -> Result<Option<Timestamp>, OpenError> {
-        let newest = self.db.query_row("SELECT created_at FROM jobs ORDER BY n DESC LIMIT 1", [], |row| row.get(0)).optional();
+        let newest = self
+            .db
+            .query_row("SELECT created_at FROM jobs ORDER BY n DESC LIMIT 1", [], |row| row.get(0))
+            .optional();
         Ok(newest.map_err(|error| fault(&self.file, &error))?.map(Timestamp::from_millis))
     }
 
@@ -115,7 +136,8 @@ impl Inspection {
     pub fn object_keys(&self) -> Result<HashSet<String>, OpenError> {
         let mut keys = HashSet::new();
         let mut read = || {
-            let mut data = self.db.prepare("SELECT CAST(data AS TEXT) FROM jobs WHERE data_kind > 2")?;
+            let mut data =
+                self.db.prepare("SELECT CAST(data AS TEXT) FROM jobs WHERE data_kind > 2")?;
             for key in data.query_map([], |row| row.get(0))? {
                 keys.insert(key?);
             }
@@ -123,10 +145,11 @@ impl Inspection {
             let mut lives = self.db.prepare("SELECT life FROM jobs WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0")?;
             let mut rows = lives.query([])?;
             while let Some(row) = rows.next()? {
-                let life: Lifecycle = match row::decode(row.get_ref(0)?.as_blob()?, || "a job's life".to_owned()) {
-                    Ok(life) => life,
-                    Err(error) => return Ok(Err(error.to_string())),
-                };
+                let life: Lifecycle =
+                    match row::decode(row.get_ref(0)?.as_blob()?, || "a job's life".to_owned()) {
+                        Ok(life) => life,
+                        Err(error) => return Ok(Err(error.to_string())),
+                    };
                 keys.extend(life.result.and_then(|result| Some(result.object?.0)));
             }
             Ok(Ok(()))
@@ -139,7 +162,12 @@ impl Inspection {
         for item in self.items(ItemKind::Plugin)? {
             // One that cannot be read is the server's to complain of.
             let plugin: PluginItem = serde_json::from_slice(&item.bytes).unwrap_or_default();
-            keys.extend(plugin.versions.iter().flat_map(|version| version.object_keys().collect::<Vec<_>>()));
+            keys.extend(
+                plugin
+                    .versions
+                    .iter()
+                    .flat_map(|version| version.object_keys().collect::<Vec<_>>()),
+            );
         }
         Ok(keys)
     }

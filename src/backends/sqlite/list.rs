@@ -50,12 +50,25 @@ const RUNNING: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_running WH
      AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
 
 /// The answer to `query`.
-pub(super) fn page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery) -> Result<ListPage, Failure> {
+pub(super) fn page(
+    db: &Connection,
+    names: &Names,
+    shared: &Shared,
+    query: &ListQuery,
+) -> Result<ListPage, Failure> {
     bounded_page(db, names, shared, query, SCAN)
 }
 
-fn bounded_page(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, scan: usize) -> Result<ListPage, Failure> {
-    let Some(mut before) = first_place(query) else { return Ok(ListPage::default()) };
+fn bounded_page(
+    db: &Connection,
+    names: &Names,
+    shared: &Shared,
+    query: &ListQuery,
+    scan: usize,
+) -> Result<ListPage, Failure> {
+    let Some(mut before) = first_place(query) else {
+        return Ok(ListPage::default());
+    };
     let from = query.from.map_or(i64::MIN, Timestamp::millis);
     let mut streams = streams(db, names, shared, query, before, from)?;
     let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
@@ -66,11 +79,18 @@ fn bounded_page(db: &Connection, names: &Names, shared: &Shared, query: &ListQue
         for stream in &mut streams {
             stream.fill(db, before, from)?;
         }
-        let Some(stream) = streams.iter_mut().max_by_key(|stream| stream.read.front().copied()) else { return Ok(page) };
-        let Some(place) = stream.read.pop_front() else { return Ok(page) };
+        let Some(stream) = streams.iter_mut().max_by_key(|stream| stream.read.front().copied())
+        else {
+            return Ok(page);
+        };
+        let Some(place) = stream.read.pop_front() else {
+            return Ok(page);
+        };
         before = place;
         let mut rows = find.query([place.1])?;
-        let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else { continue };
+        let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else {
+            continue;
+        };
         if !query.asks_for(&job) {
             continue;
         }
@@ -92,7 +112,9 @@ impl Stream {
 
     /// Reads on if all that was read is used up.
     fn fill(&mut self, db: &Connection, before: Place, from: i64) -> Result<(), Failure> {
-        let Some((sql, number)) = self.more.filter(|_| self.read.is_empty()) else { return Ok(()) };
+        let Some((sql, number)) = self.more.filter(|_| self.read.is_empty()) else {
+            return Ok(());
+        };
         let mut find = db.prepare_cached(sql)?;
         let mut rows = find.query(params![number, before.0, before.1, from, CHUNK])?;
         while let Some(row) = rows.next()? {
@@ -122,20 +144,34 @@ fn cursor((created_at, n): Place) -> String {
 }
 
 /// The streams that hold every job that `query` can ask for.
-fn streams(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, before: Place, from: i64) -> Result<Vec<Stream>, Failure> {
+fn streams(
+    db: &Connection,
+    names: &Names,
+    shared: &Shared,
+    query: &ListQuery,
+    before: Place,
+    from: i64,
+) -> Result<Vec<Stream>, Failure> {
     let queue = query.queue.as_ref().map(|name| names.queue(name));
     let job_type = query.job_type.as_ref().map(|name| names.job_type(name));
     let counts = shared.counts();
-    let asked = |state: i64| query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state);
+    let asked = |state: i64| {
+        query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state)
+    };
     let places: Vec<_> = counts
         .iter()
         .filter(|((in_queue, of_type, state), jobs)| {
-            **jobs > 0 && queue.is_none_or(|n| n == Some(*in_queue)) && job_type.is_none_or(|n| n == Some(*of_type)) && asked(*state)
+            **jobs > 0
+                && queue.is_none_or(|n| n == Some(*in_queue))
+                && job_type.is_none_or(|n| n == Some(*of_type))
+                && asked(*state)
         })
         .collect();
     let holds = |wanted: StateFilter| -> u64 {
         let number = state_number(wanted);
-        let there = counts.iter().filter(|((in_queue, _, state), _)| *state == number && queue.is_none_or(|n| n == Some(*in_queue)));
+        let there = counts.iter().filter(|((in_queue, _, state), _)| {
+            *state == number && queue.is_none_or(|n| n == Some(*in_queue))
+        });
         there.map(|(_, jobs)| *jobs).sum()
     };
     let by_state = !query.states.is_empty()
@@ -161,7 +197,8 @@ fn streams(db: &Connection, names: &Names, shared: &Shared, query: &ListQuery, b
                 continue;
             }
         };
-        let mut queues: Vec<i64> = places.iter().filter(|((_, _, of), _)| *of == state).map(|((n, _, _), _)| *n).collect();
+        let mut queues: Vec<i64> =
+            places.iter().filter(|((_, _, of), _)| *of == state).map(|((n, _, _), _)| *n).collect();
         queues.sort_unstable();
         queues.dedup();
         let mut read = Vec::new();
@@ -191,12 +228,26 @@ mod tests {
     #[test]
     fn a_rare_match_takes_several_bounded_pages_and_is_found() {
         let store = SqliteStore::open_temporary().unwrap();
-        let jobs = (0..35).map(|n| job(&format!("job-{n}")).queue(if n % 17 == 5 { "rare" } else { "mail" }).created(n / 3).build());
-        run(async { store.commit(jobs.map(|job| vec![Write::AddJob(job)]).collect()).await.map(drop).unwrap() });
+        let jobs = (0..35).map(|n| {
+            job(&format!("job-{n}"))
+                .queue(if n % 17 == 5 { "rare" } else { "mail" })
+                .created(n / 3)
+                .build()
+        });
+        run(async {
+            store
+                .commit(jobs.map(|job| vec![Write::AddJob(job)]).collect())
+                .await
+                .map(drop)
+                .unwrap()
+        });
         let mut query = ListQuery { queue: Some(name("rare")), limit: 10, ..ListQuery::default() };
         let (mut pages, mut found) = (0, Vec::new());
         loop {
-            let page = store.readers.read(|db| bounded_page(db, &store.names(), &store.shared, &query, 8)).unwrap();
+            let page = store
+                .readers
+                .read(|db| bounded_page(db, &store.names(), &store.shared, &query, 8))
+                .unwrap();
             pages += 1;
             found.extend(page.jobs.iter().map(|job| job.id.to_string()));
             query.cursor = page.next_cursor;

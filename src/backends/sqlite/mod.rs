@@ -43,8 +43,8 @@ use row::select_jobs;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        StoreError, Txn, Write, flatten,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
+        Purged, Record, RecordKind, RecordQuery, StoreError, Txn, Write, flatten,
     },
     queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
@@ -128,11 +128,18 @@ impl SqliteStore {
         Self::start(&dir, None, Some(TemporaryDir(dir.clone())))
     }
 
-    fn start(dir: &Path, pages: Option<u32>, temporary: Option<TemporaryDir>) -> Result<Self, OpenError> {
+    fn start(
+        dir: &Path,
+        pages: Option<u32>,
+        temporary: Option<TemporaryDir>,
+    ) -> Result<Self, OpenError> {
         let lock = file::DirLock::take(dir)?;
         let file = database(dir);
         let db = file::open_writer(&file)?;
-        let fault = |Failure(error): Failure| OpenError::Damaged { file: file.clone(), problem: error.to_string() };
+        let fault = |Failure(error): Failure| OpenError::Damaged {
+            file: file.clone(),
+            problem: error.to_string(),
+        };
         if let Some(pages) = pages {
             db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;
         }
@@ -142,7 +149,11 @@ impl SqliteStore {
         }
         let names = Names::read(&db).map_err(fault)?;
         let counts = read_counts(&db).map_err(fault)?;
-        let shared = Arc::new(Shared { names: RwLock::new(Arc::new(names.clone())), counts: Mutex::new(counts), items: AtomicU64::new(1) });
+        let shared = Arc::new(Shared {
+            names: RwLock::new(Arc::new(names.clone())),
+            counts: Mutex::new(counts),
+            items: AtomicU64::new(1),
+        });
         let writer = writer::Writer::start(db, names, Arc::clone(&shared))
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
         let readers = Arc::new(Readers { file, idle: Mutex::default() });
@@ -165,7 +176,10 @@ impl Readers {
     ///
     /// It runs on the calling thread: a read by index takes tens of microseconds, no more than parsing
     /// the JSON of a request, and handing it to another thread would cost as much again.
-    fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, StoreError> {
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
         let pooled = self.idle.lock().pop();
         let db = match pooled {
             Some(db) => db,
@@ -281,12 +295,22 @@ impl JobStore for SqliteStore {
         self.readers.read(|db| due::count(db, &self.names(), queue, types, until, most))
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         let names = self.names();
         self.readers.read(|db| due::partitions(db, &names, queue, types, after, limit))
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         self.readers.read(|db| {
             let mut late = db.prepare_cached(select_jobs!("INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at LIMIT ?2"))?;
             let late = jobs(late.query(params![until.millis(), limit])?)?;
@@ -298,8 +322,15 @@ impl JobStore for SqliteStore {
         })
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
-        let Some(queue) = self.names().queue(queue) else { return Ok(Vec::new()) };
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
+        let Some(queue) = self.names().queue(queue) else {
+            return Ok(Vec::new());
+        };
         self.readers.read(|db| {
             // No id is empty, so all of them come after the empty text.
             let after = after.map_or("", JobId::as_str);
@@ -309,19 +340,30 @@ impl JobStore for SqliteStore {
         })
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        let Some(number) = self.names().queue(queue) else { return Ok(None) };
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        let Some(number) = self.names().queue(queue) else {
+            return Ok(None);
+        };
         self.readers.read(|db| {
             let mut find = db.prepare_cached("SELECT head FROM heads WHERE queue = ?1")?;
             let mut rows = find.query([number])?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            let head: Ledger = row::decode(row::blob(row, 0)?, || format!("the head of queue {queue}"))?;
-            let mut find = db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
+            let head: Ledger =
+                row::decode(row::blob(row, 0)?, || format!("the head of queue {queue}"))?;
+            let mut find =
+                db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
             let mut batches = Vec::with_capacity(head.batches.len());
             for id in head.referenced_batches() {
                 let mut rows = find.query(params![number, id.0 as i64])?;
                 if let Some(row) = rows.next()? {
-                    batches.push(row::decode(row::blob(row, 0)?, || format!("batch {} of queue {queue}", id.0))?);
+                    batches.push(row::decode(row::blob(row, 0)?, || {
+                        format!("batch {} of queue {queue}", id.0)
+                    })?);
                 }
             }
             Ok(Some((head, batches)))
@@ -329,31 +371,44 @@ impl JobStore for SqliteStore {
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
-        let Some(queue) = self.names().queue(queue) else { return Ok(Vec::new()) };
+        let Some(queue) = self.names().queue(queue) else {
+            return Ok(Vec::new());
+        };
         self.readers.read(|db| {
-            let mut all = db.prepare_cached("SELECT id, for_head FROM batches WHERE queue = ?1 ORDER BY id")?;
-            let all = all.query_map([queue], |row| Ok((BatchId(row.get::<_, i64>(0)? as u64), row.get::<_, i64>(1)? as u64)))?;
+            let mut all =
+                db.prepare_cached("SELECT id, for_head FROM batches WHERE queue = ?1 ORDER BY id")?;
+            let all = all.query_map([queue], |row| {
+                Ok((BatchId(row.get::<_, i64>(0)? as u64), row.get::<_, i64>(1)? as u64))
+            })?;
             Ok(all.collect::<Result<_, _>>()?)
         })
     }
 
     async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
         let names = self.names();
-        let find = |db: &Connection, key| txn::key_columns(key, &names).map_or(Ok(None), |columns| txn::find_key(db, columns));
+        let find = |db: &Connection, key| {
+            txn::key_columns(key, &names).map_or(Ok(None), |columns| txn::find_key(db, columns))
+        };
         self.readers.read(|db| keys.iter().map(|key| find(db, key)).collect())
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
         // The one read that may take long, so the one that has a thread to itself.
-        let (readers, shared, names, query) = (Arc::clone(&self.readers), Arc::clone(&self.shared), self.names(), query.clone());
-        let page = tokio::task::spawn_blocking(move || readers.read(|db| list::page(db, &names, &shared, &query)));
-        page.await.map_err(|error| StoreError::Unavailable(format!("the list was not finished: {error}")))?
+        let (readers, shared, names, query) =
+            (Arc::clone(&self.readers), Arc::clone(&self.shared), self.names(), query.clone());
+        let page = tokio::task::spawn_blocking(move || {
+            readers.read(|db| list::page(db, &names, &shared, &query))
+        });
+        page.await.map_err(|error| {
+            StoreError::Unavailable(format!("the list was not finished: {error}"))
+        })?
     }
 
     async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
         let names = self.names();
         let depth = |((queue, job_type, state), jobs): ((i64, i64, i64), u64)| -> Option<Depth> {
-            let (queue, job_type) = (names.queue_name(queue)?.clone(), names.type_name(job_type)?.clone());
+            let (queue, job_type) =
+                (names.queue_name(queue)?.clone(), names.type_name(job_type)?.clone());
             Some(Depth { queue, job_type, state: row::state_of(state)?, jobs })
         };
         Ok(self.shared.counts().into_iter().filter_map(depth).collect())
@@ -361,9 +416,15 @@ impl JobStore for SqliteStore {
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
         self.readers.read(|db| {
-            let mut all = db.prepare_cached("SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name")?;
+            let mut all = db.prepare_cached(
+                "SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name",
+            )?;
             let all = all.query_map([kind.as_str()], |row| {
-                Ok(Item { name: row.get(0)?, version: row.get::<_, i64>(1)? as u64, bytes: row.get(2)? })
+                Ok(Item {
+                    name: row.get(0)?,
+                    version: row.get::<_, i64>(1)? as u64,
+                    bytes: row.get(2)?,
+                })
             })?;
             Ok(all.collect::<Result<_, _>>()?)
         })
@@ -377,7 +438,13 @@ impl JobStore for SqliteStore {
         self.readers.read(|db| queries.iter().map(|query| record::page(db, query)).collect())
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         let (drop, purged) = self.readers.read(|db| record::ripe(db, kind, now, keep, limit))?;
         if !drop.is_empty() {
             // One that was written anew meanwhile has another time, and stays.

@@ -38,7 +38,8 @@ impl<N: Clone + Eq + std::hash::Hash + std::str::FromStr> Interned<N> {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let name: String = row.get(1)?;
-            let name = name.parse().map_err(|_| Failure::corrupt(format!("{name:?} is not a name")))?;
+            let name =
+                name.parse().map_err(|_| Failure::corrupt(format!("{name:?} is not a name")))?;
             all.add(name, row.get(0)?);
         }
         Ok(all)
@@ -82,17 +83,26 @@ impl Names {
     }
 
     /// The number of a queue; it gets one if it has none. Whether it is new.
-    pub(super) fn intern_queue(&mut self, db: &Connection, name: &QueueName) -> Result<(i64, bool), Failure> {
+    pub(super) fn intern_queue(
+        &mut self,
+        db: &Connection,
+        name: &QueueName,
+    ) -> Result<(i64, bool), Failure> {
         if let Some(number) = self.queue(name) {
             return Ok((number, false));
         }
-        db.prepare_cached("INSERT INTO queue_names (name) VALUES (?1)")?.execute([name.as_str()])?;
+        db.prepare_cached("INSERT INTO queue_names (name) VALUES (?1)")?
+            .execute([name.as_str()])?;
         self.queues.add(name.clone(), db.last_insert_rowid());
         Ok((db.last_insert_rowid(), true))
     }
 
     /// The number of a type; it gets one if it has none. Whether it is new.
-    pub(super) fn intern_type(&mut self, db: &Connection, name: &TypeName) -> Result<(i64, bool), Failure> {
+    pub(super) fn intern_type(
+        &mut self,
+        db: &Connection,
+        name: &TypeName,
+    ) -> Result<(i64, bool), Failure> {
         if let Some(number) = self.job_type(name) {
             return Ok((number, false));
         }

@@ -17,9 +17,17 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
     // Names are letters, digits and dashes, all of which come before a tilde.
     let end = format!("{}~", query.prefix);
     let after = query.after.as_deref().unwrap_or_default();
-    let found = find.query_map(params![query.kind.as_str(), query.prefix, end, after, query.limit], |row| {
-        Ok(Record { kind: query.kind, name: row.get(0)?, until: Timestamp::from_millis(row.get(1)?), bytes: row.get(2)? })
-    })?;
+    let found = find.query_map(
+        params![query.kind.as_str(), query.prefix, end, after, query.limit],
+        |row| {
+            Ok(Record {
+                kind: query.kind,
+                name: row.get(0)?,
+                until: Timestamp::from_millis(row.get(1)?),
+                bytes: row.get(2)?,
+            })
+        },
+    )?;
     Ok(found.collect::<Result<_, _>>()?)
 }
 
@@ -31,7 +39,9 @@ pub(super) fn ripe(
     keep: u64,
     limit: u32,
 ) -> Result<(Vec<(String, Timestamp)>, Purged), Failure> {
-    let mut count = db.prepare_cached("SELECT count(*) FROM records INDEXED BY records_by_time WHERE kind = ?1")?;
+    let mut count = db.prepare_cached(
+        "SELECT count(*) FROM records INDEXED BY records_by_time WHERE kind = ?1",
+    )?;
     let all: i64 = count.query_row([kind.as_str()], |row| row.get(0))?;
     let mut purged = Purged { left: all as u64, ..Purged::default() };
     let mut first =

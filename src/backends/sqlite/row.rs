@@ -106,13 +106,19 @@ impl DataColumns {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
                 Self { kind: BESIDE, bytes, data: None, body: BodyChange::New(payload) }
             }
-            Body::Inline(payload) => {
-                Self { kind: encoding_number(payload.encoding), bytes, data: Some(payload.bytes), body: BodyChange::Gone }
-            }
+            Body::Inline(payload) => Self {
+                kind: encoding_number(payload.encoding),
+                bytes,
+                data: Some(payload.bytes),
+                body: BodyChange::Gone,
+            },
             Body::Beside(_) => Self { kind: BESIDE, bytes, data: None, body: BodyChange::Kept },
-            Body::Object { encoding, key, .. } => {
-                Self { kind: 3 + encoding_number(encoding), bytes, data: Some(key.into()), body: BodyChange::Gone }
-            }
+            Body::Object { encoding, key, .. } => Self {
+                kind: 3 + encoding_number(encoding),
+                bytes,
+                data: Some(key.into()),
+                body: BodyChange::Gone,
+            },
         }
     }
 }
@@ -148,7 +154,9 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
         BESIDE => Body::Beside(bytes),
         3 => object(Encoding::Json)?,
         4 => object(Encoding::MessagePack)?,
-        kind => return Err(Failure::corrupt(format!("job {id} has data of unknown kind {kind}"))),
+        kind => {
+            return Err(Failure::corrupt(format!("job {id} has data of unknown kind {kind}")));
+        }
     };
     let id = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not the id of a job")))?;
     Ok(Job { id, spec: Arc::new(spec), data, life })
@@ -158,7 +166,10 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
 pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
     match job(row) {
         Err(Failure(StoreError::Corrupt(problem))) => {
-            tracing::error!(problem, "a job is damaged and left out; `tidegate doctor` and a backup may help");
+            tracing::error!(
+                problem,
+                "a job is damaged and left out; `tidegate doctor` and a backup may help"
+            );
             Ok(None)
         }
         job => job.map(Some),
@@ -167,10 +178,14 @@ pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
 
 /// The text in column `index`, not copied.
 pub(super) fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<&'a str, Failure> {
-    row.get_ref(index)?.as_str().map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Text)))
+    row.get_ref(index)?
+        .as_str()
+        .map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Text)))
 }
 
 /// The bytes in column `index`, not copied.
 pub(super) fn blob<'a>(row: &'a Row<'_>, index: usize) -> Result<&'a [u8], Failure> {
-    row.get_ref(index)?.as_blob().map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Blob)))
+    row.get_ref(index)?
+        .as_blob()
+        .map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Blob)))
 }

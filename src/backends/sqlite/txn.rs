@@ -54,7 +54,13 @@ impl Whole {
     fn of(job: Job) -> Result<Box<Self>, Failure> {
         let life = LifeColumns::of(&job.life, &job.spec)?;
         let encoded = row::encode_spec(&job.spec)?;
-        Ok(Box::new(Self { id: job.id, spec: job.spec, encoded, life, data: DataColumns::of(job.data) }))
+        Ok(Box::new(Self {
+            id: job.id,
+            spec: job.spec,
+            encoded,
+            life,
+            data: DataColumns::of(job.data),
+        }))
     }
 }
 
@@ -133,13 +139,18 @@ impl<'a> Group<'a> {
         for (index, step) in looked_at.iter().enumerate() {
             match self.look(step)? {
                 Checked::Fits(place) => places.push(place),
-                Checked::Refused(standing) => return Ok(Committed::Conflict { step: index, standing }),
+                Checked::Refused(standing) => {
+                    return Ok(Committed::Conflict { step: index, standing });
+                }
             }
         }
         if let Some(whole) = insert
             && !self.add(whole)?
         {
-            return Ok(Committed::Conflict { step: looked_at.len(), standing: self.standing(&whole.id)? });
+            return Ok(Committed::Conflict {
+                step: looked_at.len(),
+                standing: self.standing(&whole.id)?,
+            });
         }
         for (step, place) in looked_at.iter().zip(places) {
             self.write(step, place)?;
@@ -153,9 +164,13 @@ impl<'a> Group<'a> {
                 Some(_) => Checked::Refused(self.standing(&whole.id)?),
                 None => Checked::Fits(None),
             }),
-            Step::SetLife { id, was, .. } | Step::Remove { id, was } => self.look_at_revision(id, *was),
+            Step::SetLife { id, was, .. } | Step::Remove { id, was } => {
+                self.look_at_revision(id, *was)
+            }
             Step::SetAll { whole, was } => self.look_at_revision(&whole.id, *was),
-            Step::Other(write) => Ok(self.look_at_other(write)?.map_or(Checked::Fits(None), Checked::Refused)),
+            Step::Other(write) => {
+                Ok(self.look_at_other(write)?.map_or(Checked::Fits(None), Checked::Refused))
+            }
         }
     }
 
@@ -170,21 +185,32 @@ impl<'a> Group<'a> {
     /// What stands in the way of a write that is not about a job.
     fn look_at_other(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
         Ok(match write {
-            Write::SetKey { key, was, .. } => unless(was, self.key(key)?, |job| CurrentRecord::Key { job, since: None }),
+            Write::SetKey { key, was, .. } => {
+                unless(was, self.key(key)?, |job| CurrentRecord::Key { job, since: None })
+            }
             Write::SetLedger { queue, was, .. } => {
                 let version = match self.names.queue(queue) {
-                    Some(queue) => self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?,
+                    Some(queue) => {
+                        self.version("SELECT version FROM heads WHERE queue = ?1", params![queue])?
+                    }
                     None => None,
                 };
                 unless(was, version, CurrentRecord::Version)
             }
-            Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
+            Write::RequireItem { kind, name, version: was }
+            | Write::SetItem { kind, name, was, .. } => {
                 let now = self.item_version(*kind, name)?;
                 let was = if *was == 0 { Expect::Absent } else { Expect::Is(*was) };
                 unless(&was, now, CurrentRecord::Version)
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+            Write::AddBatch(..)
+            | Write::RemoveBatch(..)
+            | Write::PutRecord(_)
+            | Write::RemoveRecord { .. } => None,
+            Write::AddJob(_)
+            | Write::SetJob { .. }
+            | Write::RemoveJob { .. }
+            | Write::Together(_) => {
                 unreachable!("a step of its own")
             }
         })
@@ -192,10 +218,20 @@ impl<'a> Group<'a> {
 
     /// Where a job stands, and its revision.
     fn place(&self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
-        let mut find = self.db.prepare_cached("SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1")?;
+        let mut find = self.db.prepare_cached(
+            "SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1",
+        )?;
         let mut rows = find.query([id.as_str()])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let place = RowLocation { n: row.get(0)?, queue: row.get(1)?, job_type: row.get(2)?, state: row.get(3)?, data_kind: row.get(4)? };
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let place = RowLocation {
+            n: row.get(0)?,
+            queue: row.get(1)?,
+            job_type: row.get(2)?,
+            state: row.get(3)?,
+            data_kind: row.get(4)?,
+        };
         Ok(Some((place, row.get(5)?)))
     }
 
@@ -209,7 +245,8 @@ impl<'a> Group<'a> {
     }
 
     fn version(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<u64>, Failure> {
-        let version: Option<i64> = self.db.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional()?;
+        let version: Option<i64> =
+            self.db.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional()?;
         Ok(version.map(|version| version as u64))
     }
 
@@ -217,7 +254,10 @@ impl<'a> Group<'a> {
         if let Some(version) = self.effects.versions.get(&kind).and_then(|items| items.get(name)) {
             return Ok(*version);
         }
-        let version = self.version("SELECT version FROM items WHERE kind = ?1 AND name = ?2", params![kind.as_str(), name])?;
+        let version = self.version(
+            "SELECT version FROM items WHERE kind = ?1 AND name = ?2",
+            params![kind.as_str(), name],
+        )?;
         self.effects.versions.entry(kind).or_default().insert(name.to_owned(), version);
         Ok(version)
     }
@@ -228,7 +268,11 @@ impl<'a> Group<'a> {
 }
 
 /// What stands instead of what was expected; none if that is what stands.
-fn unless<T: PartialEq>(was: &Expect<T>, now: Option<T>, standing: impl FnOnce(T) -> CurrentRecord) -> Option<CurrentRecord> {
+fn unless<T: PartialEq>(
+    was: &Expect<T>,
+    now: Option<T>,
+    standing: impl FnOnce(T) -> CurrentRecord,
+) -> Option<CurrentRecord> {
     match (was, now) {
         (Expect::Absent, None) => None,
         (Expect::Is(was), Some(now)) if now == *was => None,
@@ -246,10 +290,18 @@ pub(super) fn key_columns<'k>(key: &'k Key, names: &Names) -> Option<(i64, i64, 
 }
 
 /// The job that a key points at.
-pub(super) fn find_key(db: &Connection, (kind, job_type, key): (i64, i64, &str)) -> Result<Option<JobId>, Failure> {
-    let mut find = db.prepare_cached("SELECT job FROM keys WHERE kind = ?1 AND type = ?2 AND key = ?3")?;
+pub(super) fn find_key(
+    db: &Connection,
+    (kind, job_type, key): (i64, i64, &str),
+) -> Result<Option<JobId>, Failure> {
+    let mut find =
+        db.prepare_cached("SELECT job FROM keys WHERE kind = ?1 AND type = ?2 AND key = ?3")?;
     let mut rows = find.query(params![kind, job_type, key])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
     let id = row::text(row, 0)?;
-    id.parse().map(Some).map_err(|_| Failure::corrupt(format!("the key {key:?} points at {id:?}, which is not an id")))
+    id.parse().map(Some).map_err(|_| {
+        Failure::corrupt(format!("the key {key:?} points at {id:?}, which is not an id"))
+    })
 }

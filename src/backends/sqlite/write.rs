@@ -72,7 +72,9 @@ impl Group<'_> {
             (Step::Remove { id, .. }, Some(place)) => {
                 self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([place.n])?;
                 self.body(place.n, &BodyChange::Gone, Some(place.data_kind))?;
-                self.db.prepare_cached("DELETE FROM keys WHERE job = ?1")?.execute([id.as_str()])?;
+                self.db
+                    .prepare_cached("DELETE FROM keys WHERE job = ?1")?
+                    .execute([id.as_str()])?;
                 self.count(place.queue, place.job_type, place.state, -1);
             }
             (Step::Other(write), _) => self.write_other(write)?,
@@ -133,11 +135,15 @@ impl Group<'_> {
     fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), Failure> {
         match change {
             BodyChange::New(payload) => {
-                self.db.prepare_cached("INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)")?.execute(params![
-                    n,
-                    row::encoding_number(payload.encoding),
-                    &payload.bytes[..]
-                ])?;
+                self.db
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute(params![
+                        n,
+                        row::encoding_number(payload.encoding),
+                        &payload.bytes[..]
+                    ])?;
             }
             BodyChange::Gone if was == Some(row::BESIDE) => {
                 self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
@@ -153,7 +159,8 @@ impl Group<'_> {
                 if let Key::Correlation(name, _) | Key::Unique(name, _) = key {
                     self.effects.named |= self.names.intern_type(self.db, name)?.1;
                 }
-                let (kind, job_type, key) = key_columns(key, self.names).expect("its type has a number now");
+                let (kind, job_type, key) =
+                    key_columns(key, self.names).expect("its type has a number now");
                 self.db.prepare_cached("INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
                     kind,
                     job_type,
@@ -169,15 +176,17 @@ impl Group<'_> {
             }
             Write::RemoveBatch(queue, id) => {
                 let queue = self.queue(queue)?;
-                self.db.prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?.execute(params![queue, id.0 as i64])?;
+                self.db
+                    .prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?
+                    .execute(params![queue, id.0 as i64])?;
             }
             Write::SetLedger { queue, head, .. } => {
                 let queue = self.queue(queue)?;
-                self.db.prepare_cached("INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)")?.execute(params![
-                    queue,
-                    head.version as i64,
-                    row::encode(head)?
-                ])?;
+                self.db
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute(params![queue, head.version as i64, row::encode(head)?])?;
             }
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
@@ -189,7 +198,11 @@ impl Group<'_> {
                         self.db.prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?.execute(params![kind.as_str(), name])?
                     }
                 };
-                self.effects.versions.entry(*kind).or_default().insert(name.clone(), bytes.is_some().then_some(*version));
+                self.effects
+                    .versions
+                    .entry(*kind)
+                    .or_default()
+                    .insert(name.clone(), bytes.is_some().then_some(*version));
                 self.effects.items += u64::from(kind.is_decided_under());
             }
             Write::PutRecord(record) => {
@@ -197,7 +210,12 @@ impl Group<'_> {
                     "INSERT INTO records (kind, name, until, bytes) VALUES (?1, ?2, ?3, ?4) \
                      ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes",
                 )?;
-                put.execute(params![record.kind.as_str(), record.name, record.until.millis(), record.bytes])?;
+                put.execute(params![
+                    record.kind.as_str(),
+                    record.name,
+                    record.until.millis(),
+                    record.bytes
+                ])?;
             }
             Write::RemoveRecord { kind, name, until } => {
                 let mut remove =
@@ -205,7 +223,10 @@ impl Group<'_> {
                 remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
             }
             Write::RequireItem { .. } => {}
-            Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } | Write::Together(_) => {
+            Write::AddJob(_)
+            | Write::SetJob { .. }
+            | Write::RemoveJob { .. }
+            | Write::Together(_) => {
                 unreachable!("a step of its own")
             }
         }

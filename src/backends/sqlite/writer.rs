@@ -42,10 +42,16 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on its connection.
-    pub(super) fn start(db: Connection, names: Names, shared: Arc<Shared>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        db: Connection,
+        names: Names,
+        shared: Arc<Shared>,
+    ) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(WAITING);
         let state = State { db, names, shared };
-        let thread = std::thread::Builder::new().name("sqlite-writer".into()).spawn(move || state.run(waiting))?;
+        let thread = std::thread::Builder::new()
+            .name("sqlite-writer".into())
+            .spawn(move || state.run(waiting))?;
         Ok(Self { requests: Some(requests), thread: Some(thread) })
     }
 
@@ -92,14 +98,23 @@ impl State {
     }
 
     fn serve(&mut self, group: Vec<Request>) {
-        let (txns, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|request| (request.txns, request.reply)).unzip();
+        let (txns, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|request| (request.txns, request.reply)).unzip();
         let answers: Vec<Answer> = match self.commit(&txns) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             // Nothing of the group was written. One of many may be all that is wrong with it: a
             // damaged page is not its neighbours' affair, and a removal makes room where an
             // insert finds none. Where the disk does not answer, asking more often does not help.
-            Err(Failure(StoreError::Corrupt(_) | StoreError::Throttled { .. })) if txns.len() > 1 => {
-                txns.chunks(1).map(|one| self.commit(one).map(|mut answers| answers.remove(0)).map_err(StoreError::from)).collect()
+            Err(Failure(StoreError::Corrupt(_) | StoreError::Throttled { .. }))
+                if txns.len() > 1 =>
+            {
+                txns.chunks(1)
+                    .map(|one| {
+                        self.commit(one)
+                            .map(|mut answers| answers.remove(0))
+                            .map_err(StoreError::from)
+                    })
+                    .collect()
             }
             Err(Failure(error)) => txns.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -129,7 +144,10 @@ impl State {
         }
     }
 
-    fn take(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
+    fn take(
+        &mut self,
+        requests: &[Vec<Vec<Step>>],
+    ) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let mut group = Group::new(&self.db, &mut self.names);
         let mut answers = Vec::with_capacity(requests.len());
@@ -159,7 +177,10 @@ mod tests {
 
     fn request(txns: Vec<Txn>) -> (Request, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
-        (Request { txns: txns.into_iter().map(|txn| encode(txn).unwrap()).collect(), reply }, answer)
+        (
+            Request { txns: txns.into_iter().map(|txn| encode(txn).unwrap()).collect(), reply },
+            answer,
+        )
     }
 
     fn add(id: &str) -> Txn {
@@ -182,13 +203,15 @@ mod tests {
         let mut state = state(Connection::open_in_memory().unwrap());
         serve(&mut state, vec![vec![add("damaged")]]).remove(0).unwrap();
         state.db.execute_batch("UPDATE jobs SET life = x'01'").unwrap();
-        let answers = serve(&mut state, vec![vec![add("a")], vec![add("b"), add("damaged")], vec![add("c")]]);
+        let answers =
+            serve(&mut state, vec![vec![add("a")], vec![add("b"), add("damaged")], vec![add("c")]]);
         assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Corrupt(_)), Ok(_)]), "{answers:?}");
         assert_eq!(jobs(&state), 3, "the damaged one, a and c: nothing of the request that failed");
         // Names that were given within it are as if they had never been.
         serve(&mut state, vec![vec![add("b")]]).remove(0).unwrap();
         assert_eq!(state.shared.counts().len(), 4);
-        let names: i64 = state.db.query_row("SELECT count(*) FROM queue_names", [], |row| row.get(0)).unwrap();
+        let names: i64 =
+            state.db.query_row("SELECT count(*) FROM queue_names", [], |row| row.get(0)).unwrap();
         assert_eq!(names, 4);
     }
 
@@ -197,9 +220,16 @@ mod tests {
         let mut state = state(Connection::open_in_memory().unwrap());
         let pages: i64 = state.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         state.db.pragma_update(None, "max_page_count", pages + 8).unwrap();
-        let large = |id: &str| vec![Write::AddJob(job(id).data(tidegate_core::job::Encoding::Json, vec![b'1'; 100_000]).build())];
+        let large = |id: &str| {
+            vec![Write::AddJob(
+                job(id).data(tidegate_core::job::Encoding::Json, vec![b'1'; 100_000]).build(),
+            )]
+        };
         let answers = serve(&mut state, vec![vec![add("a")], vec![large("b")], vec![add("c")]]);
-        assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Throttled { .. }), Ok(_)]), "{answers:?}");
+        assert!(
+            matches!(&answers[..], [Ok(_), Err(StoreError::Throttled { .. }), Ok(_)]),
+            "{answers:?}"
+        );
         assert_eq!(jobs(&state), 2);
         assert_eq!(state.shared.counts().values().sum::<u64>(), 2);
     }

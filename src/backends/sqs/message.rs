@@ -79,7 +79,8 @@ impl Message {
                 let left = left.into_iter().map(|(job, version)| HintKind::Released(job, version));
                 let verdicts = verdicts.into_iter().map(HintKind::RetryDecision);
                 let operations = operations.into_iter().map(HintKind::Operation);
-                let news = left.chain(verdicts).chain(operations).chain(look.then_some(HintKind::Due));
+                let news =
+                    left.chain(verdicts).chain(operations).chain(look.then_some(HintKind::Due));
                 Self::Hints(news.map(|news| Hint { queue: queue.clone(), kind: news }).collect())
             }
             Wire::Wake { queue, at } => Self::Wake(Timer { queue, at: Timestamp::from_millis(at) }),
@@ -100,7 +101,13 @@ pub(super) fn work(queue: &QueueName, work: &[&Work]) -> String {
 
 /// News of one queue as a body.
 pub(super) fn hint(queue: &QueueName, news: &[&HintKind]) -> String {
-    let mut told = Told { queue: queue.clone(), look: false, left: Vec::new(), verdicts: Vec::new(), operations: Vec::new() };
+    let mut told = Told {
+        queue: queue.clone(),
+        look: false,
+        left: Vec::new(),
+        verdicts: Vec::new(),
+        operations: Vec::new(),
+    };
     for news in news {
         match news {
             HintKind::Due => told.look = true,
@@ -128,7 +135,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let granted = Work { queue: name("mail"), job: name("a"), version: Version(3), run_at: at(5), granted_at: Some(at(7)) };
+        let granted = Work {
+            queue: name("mail"),
+            job: name("a"),
+            version: Version(3),
+            run_at: at(5),
+            granted_at: Some(at(7)),
+        };
         let free = Work { job: name("b"), granted_at: None, ..granted.clone() };
         let body = work(&name("mail"), &[&granted, &free]);
         assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free]));

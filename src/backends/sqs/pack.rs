@@ -68,8 +68,12 @@ pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
 
 /// Wake-ups, a message each.
 pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
-    let message =
-        |wake: &Timer| Outgoing { body: message::wake(wake), group: wake.queue.to_string(), delay: Some(delay(wake.at, now)), key: None };
+    let message = |wake: &Timer| Outgoing {
+        body: message::wake(wake),
+        group: wake.queue.to_string(),
+        delay: Some(delay(wake.at, now)),
+        key: None,
+    };
     wakes.iter().map(message).collect()
 }
 

@@ -43,13 +43,19 @@ pub struct SqsWorkQueue {
 
 impl SqsWorkQueue {
     /// The work queue that `queues` are.
-    pub fn new(client: Client, queues: SqsQueues, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+    pub fn new(
+        client: Client,
+        queues: SqsQueues,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
         Self { client, queues, clock, entropy }
     }
 
     /// Sends every message to the queue at `url`.
     async fn send_all(&self, url: &str, messages: Vec<Outgoing>) -> Result<(), StoreError> {
-        let calls: Vec<_> = messages.chunks(BATCH).map(|batch| self.send_batch(url, batch)).collect();
+        let calls: Vec<_> =
+            messages.chunks(BATCH).map(|batch| self.send_batch(url, batch)).collect();
         stream::iter(calls).buffer_unordered(AT_ONCE).try_collect().await
     }
 
@@ -59,21 +65,41 @@ impl SqsWorkQueue {
         let mut wait = FIRST_WAIT;
         let mut tried = 0;
         loop {
-            let entries = left.iter().map(|index| entry(*index, &batch[*index])).collect::<Result<Vec<_>, _>>()?;
+            let entries = left
+                .iter()
+                .map(|index| entry(*index, &batch[*index]))
+                .collect::<Result<Vec<_>, _>>()?;
             count(url, left.iter().map(|index| batch[*index].body.len()).sum());
-            let failed = match self.client.send_message_batch().queue_url(url).set_entries(Some(entries)).send().await {
+            let failed = match self
+                .client
+                .send_message_batch()
+                .queue_url(url)
+                .set_entries(Some(entries))
+                .send()
+                .await
+            {
                 Ok(answer) => {
-                    let Some(first) = answer.failed.first() else { return Ok(()) };
+                    let Some(first) = answer.failed.first() else {
+                        return Ok(());
+                    };
                     let why = StoreError::Unavailable(format!(
                         "{url} did not take a message: {}: {}",
                         first.code,
                         first.message.as_deref().unwrap_or("no reason given")
                     ));
-                    answer.failed.iter().for_each(|failed| count_refusal(is_throttle(&failed.code)));
+                    answer
+                        .failed
+                        .iter()
+                        .for_each(|failed| count_refusal(is_throttle(&failed.code)));
                     if answer.failed.iter().any(|failed| failed.sender_fault) {
                         return Err(why);
                     }
-                    left = answer.failed.iter().filter_map(|failed| failed.id.parse().ok()).filter(|index| *index < batch.len()).collect();
+                    left = answer
+                        .failed
+                        .iter()
+                        .filter_map(|failed| failed.id.parse().ok())
+                        .filter(|index| *index < batch.len())
+                        .collect();
                     why
                 }
                 // Whether it was taken is not known: all of it again.
@@ -93,7 +119,8 @@ impl SqsWorkQueue {
 /// Counts a request of `bytes` to the queue at `url`, by 64 KB as it is paid for.
 fn count(url: &str, bytes: usize) {
     let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
-    metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(bytes.div_ceil(PAID).max(1) as u64);
+    metrics::counter!("tidegate_sqs_requests_total", "kind" => kind)
+        .increment(bytes.div_ceil(PAID).max(1) as u64);
 }
 
 fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {
@@ -118,9 +145,17 @@ fn is_passing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
 
 /// Whether the service said that it has too much to do.
 fn is_throttle(code: &str) -> bool {
-    ["Throttl", "TooManyRequests", "OverLimit", "RequestLimit", "SlowDown", "ServiceUnavailable", "InternalError"]
-        .iter()
-        .any(|word| code.contains(word))
+    [
+        "Throttl",
+        "TooManyRequests",
+        "OverLimit",
+        "RequestLimit",
+        "SlowDown",
+        "ServiceUnavailable",
+        "InternalError",
+    ]
+    .iter()
+    .any(|word| code.contains(word))
 }
 
 /// Counts a request, or one message of it, that was refused.
@@ -134,10 +169,15 @@ where
     E: std::error::Error + ProvideErrorMetadata + 'static,
     R: std::fmt::Debug,
 {
-    let throttled = error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
+    let throttled =
+        error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
     count_refusal(throttled);
     let message = format!("{url}: {}", DisplayErrorContext(error));
-    if throttled { StoreError::Throttled { retry_after: Duration::from_secs(1), message } } else { StoreError::Unavailable(message) }
+    if throttled {
+        StoreError::Throttled { retry_after: Duration::from_secs(1), message }
+    } else {
+        StoreError::Unavailable(message)
+    }
 }
 
 #[async_trait]

@@ -23,8 +23,11 @@ pub struct SystemClock;
 #[async_trait]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(Timestamp::MAX.millis()))
+        let since_epoch =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_millis(
+            i64::try_from(since_epoch.as_millis()).unwrap_or(Timestamp::MAX.millis()),
+        )
     }
 
     async fn sleep_until(&self, at: Timestamp) {
@@ -61,7 +64,8 @@ mod tests {
 
     #[tokio::test]
     async fn now_is_the_wall_clock() {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
+        let wall =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
         assert!((SystemClock.now().millis() - wall).abs() < 1000);
     }
 }

@@ -9,7 +9,9 @@ use super::{
     },
 };
 use tidegate_core::{
-    port::policy::{Action, Decision, Fault, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall},
+    port::policy::{
+        Action, Decision, Fault, Problem, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall,
+    },
     time::Timestamp,
 };
 
@@ -36,7 +38,9 @@ pub(super) fn throttle(call: &ThrottleCall, answer: Answer) -> Result<ThrottleAn
 /// What a retry strategy said of the failure of `call`.
 pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, Fault> {
     let answer = match verdict {
-        Verdict::Retry(Plan { at, data, priority }) => RetryAnswer::Retry { at: instant(at), data, priority },
+        Verdict::Retry(Plan { at, data, priority }) => {
+            RetryAnswer::Retry { at: instant(at), data, priority }
+        }
         Verdict::GiveUp(message) => RetryAnswer::GiveUp(message),
     };
     answer.sound(call)
@@ -44,6 +48,9 @@ pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, F
 
 /// What a plugin found wrong with a configuration.
 pub(super) fn problems(said: Vec<types::Problem>) -> Vec<Problem> {
-    let problem = |said: types::Problem| Problem { path: cut(said.path, 256), message: cut(said.message, bounds::MESSAGE_BYTES) };
+    let problem = |said: types::Problem| Problem {
+        path: cut(said.path, 256),
+        message: cut(said.message, bounds::MESSAGE_BYTES),
+    };
     said.into_iter().take(bounds::PROBLEMS).map(problem).collect()
 }

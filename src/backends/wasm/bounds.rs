@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn the_contract_names_these_bounds() {
         let contract = include_str!("../../../plugins/wit/plugin.wit").replace("\n///", "");
-        let contract = contract.split_whitespace().filter(|word| *word != "///").collect::<Vec<_>>().join(" ");
+        let contract =
+            contract.split_whitespace().filter(|word| *word != "///").collect::<Vec<_>>().join(" ");
         for bound in [
             "250 ms",
             "500 million",
@@ -91,10 +92,22 @@ mod tests {
         ] {
             assert!(contract.contains(bound), "{bound}");
         }
-        assert_eq!((COMPONENT_BYTES, TABLE, LOG_LINES, LOG_BYTES, LOG_LINE_BYTES), (32 << 20, 100_000, 100, 16 << 10, 4 << 10));
-        assert_eq!((STATE_KEYS, STATE_KEY_BYTES, STATE_BYTES, PAGE, PAGED), (64, 128, 16 << 10, 1000, 100_000));
-        assert_eq!((PROBLEMS, EARLIER, GROUPS, SCHEMA_BYTES, MESSAGE_BYTES), (50, 50, 16, 64 << 10, 2000));
+        assert_eq!(
+            (COMPONENT_BYTES, TABLE, LOG_LINES, LOG_BYTES, LOG_LINE_BYTES),
+            (32 << 20, 100_000, 100, 16 << 10, 4 << 10)
+        );
+        assert_eq!(
+            (STATE_KEYS, STATE_KEY_BYTES, STATE_BYTES, PAGE, PAGED),
+            (64, 128, 16 << 10, 1000, 100_000)
+        );
+        assert_eq!(
+            (PROBLEMS, EARLIER, GROUPS, SCHEMA_BYTES, MESSAGE_BYTES),
+            (50, 50, 16, 64 << 10, 2000)
+        );
         assert_eq!(DATA_BYTES, 16 << 20);
-        assert_eq!((TIME.as_millis(), FUEL, MEMORY, STACK, HOST_CALLS, OUTPUT), (250, 500_000_000, 64 << 20, 512 << 10, 100_000, 4 << 20));
+        assert_eq!(
+            (TIME.as_millis(), FUEL, MEMORY, STACK, HOST_CALLS, OUTPUT),
+            (250, 500_000_000, 64 << 20, 512 << 10, 100_000, 4 << 20)
+        );
     }
 }

@@ -116,8 +116,12 @@ pub fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     let mut config = crate::wasm::runtime::config();
     // Named even though it is this machine: else the code would use all that this processor can do, and be refused by another.
     let engine = config.target(TARGET).and_then(|config| wasmtime::Engine::new(config));
-    let engine = engine.map_err(|error| Refused::because(format!("cannot be compiled on this machine: {error:#}")))?;
-    engine.precompile_component(wasm).map_err(|error| Refused::because(format!("cannot be compiled: {error:#}")))
+    let engine = engine.map_err(|error| {
+        Refused::because(format!("cannot be compiled on this machine: {error:#}"))
+    })?;
+    engine
+        .precompile_component(wasm)
+        .map_err(|error| Refused::because(format!("cannot be compiled: {error:#}")))
 }
 
 impl PluginHost {
@@ -126,7 +130,11 @@ impl PluginHost {
     /// # Errors
     ///
     /// [`CompileError::Refused`] with everything its author should know; [`CompileError::Failed`] if the compiler could not be run.
-    pub async fn compile(&self, wasm: bytes::Bytes, compiler: &Compiler) -> Result<Artifact, CompileError> {
+    pub async fn compile(
+        &self,
+        wasm: bytes::Bytes,
+        compiler: &Compiler,
+    ) -> Result<Artifact, CompileError> {
         let code = match compiler {
             #[cfg(feature = "compiler")]
             Compiler::Here => {
@@ -145,29 +153,52 @@ impl PluginHost {
     ///
     /// [`Refused`] if it gave no answer, with each role's reason.
     pub async fn answers(&self, artifact: &Artifact) -> Result<(), Refused> {
-        let roles = [("throttle", Role::Throttler, &artifact.throttler), ("retry", Role::Retry, &artifact.retry)];
-        let roles: Vec<_> = roles.into_iter().filter(|(.., says)| says.is_some()).map(|(word, role, _)| (word, role)).collect();
+        let roles = [
+            ("throttle", Role::Throttler, &artifact.throttler),
+            ("retry", Role::Retry, &artifact.retry),
+        ];
+        let roles: Vec<_> = roles
+            .into_iter()
+            .filter(|(.., says)| says.is_some())
+            .map(|(word, role, _)| (word, role))
+            .collect();
         let (code, sha256) = (artifact.code.clone(), artifact.compiled.sha256.clone());
         self.aside(move |inner| {
-            let loaded = inner.machine.load(&code, &sha256).map_err(|fault| Refused::because(fault.message))?;
-            let asked = roles.into_iter().map(|(word, role)| (word, inner.check(&loaded, role, "{}").answer));
-            let failed = asked.filter_map(|(word, answer)| Some(format!("`{word}.check-config` of `{{}}`: {}", answer.err()?.message)));
+            let loaded = inner
+                .machine
+                .load(&code, &sha256)
+                .map_err(|fault| Refused::because(fault.message))?;
+            let asked = roles
+                .into_iter()
+                .map(|(word, role)| (word, inner.check(&loaded, role, "{}").answer));
+            let failed = asked.filter_map(|(word, answer)| {
+                Some(format!("`{word}.check-config` of `{{}}`: {}", answer.err()?.message))
+            });
             let messages: Vec<String> = failed.collect();
             if messages.is_empty() { Ok(()) } else { Err(Refused { messages }) }
         })
         .await
     }
 
-    async fn aside<T: Send + 'static>(&self, work: impl FnOnce(&Inner) -> Result<T, Refused> + Send + 'static) -> Result<T, Refused> {
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
         let inner = Arc::clone(&self.inner);
-        host::run(self.run, move || Ok(work(&inner))).await.unwrap_or_else(|fault| Err(Refused::because(fault.message)))
+        host::run(self.run, move || Ok(work(&inner)))
+            .await
+            .unwrap_or_else(|fault| Err(Refused::because(fault.message)))
     }
 }
 
 impl Inner {
     /// Loads `code`, made from `wasm`, and has it describe itself.
     fn artifact(&self, wasm: bytes::Bytes, code: bytes::Bytes) -> Result<Artifact, Refused> {
-        let compiled = Compiled { target: TARGET.into(), engine: ENGINE.into(), sha256: hex(&Sha256::digest(&code)) };
+        let compiled = Compiled {
+            target: TARGET.into(),
+            engine: ENGINE.into(),
+            sha256: hex(&Sha256::digest(&code)),
+        };
         let loaded = self.machine.load(&code, &compiled.sha256).map_err(|fault| {
             Refused::because(format!("does not fit the contract (is it built against plugins/wit of this version?): {fault}"))
         })?;
@@ -190,14 +221,18 @@ impl Inner {
         };
         let guest = |role| Guest::new(None, Subject::Itself(role));
         let throttler = loaded.throttler.as_ref().map(|throttler| {
-            self.call(guest(Role::Throttler), |store| throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_describe(store))
-                .answer
-                .map(said)
+            self.call(guest(Role::Throttler), |store| {
+                throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_describe(store)
+            })
+            .answer
+            .map(said)
         });
         let retry = loaded.retry.as_ref().map(|retry| {
-            self.call(guest(Role::Retry), |store| retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_describe(store))
-                .answer
-                .map(said)
+            self.call(guest(Role::Retry), |store| {
+                retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_describe(store)
+            })
+            .answer
+            .map(said)
         });
         [throttler, retry]
     }
@@ -209,16 +244,26 @@ fn described(role: &str, said: Result<Description, Fault>) -> Result<Description
     let description = said.map_err(|fault| refuse(fault.message))?;
     let Description { about, config_schema, group_by, .. } = &description;
     if about.len() > bounds::MESSAGE_BYTES {
-        return Err(refuse(format!("`about` has {} bytes; at most {} are taken", about.len(), bounds::MESSAGE_BYTES)));
+        return Err(refuse(format!(
+            "`about` has {} bytes; at most {} are taken",
+            about.len(),
+            bounds::MESSAGE_BYTES
+        )));
     }
     if let Some(schema) = config_schema {
         if schema.len() > bounds::SCHEMA_BYTES {
-            return Err(refuse(format!("`config-schema` has {} bytes; at most {} are taken", schema.len(), bounds::SCHEMA_BYTES)));
+            return Err(refuse(format!(
+                "`config-schema` has {} bytes; at most {} are taken",
+                schema.len(),
+                bounds::SCHEMA_BYTES
+            )));
         }
-        let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_str(schema);
+        let object: Result<serde_json::Map<String, serde_json::Value>, _> =
+            serde_json::from_str(schema);
         object.map_err(|error| refuse(format!("`config-schema` is not a JSON object: {error}")))?;
     }
-    let bad = |name: &&String| name.is_empty() || name.len() > tidegate_core::job::extract::NAME_BYTES;
+    let bad =
+        |name: &&String| name.is_empty() || name.len() > tidegate_core::job::extract::NAME_BYTES;
     if group_by.len() > bounds::GROUPS || group_by.iter().any(|name| bad(&name)) {
         return Err(refuse(format!(
             "`group-by` has at most {} names of 1 to {} bytes",

@@ -53,7 +53,10 @@ pub struct Process {
 
 impl Process {
     /// `program` with `args`, which does what [`serve`] does: for tidegate's own binary, `compile-plugin`.
-    pub fn new(program: impl Into<PathBuf>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+    pub fn new(
+        program: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
         let args = args.into_iter().map(Into::into).collect();
         Self { program: program.into(), args, time: TIME, turn: Arc::new(Semaphore::new(1)) }
     }
@@ -69,19 +72,29 @@ impl Process {
         let _turn = self.turn.acquire().await.map_err(io::Error::other)?;
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let Ok(done) = tokio::time::timeout(self.time, talk(&mut child, wasm)).await else {
             child.kill().await?;
             // The component did not use up the time it is given, so that another try may go well.
-            let message = format!("in {} s it had too little of this machine's processor to be done", self.time.as_secs());
+            let message = format!(
+                "in {} s it had too little of this machine's processor to be done",
+                self.time.as_secs()
+            );
             return Err(io::Error::new(io::ErrorKind::TimedOut, message).into());
         };
         let Done { status, said, complained } = done?;
         match said.split_first() {
             _ if !status.success() => Err(broke(status, &complained)),
             Some((&CODE, code)) if code.len() as u64 <= CODE_BYTES => Ok(code.to_vec()),
-            Some((&CODE, _)) => Err(Refused::because(format!("compiles to more than {} MiB", CODE_BYTES >> 20)).into()),
-            Some((&REFUSED, messages)) => Err(Refused { messages: serde_json::from_slice(messages).map_err(io::Error::other)? }.into()),
+            Some((&CODE, _)) => {
+                Err(Refused::because(format!("compiles to more than {} MiB", CODE_BYTES >> 20))
+                    .into())
+            }
+            Some((&REFUSED, messages)) => Err(Refused {
+                messages: serde_json::from_slice(messages).map_err(io::Error::other)?,
+            }
+            .into()),
             _ => Err(io::Error::other("its answer is not one of a compiler").into()),
         }
     }
@@ -106,7 +119,8 @@ async fn talk(child: &mut Child, wasm: &[u8]) -> io::Result<Done> {
     };
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     let (mut out, mut err) = (stdout.take(CODE_BYTES + 2), stderr.take(64 << 10));
-    let ((), read, complaint) = tokio::join!(give, out.read_to_end(&mut said), err.read_to_end(&mut complained));
+    let ((), read, complaint) =
+        tokio::join!(give, out.read_to_end(&mut said), err.read_to_end(&mut complained));
     read.and(complaint)?;
     // What is left unread would keep it from ending.
     drop((out, err));
@@ -116,15 +130,23 @@ async fn talk(child: &mut Child, wasm: &[u8]) -> io::Result<Done> {
 
 /// The process ended in a way that it does not choose: by its bounds, by a fault of the compiler, or never started well.
 fn broke(status: ExitStatus, complained: &str) -> CompileError {
-    let last = complained.trim().lines().rfind(|line| !line.starts_with("note:")).unwrap_or_default();
+    let last =
+        complained.trim().lines().rfind(|line| !line.starts_with("note:")).unwrap_or_default();
     match status.signal() {
         // An allocation that is refused aborts, as a panic does in some builds; the system's own killer takes who has most.
         Some(nix::libc::SIGABRT) if !complained.contains("memory allocation of") => {
             io::Error::other(format!("it was aborted: {last}")).into()
         }
-        Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => Refused::because("takes more memory to compile than it is given").into(),
-        Some(nix::libc::SIGXCPU) => Refused::because("takes more of the processor's time to compile than it is given").into(),
-        Some(signal) => Refused::because(format!("breaks the compiler (signal {signal}): {last}")).into(),
+        Some(nix::libc::SIGABRT | nix::libc::SIGKILL) => {
+            Refused::because("takes more memory to compile than it is given").into()
+        }
+        Some(nix::libc::SIGXCPU) => {
+            Refused::because("takes more of the processor's time to compile than it is given")
+                .into()
+        }
+        Some(signal) => {
+            Refused::because(format!("breaks the compiler (signal {signal}): {last}")).into()
+        }
         None => io::Error::other(format!("it ended with {status}: {last}")).into(),
     }
 }
@@ -136,7 +158,12 @@ fn broke(status: ExitStatus, complained: &str) -> CompileError {
 ///
 /// If it cannot be bounded, read or written.
 #[cfg(feature = "compiler")]
-pub fn serve(memory: u64, seconds: u64, mut input: impl io::Read, mut output: impl io::Write) -> io::Result<()> {
+pub fn serve(
+    memory: u64,
+    seconds: u64,
+    mut input: impl io::Read,
+    mut output: impl io::Write,
+) -> io::Result<()> {
     use std::io::Read as _;
 
     use nix::sys::resource::{Resource, setrlimit};

@@ -2,7 +2,11 @@
 //!
 //! What goes to a guest is borrowed, so that a call copies the text of jobs once: into the guest's memory.
 
-#![allow(missing_docs, clippy::pedantic, reason = "generated from plugins/wit/plugin.wit, which has the documentation")]
+#![allow(
+    missing_docs,
+    clippy::pedantic,
+    reason = "generated from plugins/wit/plugin.wit, which has the documentation"
+)]
 
 /// The world `throttler`, which has every import that there is.
 pub(super) mod throttler {

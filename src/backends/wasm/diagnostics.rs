@@ -185,7 +185,13 @@ impl Diagnostics {
             Call::Throttle(_) => Role::Throttler,
             Call::Retry(_) => Role::Retry,
         };
-        let failed = Failed { at, version: plugin.version.number, role, fault: fault.clone(), call: record::to_bounded_json(call).into() };
+        let failed = Failed {
+            at,
+            version: plugin.version.number,
+            role,
+            fault: fault.clone(),
+            call: record::to_bounded_json(call).into(),
+        };
         self.0.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
     }
 
@@ -200,8 +206,13 @@ impl Diagnostics {
             return;
         }
         let version = plugin.version.number;
-        let failed =
-            |(fault, call): (&Fault, &Call)| Failed { at, version, role, fault: fault.clone(), call: record::to_bounded_json(call).into() };
+        let failed = |(fault, call): (&Fault, &Call)| Failed {
+            at,
+            version,
+            role,
+            fault: fault.clone(),
+            call: record::to_bounded_json(call).into(),
+        };
         let failed = fault.zip(call.as_ref()).map(failed);
         let mut journal = self.0.lock();
         let seen = journal.entry(plugin.name.clone()).or_default();
@@ -250,6 +261,7 @@ fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage) {
 }
 
 fn count_fault(plugin: &PluginName, purpose: Purpose, fault: &Fault) {
-    let (plugin, kind, purpose) = (plugin.as_str().to_owned(), fault.kind.as_str(), purpose.as_str());
+    let (plugin, kind, purpose) =
+        (plugin.as_str().to_owned(), fault.kind.as_str(), purpose.as_str());
     counter!("tidegate_plugin_faults_total", "plugin" => plugin, "kind" => kind, "purpose" => purpose).increment(1);
 }

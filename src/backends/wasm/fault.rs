@@ -20,11 +20,17 @@ pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
         return fault.clone();
     }
     let (kind, message) = match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => (FaultKind::Timeout, format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000)),
-        Some(Trap::Interrupt) => (FaultKind::Timeout, format!("took longer than {} ms", bounds::TIME.as_millis())),
-        Some(Trap::StackOverflow) => {
-            (FaultKind::ResourceExhausted, format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10))
+        Some(Trap::OutOfFuel) => (
+            FaultKind::Timeout,
+            format!("used more than {} million units of fuel", bounds::FUEL / 1_000_000),
+        ),
+        Some(Trap::Interrupt) => {
+            (FaultKind::Timeout, format!("took longer than {} ms", bounds::TIME.as_millis()))
         }
+        Some(Trap::StackOverflow) => (
+            FaultKind::ResourceExhausted,
+            format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10),
+        ),
         Some(trap) => (FaultKind::Trapped, crash(*trap, error, store)),
         None => untyped(error),
     };
@@ -37,8 +43,13 @@ fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
     if let (Trap::UnreachableCodeReached, Some((_, words))) = (trap, last_words) {
         return words.clone();
     }
-    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
-    let place = frames.iter().find_map(|frame| frame.func_name()).map(|name| format!(" in `{name}`")).unwrap_or_default();
+    let frames =
+        error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let place = frames
+        .iter()
+        .find_map(|frame| frame.func_name())
+        .map(|name| format!(" in `{name}`"))
+        .unwrap_or_default();
     format!("trapped{place}: {trap}")
 }
 
@@ -46,7 +57,10 @@ fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
 fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
     let (whole, cause) = (format!("{error:#}"), error.root_cause().to_string());
     if whole.contains("fuel allocated for hostcalls has been exhausted") {
-        return (FaultKind::ResourceExhausted, format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20));
+        return (
+            FaultKind::ResourceExhausted,
+            format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20),
+        );
     }
     if whole.contains("resource limit exceeded") {
         return (FaultKind::ResourceExhausted, format!("has more parts than it may: {cause}"));

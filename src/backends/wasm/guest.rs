@@ -111,14 +111,21 @@ impl Guest {
     fn count_call(&mut self) -> wasmtime::Result<()> {
         self.host_calls += 1;
         if self.host_calls > bounds::HOST_CALLS {
-            return Err(denied(FaultKind::ResourceExhausted, format!("called what it imports more than {} times", bounds::HOST_CALLS)));
+            return Err(denied(
+                FaultKind::ResourceExhausted,
+                format!("called what it imports more than {} times", bounds::HOST_CALLS),
+            ));
         }
         Ok(())
     }
 
     /// What the plugin declares; while it describes itself there is nothing that it could ask for.
-    fn declares(&self, what: impl FnOnce(&tidegate_core::queue::plugin::Description) -> bool) -> bool {
-        let description = self.version.as_ref().and_then(|version| version.description(self.subject.role()));
+    fn declares(
+        &self,
+        what: impl FnOnce(&tidegate_core::queue::plugin::Description) -> bool,
+    ) -> bool {
+        let description =
+            self.version.as_ref().and_then(|version| version.description(self.subject.role()));
         description.is_none_or(what)
     }
 
@@ -144,11 +151,15 @@ impl Guest {
 
     fn groups(&mut self, by: Dimension) -> wasmtime::Result<&Groups> {
         if let Dimension::Attribute(name) = &by {
-            if !self.declares(|description| description.group_by.iter().any(|declared| declared == name || declared == ANY)) {
+            if !self.declares(|description| {
+                description.group_by.iter().any(|declared| declared == name || declared == ANY)
+            }) {
                 let name = cut(name.clone(), 64);
                 return Err(denied(
                     FaultKind::InvalidAnswer,
-                    format!("asked the running set by `{name}`, which its `group-by` does not name"),
+                    format!(
+                        "asked the running set by `{name}`, which its `group-by` does not name"
+                    ),
                 ));
             }
             if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
@@ -158,21 +169,31 @@ impl Guest {
                 ));
             }
         }
-        let Some(running) = self.subject.running() else { return Ok(self.by_type.get_or_insert_default()) };
+        let Some(running) = self.subject.running() else {
+            return Ok(self.by_type.get_or_insert_default());
+        };
         Ok(match by {
-            Dimension::JobType => self.by_type.get_or_insert_with(|| divide(running, |grant| Some(grant.job_type.as_str().into()))),
-            Dimension::Priority => self.by_priority.get_or_insert_with(|| divide(running, |grant| Some(grant.priority.to_string().into()))),
+            Dimension::JobType => self.by_type.get_or_insert_with(|| {
+                divide(running, |grant| Some(grant.job_type.as_str().into()))
+            }),
+            Dimension::Priority => self.by_priority.get_or_insert_with(|| {
+                divide(running, |grant| Some(grant.priority.to_string().into()))
+            }),
             // No more than the bound come here, so that the guest's names do not add up.
-            Dimension::Attribute(name) => self
-                .by_attribute
-                .entry(name)
-                .or_insert_with_key(|name| divide(running, |grant| Some(grant.attributes.get(name)?.as_text()))),
+            Dimension::Attribute(name) => {
+                self.by_attribute.entry(name).or_insert_with_key(|name| {
+                    divide(running, |grant| Some(grant.attributes.get(name)?.as_text()))
+                })
+            }
         })
     }
 }
 
 /// The running set, divided by a value of each.
-fn divide<'a>(running: &'a RunningSet, value: impl Fn(&'a Grant) -> Option<Cow<'a, str>>) -> Groups {
+fn divide<'a>(
+    running: &'a RunningSet,
+    value: impl Fn(&'a Grant) -> Option<Cow<'a, str>>,
+) -> Groups {
     let mut groups = Groups::new();
     for grant in running.iter() {
         let Some(value) = value(grant) else { continue };
@@ -219,8 +240,10 @@ impl state::Host for Guest {
             return Ok(Ok(()));
         }
         let others = state.iter().filter(|(other, _)| **other != key);
-        let (keys, bytes) =
-            others.fold((1, key.len() + value.len()), |(keys, bytes), (key, value)| (keys + 1, bytes + key.len() + value.len()));
+        let (keys, bytes) = others
+            .fold((1, key.len() + value.len()), |(keys, bytes), (key, value)| {
+                (keys + 1, bytes + key.len() + value.len())
+            });
         if keys > bounds::STATE_KEYS || bytes > bounds::STATE_BYTES {
             return Ok(Err(StateError::Full));
         }
@@ -256,8 +279,13 @@ impl running::Host for Guest {
     fn groups(&mut self, by: Dimension) -> wasmtime::Result<Vec<Group>> {
         self.count_call()?;
         let groups = Self::groups(self, by)?.iter();
-        let mut groups: Vec<Group> =
-            groups.map(|(value, (count, weight))| Group { value: value.clone(), count: *count, weight: *weight }).collect();
+        let mut groups: Vec<Group> = groups
+            .map(|(value, (count, weight))| Group {
+                value: value.clone(),
+                count: *count,
+                weight: *weight,
+            })
+            .collect();
         // A map has no order, and an answer must not depend on one.
         groups.sort_unstable_by(|a, b| a.value.cmp(&b.value));
         Ok(groups)
@@ -272,20 +300,33 @@ impl running::Host for Guest {
     fn page(&mut self, offset: u32, limit: u32) -> wasmtime::Result<Vec<RunningJob>> {
         self.count_call()?;
         if !self.declares(|description| description.needs_running_jobs) {
-            return Err(denied(FaultKind::InvalidAnswer, "called `running.page`, for which its description must say `needs-running-jobs`"));
+            return Err(denied(
+                FaultKind::InvalidAnswer,
+                "called `running.page`, for which its description must say `needs-running-jobs`",
+            ));
         }
         let running = self.subject.running().into_iter().flat_map(RunningSet::iter);
-        let page: Vec<_> = running.skip(offset as usize).take(limit.min(bounds::PAGE) as usize).map(running_job).collect();
+        let page: Vec<_> = running
+            .skip(offset as usize)
+            .take(limit.min(bounds::PAGE) as usize)
+            .map(running_job)
+            .collect();
         self.paged += page.len() as u32;
         if self.paged > bounds::PAGED {
-            return Err(denied(FaultKind::ResourceExhausted, format!("paged through more than {} running jobs", bounds::PAGED)));
+            return Err(denied(
+                FaultKind::ResourceExhausted,
+                format!("paged through more than {} running jobs", bounds::PAGED),
+            ));
         }
         Ok(page)
     }
 }
 
 fn running_job(grant: &Grant) -> RunningJob {
-    let attribute = |(name, value): (&String, &tidegate_core::job::Value)| AttributeResult { name: name.clone(), value: value.text() };
+    let attribute = |(name, value): (&String, &tidegate_core::job::Value)| AttributeResult {
+        name: name.clone(),
+        value: value.text(),
+    };
     RunningJob {
         id: grant.job.as_str().into(),
         job_type: grant.job_type.as_str().into(),
@@ -301,7 +342,10 @@ impl jobs::Host for Guest {
     fn data(&mut self, id: String) -> wasmtime::Result<Option<String>> {
         self.count_call()?;
         if !self.declares(|description| description.needs_data) {
-            return Err(denied(FaultKind::InvalidAnswer, "called `jobs.data`, for which its description must say `needs-data`"));
+            return Err(denied(
+                FaultKind::InvalidAnswer,
+                "called `jobs.data`, for which its description must say `needs-data`",
+            ));
         }
         Ok(match &self.subject {
             Subject::Throttle(call) => call.data.get(id.as_str()).cloned(),
@@ -319,19 +363,35 @@ pub(super) struct Limiter {
 }
 
 impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         // A component may have several memories, and each asks by itself.
         let sum = self.memory - current + desired;
         if sum > bounds::MEMORY {
-            return Err(denied(FaultKind::ResourceExhausted, format!("wanted more than {} MiB of memory", bounds::MEMORY >> 20)));
+            return Err(denied(
+                FaultKind::ResourceExhausted,
+                format!("wanted more than {} MiB of memory", bounds::MEMORY >> 20),
+            ));
         }
         self.memory = sum;
         Ok(true)
     }
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if desired > bounds::TABLE {
-            return Err(denied(FaultKind::ResourceExhausted, format!("wanted a table of more than {} elements", bounds::TABLE)));
+            return Err(denied(
+                FaultKind::ResourceExhausted,
+                format!("wanted a table of more than {} elements", bounds::TABLE),
+            ));
         }
         Ok(true)
     }

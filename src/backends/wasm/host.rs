@@ -24,7 +24,10 @@ use tidegate_core::{
     job::PluginName,
     port::{
         Clock,
-        policy::{Call, Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall, Usage},
+        policy::{
+            Call, Fault, FaultKind, Plugin, Policy, Problem, Purpose, RetryAnswer, RetryCall,
+            ThrottleAnswer, ThrottleCall, Usage,
+        },
     },
     queue::plugin::Role,
 };
@@ -57,10 +60,21 @@ impl PluginHost {
     /// # Errors
     ///
     /// [`FaultKind::Unavailable`] if this machine cannot run plugins.
-    pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>, run: Run) -> Result<Self, Fault> {
-        let unavailable = |error| Fault { kind: FaultKind::Unavailable, message: format!("this machine runs no plugins: {error:#}") };
+    pub fn new(
+        objects: Arc<dyn ObjectStore>,
+        clock: Arc<dyn Clock>,
+        run: Run,
+    ) -> Result<Self, Fault> {
+        let unavailable = |error| Fault {
+            kind: FaultKind::Unavailable,
+            message: format!("this machine runs no plugins: {error:#}"),
+        };
         let machine = Arc::new(Runtime::new().map_err(unavailable)?);
-        Ok(Self { inner: Arc::new(Inner { machine, journal: Diagnostics::default(), clock }), run, shelf: Shelf::new(objects) })
+        Ok(Self {
+            inner: Arc::new(Inner { machine, journal: Diagnostics::default(), clock }),
+            run,
+            shelf: Shelf::new(objects),
+        })
     }
 
     /// What is known of the calls that this host made of a plugin.
@@ -112,12 +126,18 @@ impl PluginHost {
 }
 
 /// Runs `work` where it is to be run.
-pub(super) async fn run<T: Send + 'static>(place: Run, work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+pub(super) async fn run<T: Send + 'static>(
+    place: Run,
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
     match place {
         Run::Here => work(),
-        Run::Aside => tokio::task::spawn_blocking(work)
-            .await
-            .unwrap_or_else(|error| Err(Fault { kind: FaultKind::Unavailable, message: format!("the host broke off: {error}") })),
+        Run::Aside => tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+            Err(Fault {
+                kind: FaultKind::Unavailable,
+                message: format!("the host broke off: {error}"),
+            })
+        }),
     }
 }
 
@@ -141,19 +161,29 @@ impl<T> CallOutcome<T> {
     }
 
     /// With what the guest said held against what it may say.
-    pub(super) fn then<U>(mut self, hold: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>) -> CallOutcome<U> {
+    pub(super) fn then<U>(
+        mut self,
+        hold: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>,
+    ) -> CallOutcome<U> {
         let answer = self.answer.and_then(|said| hold(said, self.guest.as_mut()));
         CallOutcome { answer, usage: self.usage, guest: self.guest }
     }
 }
 
 fn not_a(what: &str) -> Fault {
-    Fault { kind: FaultKind::Unavailable, message: format!("it is not a {what}: its component does not export that role") }
+    Fault {
+        kind: FaultKind::Unavailable,
+        message: format!("it is not a {what}: its component does not export that role"),
+    }
 }
 
 impl Inner {
     /// One call of a guest in a store of its own.
-    pub(super) fn call<T>(&self, guest: Guest, call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<T>) -> CallOutcome<T> {
+    pub(super) fn call<T>(
+        &self,
+        guest: Guest,
+        call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<T>,
+    ) -> CallOutcome<T> {
         let took = stopwatch();
         let (said, store) = self.machine.call(guest, call);
         let answer = said.map_err(|error| fault::of(&error, &store));
@@ -172,20 +202,43 @@ impl Inner {
     }
 
     /// Keeps what came of a call.
-    fn note<T>(&self, plugin: &Plugin, ask: CallRequest, outcome: CallOutcome<T>) -> Result<T, Fault> {
+    fn note<T>(
+        &self,
+        plugin: &Plugin,
+        ask: CallRequest,
+        outcome: CallOutcome<T>,
+    ) -> Result<T, Fault> {
         let CallOutcome { answer, usage, guest } = outcome;
-        let (log, log_dropped) = guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
+        let (log, log_dropped) =
+            guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
         let fault = answer.as_ref().err();
         let CallRequest { role, purpose, call } = ask;
-        self.journal.add(Called { plugin, role, purpose, at: self.clock.now(), usage, log, log_dropped, fault, call });
+        self.journal.add(Called {
+            plugin,
+            role,
+            purpose,
+            at: self.clock.now(),
+            usage,
+            log,
+            log_dropped,
+            fault,
+            call,
+        });
         answer
     }
 
-    fn throttle(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<ThrottleCall>) -> CallOutcome<ThrottleAnswer> {
-        let (Some(throttler), Some(description)) = (&loaded.throttler, &plugin.version.throttler) else {
+    fn throttle(
+        &self,
+        plugin: &Plugin,
+        loaded: &Loaded,
+        call: &Arc<ThrottleCall>,
+    ) -> CallOutcome<ThrottleAnswer> {
+        let (Some(throttler), Some(description)) = (&loaded.throttler, &plugin.version.throttler)
+        else {
             return CallOutcome::of(Err(not_a("throttler")));
         };
-        let guest = Guest::new(Some(Arc::clone(&plugin.version)), Subject::Throttle(Arc::clone(call)));
+        let guest =
+            Guest::new(Some(Arc::clone(&plugin.version)), Subject::Throttle(Arc::clone(call)));
         let said = self.call(guest, |store| {
             let instance = throttler.instantiate(&mut *store)?;
             let exported = instance.tidegate_plugin_throttle();
@@ -199,7 +252,12 @@ impl Inner {
         })
     }
 
-    fn retry(&self, plugin: &Plugin, loaded: &Loaded, call: &Arc<RetryCall>) -> CallOutcome<RetryAnswer> {
+    fn retry(
+        &self,
+        plugin: &Plugin,
+        loaded: &Loaded,
+        call: &Arc<RetryCall>,
+    ) -> CallOutcome<RetryAnswer> {
         let (Some(retry), Some(_)) = (&loaded.retry, &plugin.version.retry) else {
             return CallOutcome::of(Err(not_a("retry strategy")));
         };
@@ -207,23 +265,38 @@ impl Inner {
         let said = self.call(guest, |store| {
             let instance = retry.instantiate(&mut *store)?;
             let exported = instance.tidegate_plugin_retry();
-            lower::retry(call, |context, failed| exported.call_on_failure(store, context, failed)).transpose()
+            lower::retry(call, |context, failed| exported.call_on_failure(store, context, failed))
+                .transpose()
         });
         said.then(|said, _| {
-            let said = said.ok_or_else(|| Fault { kind: FaultKind::Unavailable, message: "the job has no failed attempt".into() })?;
+            let said = said.ok_or_else(|| Fault {
+                kind: FaultKind::Unavailable,
+                message: "the job has no failed attempt".into(),
+            })?;
             answer::retry(call, said.map_err(fault::declined)?)
         })
     }
 
-    pub(super) fn check(&self, loaded: &Loaded, role: Role, config: &str) -> CallOutcome<Vec<Problem>> {
+    pub(super) fn check(
+        &self,
+        loaded: &Loaded,
+        role: Role,
+        config: &str,
+    ) -> CallOutcome<Vec<Problem>> {
         let guest = Guest::new(None, Subject::Itself(role));
         let said = match (role, &loaded.throttler, &loaded.retry) {
-            (Role::Throttler, Some(throttler), _) => {
-                self.call(guest, |store| throttler.instantiate(&mut *store)?.tidegate_plugin_throttle().call_check_config(store, config))
-            }
-            (Role::Retry, _, Some(retry)) => {
-                self.call(guest, |store| retry.instantiate(&mut *store)?.tidegate_plugin_retry().call_check_config(store, config))
-            }
+            (Role::Throttler, Some(throttler), _) => self.call(guest, |store| {
+                throttler
+                    .instantiate(&mut *store)?
+                    .tidegate_plugin_throttle()
+                    .call_check_config(store, config)
+            }),
+            (Role::Retry, _, Some(retry)) => self.call(guest, |store| {
+                retry
+                    .instantiate(&mut *store)?
+                    .tidegate_plugin_retry()
+                    .call_check_config(store, config)
+            }),
             (Role::Throttler, None, _) => return CallOutcome::of(Err(not_a("throttler"))),
             (Role::Retry, _, None) => return CallOutcome::of(Err(not_a("retry strategy"))),
         };
@@ -240,19 +313,39 @@ fn stopwatch() -> impl FnOnce() -> Duration {
 
 #[async_trait]
 impl Policy for PluginHost {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault> {
-        let ask = CallRequest { role: Role::Throttler, purpose, call: Some(Call::Throttle(Arc::clone(&call))) };
+    async fn throttle(
+        &self,
+        plugin: &Plugin,
+        call: Arc<ThrottleCall>,
+        purpose: Purpose,
+    ) -> Result<ThrottleAnswer, Fault> {
+        let ask = CallRequest {
+            role: Role::Throttler,
+            purpose,
+            call: Some(Call::Throttle(Arc::clone(&call))),
+        };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.throttle(&asked, loaded, &call)).await
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault> {
-        let ask = CallRequest { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
+    async fn retry(
+        &self,
+        plugin: &Plugin,
+        call: Arc<RetryCall>,
+        purpose: Purpose,
+    ) -> Result<RetryAnswer, Fault> {
+        let ask =
+            CallRequest { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
         let asked = plugin.clone();
         self.ask(plugin, ask, move |inner, loaded| inner.retry(&asked, loaded, &call)).await
     }
 
-    async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
+    async fn check(
+        &self,
+        plugin: &Plugin,
+        role: Role,
+        config: &str,
+    ) -> Result<Vec<Problem>, Fault> {
         let config = config.to_owned();
         let ask = CallRequest { role, purpose: Purpose::Check, call: None };
         self.ask(plugin, ask, move |inner, loaded| inner.check(loaded, role, &config)).await

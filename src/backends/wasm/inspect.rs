@@ -35,7 +35,11 @@ const HOW_TO_BUILD: &str = "build Rust for wasm32-unknown-unknown (not wasip1 or
 pub(super) fn inspect(wasm: &[u8]) -> Result<(), Refused> {
     let refuse = |message: String| Err(Refused { messages: vec![message] });
     if wasm.len() > COMPONENT_BYTES {
-        return refuse(format!("it has {} bytes; at most {COMPONENT_BYTES} ({} MiB) are taken", wasm.len(), COMPONENT_BYTES >> 20));
+        return refuse(format!(
+            "it has {} bytes; at most {COMPONENT_BYTES} ({} MiB) are taken",
+            wasm.len(),
+            COMPONENT_BYTES >> 20
+        ));
     }
     if Parser::is_core_wasm(wasm) {
         return refuse(
@@ -43,9 +47,14 @@ pub(super) fn inspect(wasm: &[u8]) -> Result<(), Refused> {
         );
     }
     if !Parser::is_component(wasm) {
-        return refuse("it is not WebAssembly: a component starts with the bytes 00 61 73 6d 0d 00 01 00".into());
+        return refuse(
+            "it is not WebAssembly: a component starts with the bytes 00 61 73 6d 0d 00 01 00"
+                .into(),
+        );
     }
-    let parts = Parts::of(wasm).map_err(|error| Refused { messages: vec![format!("it is not a well-formed component: {error}")] })?;
+    let parts = Parts::of(wasm).map_err(|error| Refused {
+        messages: vec![format!("it is not a well-formed component: {error}")],
+    })?;
     let messages = parts.messages();
     if messages.is_empty() { Ok(()) } else { Err(Refused { messages }) }
 }
@@ -74,8 +83,12 @@ impl Parts {
                 Payload::FunctionSection(section) => parts.functions += u64::from(section.count()),
                 Payload::CodeSectionEntry(body) => {
                     parts.largest_body = parts.largest_body.max(body.range().len());
-                    let locals = body.get_locals_reader()?.into_iter().map(|local| local.map(|(count, _)| u64::from(count)));
-                    parts.most_locals = parts.most_locals.max(locals.sum::<wasmparser::Result<u64>>()?);
+                    let locals = body
+                        .get_locals_reader()?
+                        .into_iter()
+                        .map(|local| local.map(|(count, _)| u64::from(count)));
+                    parts.most_locals =
+                        parts.most_locals.max(locals.sum::<wasmparser::Result<u64>>()?);
                 }
                 Payload::ComponentImportSection(section) if outer.len() == 1 => {
                     for import in section {
@@ -95,10 +108,17 @@ impl Parts {
 
     fn messages(&self) -> Vec<String> {
         let mut messages = Vec::new();
-        let (wasi, others): (Vec<&str>, Vec<&str>) =
-            self.imports.iter().map(String::as_str).filter(|name| !name.starts_with(PACKAGE)).partition(|name| name.starts_with("wasi:"));
+        let (wasi, others): (Vec<&str>, Vec<&str>) = self
+            .imports
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !name.starts_with(PACKAGE))
+            .partition(|name| name.starts_with("wasi:"));
         if !wasi.is_empty() {
-            messages.push(format!("it imports WASI, which plugins are not given ({}): {HOW_TO_BUILD}", wasi.join(", ")));
+            messages.push(format!(
+                "it imports WASI, which plugins are not given ({}): {HOW_TO_BUILD}",
+                wasi.join(", ")
+            ));
         }
         if !others.is_empty() {
             messages.push(format!("it imports what plugins are not given: {}", others.join(", ")));
@@ -106,21 +126,29 @@ impl Parts {
         for name in self.imports.iter().filter(|name| name.starts_with(PACKAGE)) {
             messages.extend(wrong(name, "imports", &IMPORTS));
         }
-        let ours: Vec<&String> = self.exports.iter().filter(|name| name.starts_with(PACKAGE)).collect();
+        let ours: Vec<&String> =
+            self.exports.iter().filter(|name| name.starts_with(PACKAGE)).collect();
         for name in &ours {
             messages.extend(wrong(name, "exports", &EXPORTS));
         }
         if ours.is_empty() {
-            let found = if self.exports.is_empty() { "nothing".into() } else { self.exports.join(", ") };
+            let found =
+                if self.exports.is_empty() { "nothing".into() } else { self.exports.join(", ") };
             messages.push(format!(
                 "it is not a plugin: it exports {found}, and should export {PACKAGE}throttle@{OFFERED}, {PACKAGE}retry@{OFFERED}, or both"
             ));
         }
         if self.functions > FUNCTIONS {
-            messages.push(format!("it has {} functions; at most {FUNCTIONS} are taken", self.functions));
+            messages.push(format!(
+                "it has {} functions; at most {FUNCTIONS} are taken",
+                self.functions
+            ));
         }
         if self.most_locals > LOCALS {
-            messages.push(format!("one of its functions has {} local variables; at most {LOCALS} are taken", self.most_locals));
+            messages.push(format!(
+                "one of its functions has {} local variables; at most {LOCALS} are taken",
+                self.most_locals
+            ));
         }
         if self.largest_body > BODY_BYTES {
             messages.push(format!(
@@ -141,7 +169,8 @@ fn wrong(name: &str, does: &str, known: &[&str]) -> Option<String> {
             "it {does} {name}: it is built for version {version} of the contract, and this server offers {OFFERED}; build it against that"
         ));
     }
-    (!known.contains(&interface)).then(|| format!("it {does} {name}, which is not in the contract ({})", known.join(", ")))
+    (!known.contains(&interface))
+        .then(|| format!("it {does} {name}, which is not in the contract ({})", known.join(", ")))
 }
 
 /// Whether what is built for `version` runs here: before 1.0 the minor version must be the same.
@@ -159,12 +188,22 @@ mod tests {
 
     #[test]
     fn the_offered_version_is_the_contract_s() {
-        assert!(include_str!("../../../plugins/wit/plugin.wit").contains(&format!("package tidegate:plugin@{OFFERED};")));
+        assert!(
+            include_str!("../../../plugins/wit/plugin.wit")
+                .contains(&format!("package tidegate:plugin@{OFFERED};"))
+        );
     }
 
     #[test]
     fn a_patch_release_of_the_contract_is_compatible_and_another_minor_one_is_not() {
-        for (version, fits) in [("0.1.0", true), ("0.1.7", true), ("0.2.0", false), ("1.1.0", false), ("", false), ("0", false)] {
+        for (version, fits) in [
+            ("0.1.0", true),
+            ("0.1.7", true),
+            ("0.2.0", false),
+            ("1.1.0", false),
+            ("", false),
+            ("0", false),
+        ] {
             assert_eq!(compatible(version), fits, "{version}");
         }
     }

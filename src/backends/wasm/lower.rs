@@ -81,14 +81,26 @@ fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lower
 }
 
 /// Hands `call` to `then` as the arguments of `throttle.decide`; attempts that ended only if they are `wanted`.
-pub(super) fn throttle<R>(call: &ThrottleCall, wanted: bool, then: impl FnOnce(Context<'_>, Round<'_>, &[Lowered<'_>]) -> R) -> R {
+pub(super) fn throttle<R>(
+    call: &ThrottleCall,
+    wanted: bool,
+    then: impl FnOnce(Context<'_>, Round<'_>, &[Lowered<'_>]) -> R,
+) -> R {
     let ended: &[policy::Ended] = if wanted { &call.ended } else { &[] };
-    let texts = Texts::of(call.candidates.iter().map(|job| &job.spec.attributes).chain(ended.iter().map(|ended| &ended.attributes)));
+    let texts = Texts::of(
+        call.candidates
+            .iter()
+            .map(|job| &job.spec.attributes)
+            .chain(ended.iter().map(|ended| &ended.attributes)),
+    );
     let attributes = texts.attributes();
     let mut rest = &attributes[..];
     let candidates = call.candidates.iter();
-    let candidates: Vec<_> =
-        candidates.map(|one| job(one, one.life.attempt.saturating_add(1), take(&mut rest, one.spec.attributes.len()))).collect();
+    let candidates: Vec<_> = candidates
+        .map(|one| {
+            job(one, one.life.attempt.saturating_add(1), take(&mut rest, one.spec.attributes.len()))
+        })
+        .collect();
     let ended = ended.iter().map(|ended| Ended {
         id: ended.id.as_str(),
         job_type: ended.job_type.as_str(),
@@ -99,8 +111,17 @@ pub(super) fn throttle<R>(call: &ThrottleCall, wanted: bool, then: impl FnOnce(C
         status: ended.status,
     });
     let ended: Vec<_> = ended.collect();
-    let context = Context { queue: call.queue.as_str(), now: millis(call.now), seed: call.seed, config: &call.config };
-    then(context, Round { concurrency: call.concurrency, room: call.room, ended: &ended }, &candidates)
+    let context = Context {
+        queue: call.queue.as_str(),
+        now: millis(call.now),
+        seed: call.seed,
+        config: &call.config,
+    };
+    then(
+        context,
+        Round { concurrency: call.concurrency, room: call.room, ended: &ended },
+        &candidates,
+    )
 }
 
 /// The word for why an attempt failed.
@@ -130,7 +151,10 @@ fn failure(entry: &AttemptRecord) -> Failure<'_> {
 }
 
 /// Hands `call` to `then` as the arguments of `retry.on-failure`; none if its job has no failure.
-pub(super) fn retry<R>(call: &RetryCall, then: impl FnOnce(Context<'_>, FailedJob<'_>) -> R) -> Option<R> {
+pub(super) fn retry<R>(
+    call: &RetryCall,
+    then: impl FnOnce(Context<'_>, FailedJob<'_>) -> R,
+) -> Option<R> {
     let (last, earlier) = call.job.life.history.split_last()?;
     let texts = Texts::of(std::iter::once(&call.job.spec.attributes));
     let attributes = texts.attributes();
@@ -141,6 +165,11 @@ pub(super) fn retry<R>(call: &RetryCall, then: impl FnOnce(Context<'_>, FailedJo
         earlier: &earlier,
         not_before: call.not_before.map(millis),
     };
-    let context = Context { queue: call.queue.as_str(), now: millis(call.now), seed: call.seed, config: &call.config };
+    let context = Context {
+        queue: call.queue.as_str(),
+        now: millis(call.now),
+        seed: call.seed,
+        config: &call.config,
+    };
     Some(then(context, failed))
 }

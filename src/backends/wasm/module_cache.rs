@@ -35,20 +35,35 @@ impl Shelf {
     }
 
     /// The plugin, ready to be called. `run` runs what takes a while.
-    pub(super) async fn get<F, R>(&self, machine: &Arc<Runtime>, plugin: &Plugin, run: F) -> Result<Arc<Loaded>, Fault>
+    pub(super) async fn get<F, R>(
+        &self,
+        machine: &Arc<Runtime>,
+        plugin: &Plugin,
+        run: F,
+    ) -> Result<Arc<Loaded>, Fault>
     where
         F: FnOnce(Box<dyn FnOnce() -> Result<Loaded, Fault> + Send>) -> R,
         R: Future<Output = Result<Loaded, Fault>>,
     {
         let unavailable = |message: String| Fault { kind: FaultKind::Unavailable, message };
-        let compiled = plugin.version.compiled.iter().find(|compiled| compiled.target == TARGET && compiled.engine == ENGINE);
-        let compiled =
-            compiled.ok_or_else(|| unavailable(format!("it is not compiled for this program ({TARGET}, {ENGINE}); push it again")))?;
+        let compiled = plugin
+            .version
+            .compiled
+            .iter()
+            .find(|compiled| compiled.target == TARGET && compiled.engine == ENGINE);
+        let compiled = compiled.ok_or_else(|| {
+            unavailable(format!(
+                "it is not compiled for this program ({TARGET}, {ENGINE}); push it again"
+            ))
+        })?;
         if let Some(loaded) = self.held(&compiled.sha256) {
             return Ok(loaded);
         }
-        let fetched = async { self.objects.get(&code_object(&compiled.sha256)).await?.bytes().await };
-        let code = fetched.await.map_err(|error| unavailable(format!("its compiled code cannot be read: {error}")))?;
+        let fetched =
+            async { self.objects.get(&code_object(&compiled.sha256)).await?.bytes().await };
+        let code = fetched
+            .await
+            .map_err(|error| unavailable(format!("its compiled code cannot be read: {error}")))?;
         let (machine, sha256) = (Arc::clone(machine), compiled.sha256.clone());
         let loaded = Arc::new(run(Box::new(move || machine.load(&code, &sha256))).await?);
         self.hold(&compiled.sha256, &loaded);
@@ -68,7 +83,9 @@ impl Shelf {
         // Two calls may have fetched it at once.
         held.retain(|(of, _)| of != sha256);
         held.push((sha256.to_owned(), Arc::clone(loaded)));
-        let bytes = |held: &[(String, Arc<Loaded>)]| held.iter().map(|(_, loaded)| loaded.bytes).sum::<usize>();
+        let bytes = |held: &[(String, Arc<Loaded>)]| {
+            held.iter().map(|(_, loaded)| loaded.bytes).sum::<usize>()
+        };
         while held.len() > 1 && (held.len() > HELD || bytes(&held) > HELD_BYTES) {
             held.remove(0);
         }

@@ -22,7 +22,8 @@ use serde_json::value::RawValue;
 use super::lower;
 use tidegate_core::{
     job::{
-        Attributes, Body, Job, JobId, Lifecycle, Outcome, Payload, QueueName, Spec, Token, TypeName, Version,
+        Attributes, Body, Job, JobId, Lifecycle, Outcome, Payload, QueueName, Spec, Token,
+        TypeName, Version,
         life::{AttemptRecord, Failure, Reason, Waiting},
         retry::Retry,
         spec::KeepResult,
@@ -94,7 +95,11 @@ impl Written {
         };
         match self {
             Self::Throttle(call) => {
-                call.data_left_out = call.data.iter().filter_map(|(id, data)| Some((id.clone(), left_out(data)?))).collect();
+                call.data_left_out = call
+                    .data
+                    .iter()
+                    .filter_map(|(id, data)| Some((id.clone(), left_out(data)?)))
+                    .collect();
                 call.data.retain(|id, _| !call.data_left_out.contains_key(id));
             }
             Self::Retry(call) => {
@@ -226,7 +231,16 @@ impl Running {
 
     fn grant(self) -> Grant {
         let Self { id, job_type, priority, weight, critical, attributes, granted_at } = self;
-        Grant { job: id, version: Version(1), job_type, priority, weight, critical, attributes, granted_at }
+        Grant {
+            job: id,
+            version: Version(1),
+            job_type,
+            priority,
+            weight,
+            critical,
+            attributes,
+            granted_at,
+        }
     }
 }
 
@@ -311,14 +325,28 @@ impl JobWritten {
 impl ThrottleWritten {
     fn of(call: &ThrottleCall) -> Self {
         let ended = |ended: &policy::Ended| {
-            let policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status } = ended.clone();
+            let policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status } =
+                ended.clone();
             Ended { id, job_type, attributes, attempt, succeeded, reason, status }
         };
         Self {
-            context: Context { queue: call.queue.clone(), now: call.now, seed: call.seed, config: raw(&call.config) },
-            round: Round { concurrency: call.concurrency, room: call.room, ended: call.ended.iter().map(ended).collect() },
+            context: Context {
+                queue: call.queue.clone(),
+                now: call.now,
+                seed: call.seed,
+                config: raw(&call.config),
+            },
+            round: Round {
+                concurrency: call.concurrency,
+                room: call.room,
+                ended: call.ended.iter().map(ended).collect(),
+            },
             running: call.running.iter().map(Running::of).collect(),
-            candidates: call.candidates.iter().map(|job| JobWritten::of(job, job.life.attempt.saturating_add(1))).collect(),
+            candidates: call
+                .candidates
+                .iter()
+                .map(|job| JobWritten::of(job, job.life.attempt.saturating_add(1)))
+                .collect(),
             state: PolicyState::clone(&call.state),
             data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
             data_left_out: BTreeMap::new(),
@@ -337,7 +365,10 @@ impl ThrottleWritten {
             config: self.context.config.get().into(),
             concurrency: self.round.concurrency,
             room: self.round.room,
-            running: RunningSet { batches: Vec::new(), admitted: Arc::new(self.running.into_iter().map(Running::grant).collect()) },
+            running: RunningSet {
+                batches: Vec::new(),
+                admitted: Arc::new(self.running.into_iter().map(Running::grant).collect()),
+            },
             candidates: self
                 .candidates
                 .into_iter()
@@ -419,7 +450,12 @@ impl FailureWritten {
             started_at: self.started_at,
             ended_at: self.ended_at,
             outcome: Outcome::Failed,
-            error: Some(Failure { reason: self.reason, message: self.message, details, status: self.status }),
+            error: Some(Failure {
+                reason: self.reason,
+                message: self.message,
+                details,
+                status: self.status,
+            }),
             retry_at: None,
             token: Token(0),
             reply: None,
@@ -430,7 +466,12 @@ impl FailureWritten {
 impl RetryWritten {
     fn of(call: &RetryCall) -> Self {
         let none = [];
-        let (last, earlier) = call.job.life.history.split_last().map_or((None, &none[..]), |(last, earlier)| (Some(last), earlier));
+        let (last, earlier) = call
+            .job
+            .life
+            .history
+            .split_last()
+            .map_or((None, &none[..]), |(last, earlier)| (Some(last), earlier));
         let attempt = last.map_or(call.job.life.attempt, |last| last.attempt);
         let nothing = FailureWritten {
             attempt,
@@ -442,7 +483,12 @@ impl RetryWritten {
             ended_at: call.now,
         };
         Self {
-            context: Context { queue: call.queue.clone(), now: call.now, seed: call.seed, config: raw(&call.config) },
+            context: Context {
+                queue: call.queue.clone(),
+                now: call.now,
+                seed: call.seed,
+                config: raw(&call.config),
+            },
             failed: FailedJob {
                 job: JobWritten::of(&call.job, attempt),
                 last: last.map_or(nothing, FailureWritten::of),
@@ -457,7 +503,9 @@ impl RetryWritten {
     fn call(self) -> Result<RetryCall, serde_json::Error> {
         let FailedJob { job, last, earlier, not_before } = self.failed;
         if job.attempt != last.attempt {
-            return Err(serde::de::Error::custom("the attempt of the job must be that of its last failure"));
+            return Err(serde::de::Error::custom(
+                "the attempt of the job must be that of its last failure",
+            ));
         }
         let (queue, attempt) = (self.context.queue, job.attempt);
         let mut job = job.job(&queue, attempt);

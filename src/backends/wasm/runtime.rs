@@ -72,7 +72,10 @@ pub(super) struct Runtime {
 
 impl Runtime {
     pub(super) fn new() -> wasmtime::Result<Self> {
-        #[cfg_attr(not(feature = "compiler"), expect(unused_mut, reason = "there is no compiler to leave out"))]
+        #[cfg_attr(
+            not(feature = "compiler"),
+            expect(unused_mut, reason = "there is no compiler to leave out")
+        )]
         let mut config = config();
         // It runs what was compiled elsewhere: a compiler in reserve would only take memory.
         #[cfg(feature = "compiler")]
@@ -84,7 +87,10 @@ impl Runtime {
         let watch = Arc::new(Watch::default());
         let (watching, engine_of) = (Arc::clone(&watch), engine.weak());
         let tick = move || engine_of.upgrade().map(|engine| engine.increment_epoch()).is_some();
-        std::thread::Builder::new().name("plugin-watch".into()).spawn(move || watching.run(tick)).map_err(wasmtime::Error::new)?;
+        std::thread::Builder::new()
+            .name("plugin-watch".into())
+            .spawn(move || watching.run(tick))
+            .map_err(wasmtime::Error::new)?;
         Ok(Self { engine, linker, watch })
     }
 
@@ -92,14 +98,24 @@ impl Runtime {
     pub(super) fn load(&self, code: &[u8], sha256: &str) -> Result<Loaded, Fault> {
         let unavailable = |message: String| Fault { kind: FaultKind::Unavailable, message };
         if hex(&Sha256::digest(code)) != sha256 {
-            return Err(unavailable("its compiled code is not what was compiled; push the plugin again".into()));
+            return Err(unavailable(
+                "its compiled code is not what was compiled; push the plugin again".into(),
+            ));
         }
         // SAFETY: the engine trusts such bytes, and nothing but their origin makes them trustworthy. They are what the
         // compiler of this project wrote: the plugin's record, which only the trusted side writes, has their hash.
-        #[allow(unsafe_code, reason = "loading compiled code is an act of trust, which the hash above carries")]
+        #[allow(
+            unsafe_code,
+            reason = "loading compiled code is an act of trust, which the hash above carries"
+        )]
         let component = unsafe { Component::deserialize(&self.engine, code) };
-        let component = component.map_err(|error| unavailable(format!("its compiled code cannot be loaded: {error:#}")))?;
-        let pre = self.linker.instantiate_pre(&component).map_err(|error| unavailable(format!("{error:#}")))?;
+        let component = component.map_err(|error| {
+            unavailable(format!("its compiled code cannot be loaded: {error:#}"))
+        })?;
+        let pre = self
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|error| unavailable(format!("{error:#}")))?;
         let throttler = ThrottlerPre::new(pre.clone()).ok();
         let retry = RetryStrategyPre::new(pre).ok();
         Ok(Loaded { throttler, retry, bytes: code.len() })

@@ -39,7 +39,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     wait(&dir, plan.waiting).await?;
     let with = rates(&dir, plan).await?;
     let figure = |what, ours, beside| {
-        Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours).share(WITHOUT, beside, REACH).among(with.others_cores)
+        Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours)
+            .share(WITHOUT, beside, REACH)
+            .among(with.others_cores)
     };
     Ok(vec![
         figure("enqueue", with.enqueue, without.enqueue),
@@ -53,10 +55,19 @@ async fn wait(dir: &TempDir, jobs: u64) -> anyhow::Result<()> {
     let server = accepting(&dir.0).await?;
     server.put_queue(&limit::QUEUE.parse()?, QueueConfig::default(), None).await?;
     let limited: TypeName = limit::QUEUE.parse()?;
-    server.put_type(&limited, TypeConfig { queue: limit::QUEUE.parse()?, ..TypeConfig::default() }, None).await?;
+    server
+        .put_type(
+            &limited,
+            TypeConfig { queue: limit::QUEUE.parse()?, ..TypeConfig::default() },
+            None,
+        )
+        .await?;
     let waiting = |job: NewJob, number| NewJob { run_at: Some(far(&server, number)), ..job };
     fill(&server, jobs / 2, |number| waiting(job(), number)).await?;
-    fill(&server, jobs / 2, |number| waiting(NewJob::new(limited.clone(), Payload::json(DATA)), number)).await?;
+    fill(&server, jobs / 2, |number| {
+        waiting(NewJob::new(limited.clone(), Payload::json(DATA)), number)
+    })
+    .await?;
     server.stop().await;
     Ok(())
 }

@@ -50,7 +50,10 @@ pub(super) async fn serve(listen: SocketAddr, dir: &Path) -> anyhow::Result<()> 
     let db = raw::table(dir)?;
     let (sender, waiting) = mpsc::channel(4096);
     std::thread::Builder::new().name("bare-writer".into()).spawn(move || write(&db, waiting))?;
-    let router = Router::new().route("/v1/jobs", post(accept)).route("/readyz", get(async || "ok")).with_state(sender);
+    let router = Router::new()
+        .route("/v1/jobs", post(accept))
+        .route("/readyz", get(async || "ok"))
+        .with_state(sender);
     axum::serve(TcpListener::bind(listen).await?, router).await?;
     Ok(())
 }
@@ -58,10 +61,16 @@ pub(super) async fn serve(listen: SocketAddr, dir: &Path) -> anyhow::Result<()> 
 /// An answer: its status, its one header, its JSON.
 type Answer = (StatusCode, [(HeaderName, &'static str); 1], Vec<u8>);
 
-async fn accept(State(writer): State<mpsc::Sender<Insert>>, body: Bytes) -> Result<Answer, StatusCode> {
+async fn accept(
+    State(writer): State<mpsc::Sender<Insert>>,
+    body: Bytes,
+) -> Result<Answer, StatusCode> {
     let ask: BareLease = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let (done, id) = oneshot::channel();
-    writer.send(Insert { data: ask.data, done }).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    writer
+        .send(Insert { data: ask.data, done })
+        .await
+        .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let id = id.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let accepted = Accepted { id, r#type: ask.r#type, state: "scheduled" };
     let json = serde_json::to_vec(&accepted).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;

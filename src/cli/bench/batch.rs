@@ -24,16 +24,27 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let spent = meter.read();
     server.stop().await?;
     Ok(vec![
-        Figure::rate(format!("batch of {JOBS}, {CONNECTIONS} connections"), "jobs/s", load.rate() * JOBS as f64)
-            .reach(60_000.0)
-            .beside("SQLite's inserts", raw)
-            .among(spent.others_cores),
-        Figure::cost("batch: server's processor per job", "us", spent.micros_per(load.requests * JOBS as u64)).among(spent.others_cores),
+        Figure::rate(
+            format!("batch of {JOBS}, {CONNECTIONS} connections"),
+            "jobs/s",
+            load.rate() * JOBS as f64,
+        )
+        .reach(60_000.0)
+        .beside("SQLite's inserts", raw)
+        .among(spent.others_cores),
+        Figure::cost(
+            "batch: server's processor per job",
+            "us",
+            spent.micros_per(load.requests * JOBS as u64),
+        )
+        .among(spent.others_cores),
     ])
 }
 
 /// A batch of `jobs` jobs, each with what `more` says of it: fields, each after a comma.
 pub(super) fn body(jobs: usize, more: impl Fn(usize) -> String) -> String {
-    let jobs: Vec<String> = (0..jobs).map(|index| format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}{}}}"#, more(index))).collect();
+    let jobs: Vec<String> = (0..jobs)
+        .map(|index| format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}{}}}"#, more(index)))
+        .collect();
     format!(r#"{{"jobs":[{}]}}"#, jobs.join(","))
 }

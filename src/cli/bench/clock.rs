@@ -9,7 +9,10 @@ pub(super) fn instant() -> Instant {
 }
 
 /// The wall clock, since 1970.
-#[expect(clippy::disallowed_methods, reason = "lateness is counted from due times, which are on the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "lateness is counted from due times, which are on the wall clock"
+)]
 pub(super) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
@@ -30,7 +33,14 @@ mod tests {
     fn a_percentile_is_one_of_the_values() {
         let mut spans: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
         let whole = |millis: f64| millis.round() as u64;
-        assert_eq!([0.5, 0.99, 1.0].map(|part| whole(percentile(&mut spans, part))), [100, 198, 200]);
-        assert_eq!([percentile(&mut [], 0.5), percentile(&mut [Duration::from_millis(3)], 0.99)].map(whole), [0, 3]);
+        assert_eq!(
+            [0.5, 0.99, 1.0].map(|part| whole(percentile(&mut spans, part))),
+            [100, 198, 200]
+        );
+        assert_eq!(
+            [percentile(&mut [], 0.5), percentile(&mut [Duration::from_millis(3)], 0.99)]
+                .map(whole),
+            [0, 3]
+        );
     }
 }

@@ -30,7 +30,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
             .reach(20_000.0)
             .share("SQLite's cycle", raw, 0.4)
             .among(spent.others_cores),
-        Figure::cost("drain: processor per job", "us", spent.micros_per(plan.drain)).reach(100.0).among(spent.others_cores),
+        Figure::cost("drain: processor per job", "us", spent.micros_per(plan.drain))
+            .reach(100.0)
+            .among(spent.others_cores),
     ])
 }
 

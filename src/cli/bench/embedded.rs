@@ -63,7 +63,10 @@ pub(super) async fn accepting(dir: &Path) -> anyhow::Result<Server> {
 }
 
 /// A server on `dir` that runs at most `concurrency` jobs of the type, which do nothing.
-pub(super) async fn handling(dir: &Path, concurrency: u32) -> anyhow::Result<(Server, Arc<Handling>)> {
+pub(super) async fn handling(
+    dir: &Path,
+    concurrency: u32,
+) -> anyhow::Result<(Server, Arc<Handling>)> {
     let handling = Arc::new(Handling::default());
     let seen = Arc::clone(&handling);
     let server = open(dir, |builder| {
@@ -100,7 +103,11 @@ async fn open(
 }
 
 /// Enqueues `jobs` jobs as `make` makes them, by number.
-pub(super) async fn fill(server: &Server, jobs: u64, make: impl Fn(u64) -> NewJob) -> anyhow::Result<()> {
+pub(super) async fn fill(
+    server: &Server,
+    jobs: u64,
+    make: impl Fn(u64) -> NewJob,
+) -> anyhow::Result<()> {
     let mut done = 0;
     while done < jobs {
         let upto = jobs.min(done + FILL);
@@ -113,11 +120,17 @@ pub(super) async fn fill(server: &Server, jobs: u64, make: impl Fn(u64) -> NewJo
 }
 
 /// Waits until `jobs` jobs of the type have succeeded.
-pub(super) async fn succeeded(server: &Server, jobs: u64, patience: Duration) -> anyhow::Result<()> {
+pub(super) async fn succeeded(
+    server: &Server,
+    jobs: u64,
+    patience: Duration,
+) -> anyhow::Result<()> {
     let wait = async {
         loop {
             let depth = server.engine().ports().store.depth().await?;
-            let ended = depth.iter().filter(|one| one.state == StateFilter::Ended(Outcome::Succeeded) && one.job_type == job_type());
+            let ended = depth.iter().filter(|one| {
+                one.state == StateFilter::Ended(Outcome::Succeeded) && one.job_type == job_type()
+            });
             if ended.map(|one| one.jobs).sum::<u64>() >= jobs {
                 return anyhow::Ok(());
             }
@@ -128,7 +141,10 @@ pub(super) async fn succeeded(server: &Server, jobs: u64, patience: Duration) ->
 }
 
 /// What `work` answers, if it does in time.
-pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> anyhow::Result<T> {
+pub(super) async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = T>,
+) -> anyhow::Result<T> {
     let done = tokio::time::timeout(patience, work).await;
     ensure!(done.is_ok(), "not done within {} s", patience.as_secs());
     Ok(done?)

@@ -48,7 +48,15 @@ pub(super) struct Beside {
 impl Figure {
     /// A figure of which more is better.
     pub(super) fn rate(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
-        Self { what: what.into(), unit, better: Better::Higher, ours, beside: None, reach: None, others_cores: 0.0 }
+        Self {
+            what: what.into(),
+            unit,
+            better: Better::Higher,
+            ours,
+            beside: None,
+            reach: None,
+            others_cores: 0.0,
+        }
     }
 
     /// A figure of which less is better.
@@ -96,10 +104,13 @@ impl Figure {
             Better::Higher => self.ours >= reach,
             Better::Lower => self.ours <= reach,
         });
-        let share = self.beside.and_then(|beside| beside.reach).zip(self.part()).map(|(reach, part)| match self.better {
-            Better::Higher => part >= reach,
-            Better::Lower => part <= reach,
-        });
+        let share =
+            self.beside.and_then(|beside| beside.reach).zip(self.part()).map(|(reach, part)| {
+                match self.better {
+                    Better::Higher => part >= reach,
+                    Better::Lower => part <= reach,
+                }
+            });
         alone.into_iter().chain(share).reduce(|one, other| one && other)
     }
 }
@@ -107,20 +118,33 @@ impl Figure {
 /// The figures for people.
 pub(super) fn table(look: OutputStyle, figures: &[Figure]) -> String {
     let rows = figures.iter().map(|figure| {
-        let asked =
-            [figure.reach.map(number), figure.beside.and_then(|beside| beside.reach).map(|reach| format!("{:.0} %", reach * 100.0))];
+        let asked = [
+            figure.reach.map(number),
+            figure
+                .beside
+                .and_then(|beside| beside.reach)
+                .map(|reach| format!("{:.0} %", reach * 100.0)),
+        ];
         let asked: Vec<String> = asked.into_iter().flatten().collect();
         [
             figure.what.clone(),
             format!("{} {}", number(figure.ours), figure.unit),
-            figure.beside.map_or_else(show::dash, |beside| format!("{} {}", number(beside.value), beside.what)),
+            figure.beside.map_or_else(show::dash, |beside| {
+                format!("{} {}", number(beside.value), beside.what)
+            }),
             figure.part().map_or_else(show::dash, |part| format!("{:.0} %", part * 100.0)),
             if asked.is_empty() { show::dash() } else { asked.join(" and ") },
-            figure.reached().map_or_else(show::dash, |reached| if reached { "yes" } else { "no" }.to_owned()),
+            figure
+                .reached()
+                .map_or_else(show::dash, |reached| if reached { "yes" } else { "no" }.to_owned()),
             format!("{:.1}", figure.others_cores),
         ]
     });
-    show::table(look, ["measure", "tidegate", "beside it", "part", "to reach", "reached", "cores of others"], rows)
+    show::table(
+        look,
+        ["measure", "tidegate", "beside it", "part", "to reach", "reached", "cores of others"],
+        rows,
+    )
 }
 
 /// A number with as many digits as say something.
@@ -134,7 +158,10 @@ fn number(value: f64) -> String {
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut grouped = String::new();
     for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place) % 3 == 0 && whole.as_bytes()[place - 1].is_ascii_digit() {
+        if place > 0
+            && (whole.len() - place) % 3 == 0
+            && whole.as_bytes()[place - 1].is_ascii_digit()
+        {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -148,12 +175,21 @@ mod tests {
 
     #[test]
     fn a_number_is_grouped_and_has_few_digits() {
-        assert_eq!([number(0.4567), number(38.25), number(15_000.4), number(1_234_567.0)], ["0.46", "38.2", "15,000", "1,234,567"]);
+        assert_eq!(
+            [number(0.4567), number(38.25), number(15_000.4), number(1_234_567.0)],
+            ["0.46", "38.2", "15,000", "1,234,567"]
+        );
     }
 
     #[test]
     fn both_what_is_asked_alone_and_the_part_must_be_reached() {
-        let figure = |ours| Figure::rate("enqueue", "jobs/s", ours).reach(15_000.0).share("a bare handler", 40_000.0, 0.5);
+        let figure = |ours| {
+            Figure::rate("enqueue", "jobs/s", ours).reach(15_000.0).share(
+                "a bare handler",
+                40_000.0,
+                0.5,
+            )
+        };
         assert_eq!(
             [figure(16_000.0).reached(), figure(14_000.0).reached(), figure(21_000.0).reached()],
             [Some(false), Some(false), Some(true)]
@@ -166,7 +202,13 @@ mod tests {
     fn the_better_run_of_two_is_kept_whole() {
         let cost = |ours, beside| Figure::cost("p99", "ms", ours).beside("bare", beside);
         let kept = cost(2.0, 1.0).better(cost(3.0, 0.5));
-        assert_eq!((kept.ours.round() as u64, kept.beside.map(|beside| beside.value.round() as u64)), (2, Some(1)));
-        assert_eq!(Figure::rate("x", "/s", 2.0).better(Figure::rate("x", "/s", 3.0)).ours.round() as u64, 3);
+        assert_eq!(
+            (kept.ours.round() as u64, kept.beside.map(|beside| beside.value.round() as u64)),
+            (2, Some(1))
+        );
+        assert_eq!(
+            Figure::rate("x", "/s", 2.0).better(Figure::rate("x", "/s", 3.0)).ours.round() as u64,
+            3
+        );
     }
 }

@@ -44,7 +44,10 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let (mut targets, mut tasks) = Targets::start().await?;
     for name in ["healthy", "hanging"] {
         server.ask("PUT", &format!("/v1/queues/{name}"), r#"{"concurrency":1000}"#).await?;
-        let target = format!(r#"{{"queue":"{name}","target":{{"url":"http://{}/{name}"}}}}"#, targets.address);
+        let target = format!(
+            r#"{{"queue":"{name}","target":{{"url":"http://{}/{name}"}}}}"#,
+            targets.address
+        );
         server.ask("PUT", &format!("/v1/job-types/{name}"), &target).await?;
     }
     let mut alone = sample(&server, &mut targets.arrivals).await?;
@@ -62,8 +65,10 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     tasks.abort_all();
     drop(server);
     let mut figure = |name: &str, share| {
-        let (ours, alone) = (clock::percentile(&mut beside, share), clock::percentile(&mut alone, share));
-        let figure = Figure::cost(format!("push beside {CALLS} hanging calls: {name}"), "ms", ours).among(spent.others_cores);
+        let (ours, alone) =
+            (clock::percentile(&mut beside, share), clock::percentile(&mut alone, share));
+        let figure = Figure::cost(format!("push beside {CALLS} hanging calls: {name}"), "ms", ours)
+            .among(spent.others_cores);
         (figure, alone)
     };
     let ((usual, usual_alone), (late, late_alone)) = (figure("p50", 0.5), figure("p99", 0.99));
@@ -71,9 +76,13 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// How long each of [`SAMPLES`] jobs takes to its target.
-async fn sample(server: &Process, arrivals: &mut mpsc::UnboundedReceiver<Instant>) -> anyhow::Result<Vec<Duration>> {
+async fn sample(
+    server: &Process,
+    arrivals: &mut mpsc::UnboundedReceiver<Instant>,
+) -> anyhow::Result<Vec<Duration>> {
     let mut client = Connection::open(server.address).await?;
-    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"healthy","data":{DATA}}}"#));
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"healthy","data":{DATA}}}"#));
     let mut spans = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         pause(QUIET).await;

@@ -33,7 +33,12 @@ impl Answer<'_> {
     ///
     /// The refusal, with what it says.
     pub(super) fn ok(&self) -> anyhow::Result<&[u8]> {
-        ensure!((200..300).contains(&self.status), "the server answered {}: {}", self.status, String::from_utf8_lossy(self.body));
+        ensure!(
+            (200..300).contains(&self.status),
+            "the server answered {}: {}",
+            self.status,
+            String::from_utf8_lossy(self.body)
+        );
         Ok(self.body)
     }
 }
@@ -48,7 +53,9 @@ pub(super) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
 impl Connection {
     /// A connection to `address`.
     pub(super) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("no connection to {address}"))?;
+        let stream = TcpStream::connect(address)
+            .await
+            .with_context(|| format!("no connection to {address}"))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, read: Vec::with_capacity(4096) })
     }
@@ -59,7 +66,10 @@ impl Connection {
         self.read.clear();
         let mut seen = 0;
         let head = loop {
-            ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
+            ensure!(
+                self.stream.read_buf(&mut self.read).await? > 0,
+                "the server closed the connection"
+            );
             let from = seen;
             if let Some(end) = self.read[from..].windows(4).position(|four| four == b"\r\n\r\n") {
                 break from + end + 4;
@@ -69,7 +79,10 @@ impl Connection {
         };
         let (status, length) = read_head(&self.read[..head])?;
         while self.read.len() < head + length {
-            ensure!(self.stream.read_buf(&mut self.read).await? > 0, "the server closed the connection");
+            ensure!(
+                self.stream.read_buf(&mut self.read).await? > 0,
+                "the server closed the connection"
+            );
         }
         Ok(Answer { status, body: &self.read[head..head + length] })
     }
@@ -78,8 +91,14 @@ impl Connection {
 /// The status of an answer and the length of its body.
 fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
     let text = std::str::from_utf8(head)?;
-    let status = text.get(9..12).and_then(|status| status.parse().ok()).context("an answer without a status")?;
-    let length = text.split("\r\n").filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let status = text
+        .get(9..12)
+        .and_then(|status| status.parse().ok())
+        .context("an answer without a status")?;
+    let length = text
+        .split("\r\n")
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     let Some((_, length)) = length else { bail!("an answer without a content-length") };
     Ok((status, length.trim().parse()?))
 }
@@ -103,7 +122,12 @@ impl Load {
 /// # Errors
 ///
 /// The first refusal.
-pub(super) async fn load(address: SocketAddr, connections: usize, window: Duration, request: Vec<u8>) -> anyhow::Result<Load> {
+pub(super) async fn load(
+    address: SocketAddr,
+    connections: usize,
+    window: Duration,
+    request: Vec<u8>,
+) -> anyhow::Result<Load> {
     let mut open = Vec::with_capacity(connections);
     for _ in 0..connections {
         open.push(Connection::open(address).await?);

@@ -38,7 +38,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
 
 fn figures(way: &str, spans: &mut [Duration], spent: ProcessorTime) -> Vec<Figure> {
     let mut figure = |name, share, reach| {
-        Figure::cost(format!("idle latency, {way}: {name}"), "ms", clock::percentile(spans, share)).reach(reach).among(spent.others_cores)
+        Figure::cost(format!("idle latency, {way}: {name}"), "ms", clock::percentile(spans, share))
+            .reach(reach)
+            .among(spent.others_cores)
     };
     vec![figure("p50", 0.5, 2.0), figure("p99", 0.99, 8.0)]
 }
@@ -57,7 +59,8 @@ async fn over_http(server: &Process) -> anyhow::Result<Vec<Duration>> {
         }
     });
     let mut client = Connection::open(server.address).await?;
-    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let mut spans = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         pause(QUIET).await;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{BenchPlan, JOB_TYPE, TempDir, clock, embedded::within, figure::Figure, process::Process, worker::Worker};
+use super::{
+    BenchPlan, JOB_TYPE, TempDir, clock, embedded::within, figure::Figure, process::Process,
+    worker::Worker,
+};
 use tidegate_core::time::Timestamp;
 
 /// Jobs.
@@ -21,14 +24,23 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let server = Process::serve(&dir.0).await?;
     let from = Timestamp::from_millis(clock::since_epoch().as_millis() as i64) + FIRST;
     let due = move |number: u64| from + APART * number as u32;
-    let job = |number| format!(r#"{{"type":"{JOB_TYPE}","data":{0},"run_at":"{1}"}}"#, due(number).millis(), due(number));
+    let job = |number| {
+        format!(
+            r#"{{"type":"{JOB_TYPE}","data":{0},"run_at":"{1}"}}"#,
+            due(number).millis(),
+            due(number)
+        )
+    };
     let jobs: Vec<String> = (0..JOBS).map(job).collect();
     let meter = server.meter();
     let timers = tokio::spawn(async move {
         let mut late = Vec::new();
         for number in 0..JOBS {
             let at = Duration::from_millis(due(number).millis() as u64);
-            tokio::time::sleep_until(tokio::time::Instant::now() + at.saturating_sub(clock::since_epoch())).await;
+            tokio::time::sleep_until(
+                tokio::time::Instant::now() + at.saturating_sub(clock::since_epoch()),
+            )
+            .await;
             late.push(clock::since_epoch().saturating_sub(at));
         }
         late
@@ -54,9 +66,13 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     server.stop().await?;
     let mut figure = |name, share| {
         let beside = clock::percentile(&mut timers, share);
-        Figure::cost(format!("lateness of {JOBS} delayed jobs: {name}"), "ms", clock::percentile(&mut late, share))
-            .beside("timer", beside)
-            .among(others)
+        Figure::cost(
+            format!("lateness of {JOBS} delayed jobs: {name}"),
+            "ms",
+            clock::percentile(&mut late, share),
+        )
+        .beside("timer", beside)
+        .among(others)
     };
     Ok(vec![figure("p50", 0.5), figure("p99", 0.99).reach(20.0)])
 }

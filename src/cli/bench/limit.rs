@@ -50,7 +50,9 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
             .reach(850.0)
             .share("without a queue", alone, 0.9)
             .among(others),
-        Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most as f64).reach(LIMIT as f64).among(others),
+        Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most as f64)
+            .reach(LIMIT as f64)
+            .among(others),
         Figure::cost("limit: server's processor per job", "us", micros).among(others),
     ])
 }
@@ -62,20 +64,34 @@ pub(super) fn jobs(plan: &BenchPlan) -> u64 {
 
 /// A job: 10 ms by a thread's own sleep, since the runtime's timer counts whole milliseconds and takes 11.2.
 async fn work() {
-    #[allow(clippy::disallowed_methods, reason = "the length of the work is what is measured against")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the length of the work is what is measured against"
+    )]
     let slept = tokio::task::spawn_blocking(|| std::thread::sleep(WORK));
     slept.await.expect("sleeping does not fail");
 }
 
 /// Runs `jobs` jobs: jobs per second, and how many ran at once at most.
-pub(super) async fn run(server: &Process, workers: usize, jobs: u64) -> anyhow::Result<(f64, i64, ProcessorTime)> {
-    server.ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#)).await?;
-    server.ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#)).await?;
+pub(super) async fn run(
+    server: &Process,
+    workers: usize,
+    jobs: u64,
+) -> anyhow::Result<(f64, i64, ProcessorTime)> {
+    server
+        .ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#))
+        .await?;
+    server
+        .ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#))
+        .await?;
     let mut left = jobs;
     while left > 0 {
         let some = left.min(1000);
-        let batch: Vec<String> = (0..some).map(|_| format!(r#"{{"type":"{QUEUE}","data":{DATA}}}"#)).collect();
-        server.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(","))).await?;
+        let batch: Vec<String> =
+            (0..some).map(|_| format!(r#"{{"type":"{QUEUE}","data":{DATA}}}"#)).collect();
+        server
+            .ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(",")))
+            .await?;
         left -= some;
     }
     let (active, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));

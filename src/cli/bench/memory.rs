@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    super::context::pause, BenchPlan, DATA, JOB_TYPE, TempDir, embedded::within, figure::Figure, http, process::Process, worker::Worker,
+    super::context::pause, BenchPlan, DATA, JOB_TYPE, TempDir, embedded::within, figure::Figure,
+    http, process::Process, worker::Worker,
 };
 
 /// Workers, each with a connection that waits for a job.
@@ -43,7 +44,8 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         }));
     }
     let meter = server.meter();
-    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let loading = tokio::spawn(http::load(server.address, CLIENTS, plan.window, request));
     let mut most = empty;
     while !loading.is_finished() {
@@ -69,10 +71,14 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     server.stop().await?;
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     Ok(vec![
-        Figure::cost(format!("memory with {WORKERS} workers under load"), "MB", megabytes(most.all))
-            .reach(30.0)
-            .beside("when it started", megabytes(empty.all))
-            .among(spent.others_cores),
+        Figure::cost(
+            format!("memory with {WORKERS} workers under load"),
+            "MB",
+            megabytes(most.all),
+        )
+        .reach(30.0)
+        .beside("when it started", megabytes(empty.all))
+        .among(spent.others_cores),
         Figure::cost("of it without the program's own file", "MB", megabytes(most.own))
             .beside("when it started", megabytes(empty.own))
             .among(spent.others_cores),

@@ -120,7 +120,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Ok);
     }
     let plan = BenchPlan {
-        window: Duration::try_from_secs_f64(args.seconds).context("--seconds must be a number of seconds")?,
+        window: Duration::try_from_secs_f64(args.seconds)
+            .context("--seconds must be a number of seconds")?,
         dir,
         drain: args.drain.unwrap_or(30_000).max(1),
         clients: args.clients.clamp(1, 5000),
@@ -136,10 +137,15 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let mut best: Option<Vec<Figure>> = None;
         for round in 1..=args.best_of.max(1) {
             ctx.note(format_args!("{} ({round} of {}) ...", name(measure), args.best_of.max(1)));
-            let figures = take(measure, &plan).await.with_context(|| format!("measure {}", name(measure)))?;
+            let figures =
+                take(measure, &plan).await.with_context(|| format!("measure {}", name(measure)))?;
             best = Some(match best {
                 None => figures,
-                Some(best) => best.into_iter().zip(figures).map(|(best, figure)| best.better(figure)).collect(),
+                Some(best) => best
+                    .into_iter()
+                    .zip(figures)
+                    .map(|(best, figure)| best.better(figure))
+                    .collect(),
             });
         }
         all.extend(best.unwrap_or_default());
@@ -189,7 +195,8 @@ impl TempDir {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("tidegate-bench-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("{} cannot be made", dir.display()))?;
         Ok(Self(dir))
     }
 }

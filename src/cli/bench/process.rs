@@ -55,10 +55,16 @@ impl Process {
     async fn start(arguments: impl FnOnce(&mut Command, SocketAddr)) -> anyhow::Result<Self> {
         // The port is free now, and nobody else is told of it.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
+        let mut command =
+            Command::new(std::env::current_exe().context("this program cannot be found")?);
         arguments(&mut command, address);
         // Settings of the caller's own server must not change what is measured.
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         let mut child = command.spawn().context("the server under test cannot be started")?;
         let pid = child.id().context("the server under test has ended")?;
         let start = clock::instant();
@@ -80,7 +86,12 @@ impl Process {
     }
 
     /// One request, and the body of its answer.
-    pub(super) async fn ask(&self, method: &str, path: &str, body: &str) -> anyhow::Result<Vec<u8>> {
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<Vec<u8>> {
         let mut connection = Connection::open(self.address).await?;
         Ok(connection.send(&http::request(method, path, body)).await?.ok()?.to_vec())
     }
@@ -88,13 +99,16 @@ impl Process {
     /// Ends it gracefully.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         kill(Pid::from_raw(self.pid.cast_signed()), Signal::SIGTERM)?;
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.context("the server under test does not stop")??;
+        tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .context("the server under test does not stop")??;
         Ok(())
     }
 
     /// Its resident memory.
     pub(super) fn memory(&self) -> Memory {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         Memory { all: bytes(&status, "VmRSS:"), own: bytes(&status, "RssAnon:") }
     }
 
@@ -123,7 +137,8 @@ impl Memory {
 /// A field of a process's `status`, which is in kibibytes; zero if it is not there.
 fn bytes(status: &str, field: &str) -> u64 {
     let rest = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-    rest.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default() * 1024
+    rest.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default()
+        * 1024
 }
 
 /// Counts processor time.
@@ -153,16 +168,29 @@ impl Meter {
     }
 
     fn start(pid: Option<u32>) -> Self {
-        Self { pid, from: clock::instant(), server: processor(pid), own: processor(None), machine: busy() }
+        Self {
+            pid,
+            from: clock::instant(),
+            server: processor(pid),
+            own: processor(None),
+            machine: busy(),
+        }
     }
 
     /// What was used so far.
     pub(super) fn read(&self) -> ProcessorTime {
         let wall = self.from.elapsed();
-        let (server, own) = (processor(self.pid).saturating_sub(self.server), processor(None).saturating_sub(self.own));
+        let (server, own) = (
+            processor(self.pid).saturating_sub(self.server),
+            processor(None).saturating_sub(self.own),
+        );
         let ours = if self.pid.is_some() { server + own } else { own };
         let others = busy().saturating_sub(self.machine).saturating_sub(ours);
-        ProcessorTime { wall, server, others_cores: others.as_secs_f64() / wall.as_secs_f64().max(0.001) }
+        ProcessorTime {
+            wall,
+            server,
+            others_cores: others.as_secs_f64() / wall.as_secs_f64().max(0.001),
+        }
     }
 }
 
@@ -189,12 +217,21 @@ fn of_process(stat: &str) -> Option<Duration> {
 
 /// Processor time of the whole machine that was not idle; zero where it is not told.
 fn busy() -> Duration {
-    std::fs::read_to_string("/proc/stat").ok().and_then(|stat| of_machine(&stat)).unwrap_or_default()
+    std::fs::read_to_string("/proc/stat")
+        .ok()
+        .and_then(|stat| of_machine(&stat))
+        .unwrap_or_default()
 }
 
 /// User, nice, system and the two kinds of interrupts: what programs and the kernel did.
 fn of_machine(stat: &str) -> Option<Duration> {
-    let fields: Vec<u32> = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    let fields: Vec<u32> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .filter_map(|field| field.parse().ok())
+        .collect();
     Some(TICK * [0, 1, 2, 5, 6].iter().filter_map(|place| fields.get(*place)).sum::<u32>())
 }
 
@@ -212,7 +249,10 @@ mod tests {
     #[test]
     fn memory_is_read_in_kibibytes() {
         let status = "Name:\tx\nVmRSS:\t   22980 kB\nRssAnon:\t    5072 kB\n";
-        assert_eq!([bytes(status, "VmRSS:"), bytes(status, "RssAnon:"), bytes(status, "VmHWM:")], [23_531_520, 5_193_728, 0]);
+        assert_eq!(
+            [bytes(status, "VmRSS:"), bytes(status, "RssAnon:"), bytes(status, "VmHWM:")],
+            [23_531_520, 5_193_728, 0]
+        );
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(super) fn insert(db: &Connection, id: &str, data: &[u8]) -> rusqlite::Result
 
 /// Changes the state of job `id`.
 fn update(db: &Connection, id: &str, state: i64) -> rusqlite::Result<()> {
-    let mut set = db.prepare_cached("UPDATE jobs SET state = ?2, attempt = 1, rest = ?3 WHERE id = ?1")?;
+    let mut set =
+        db.prepare_cached("UPDATE jobs SET state = ?2, attempt = 1, rest = ?3 WHERE id = ?1")?;
     set.execute(params![id, state, &REST[..]])?;
     Ok(())
 }
@@ -61,7 +62,11 @@ pub(super) fn cycles(dir: &Path, jobs: u64, rows: usize) -> rusqlite::Result<f64
     Ok(jobs as f64 / start.elapsed().as_secs_f64())
 }
 
-fn in_transaction(db: &Connection, ids: &[String], step: impl Fn(&str) -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+fn in_transaction(
+    db: &Connection,
+    ids: &[String],
+    step: impl Fn(&str) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
     db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     for id in ids {
         step(id)?;

@@ -35,15 +35,23 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let (jobs, clients) = (plan.drain, plan.clients);
     let rate = |wall: Duration| jobs as f64 / wall.as_secs_f64();
     Ok(vec![
-        Figure::rate(format!("enqueue {jobs} with {clients} clients"), "jobs/s", rate(enqueued.wall)).among(enqueued.others_cores),
-        Figure::rate(format!("drain {jobs} with {clients} workers"), "jobs/s", rate(drained.wall)).among(drained.others_cores),
-        Figure::cost("drain over HTTP: server's processor per job", "us", drained.micros_per(jobs)).among(drained.others_cores),
+        Figure::rate(
+            format!("enqueue {jobs} with {clients} clients"),
+            "jobs/s",
+            rate(enqueued.wall),
+        )
+        .among(enqueued.others_cores),
+        Figure::rate(format!("drain {jobs} with {clients} workers"), "jobs/s", rate(drained.wall))
+            .among(drained.others_cores),
+        Figure::cost("drain over HTTP: server's processor per job", "us", drained.micros_per(jobs))
+            .among(drained.others_cores),
     ])
 }
 
 async fn enqueue(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     let left = Arc::new(AtomicU64::new(plan.drain));
-    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     let mut clients = Vec::new();
     for _ in 0..plan.clients {
         let mut connection = Connection::open(server.address).await?;
@@ -83,7 +91,11 @@ async fn drain(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     for worker in workers {
         worker.await??;
     }
-    anyhow::ensure!(done.load(Ordering::Relaxed) == jobs, "a job came twice, {:?} after the start", start.elapsed());
+    anyhow::ensure!(
+        done.load(Ordering::Relaxed) == jobs,
+        "a job came twice, {:?} after the start",
+        start.elapsed()
+    );
     Ok(())
 }
 

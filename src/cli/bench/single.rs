@@ -27,21 +27,32 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         ours.add(run(&server, plan.window / TURNS).await?);
     }
     server.stop().await?;
-    let mut milliseconds = |share| (clock::percentile(&mut ours.latencies, share), clock::percentile(&mut raw.latencies, share));
+    let mut milliseconds = |share| {
+        (
+            clock::percentile(&mut ours.latencies, share),
+            clock::percentile(&mut raw.latencies, share),
+        )
+    };
     let ((p50, raw_p50), (p99, raw_p99)) = (milliseconds(0.5), milliseconds(0.99));
     let others = ours.others_cores();
     let what = format!("enqueue, {CONNECTIONS} connections");
     Ok(vec![
-        Figure::rate(&what, "jobs/s", ours.rate()).reach(15_000.0).share(BARE, raw.rate(), 0.5).among(others),
+        Figure::rate(&what, "jobs/s", ours.rate())
+            .reach(15_000.0)
+            .share(BARE, raw.rate(), 0.5)
+            .among(others),
         Figure::cost(format!("{what}: p50"), "ms", p50).beside(BARE, raw_p50).among(others),
         Figure::cost(format!("{what}: p99"), "ms", p99).beside(BARE, raw_p99).among(others),
-        Figure::cost("enqueue: server's processor per job", "us", ours.micros()).beside(BARE, raw.micros()).among(others),
+        Figure::cost("enqueue: server's processor per job", "us", ours.micros())
+            .beside(BARE, raw.micros())
+            .among(others),
     ])
 }
 
 /// What a server reaches in `window`, ours or the bare one.
 pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Run> {
-    let request = http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
     http::load(server.address, CONNECTIONS, window / 10, request.clone()).await?;
     let meter = server.meter();
     let load = http::load(server.address, CONNECTIONS, window, request).await?;
@@ -75,6 +86,7 @@ impl Run {
     }
 
     fn others_cores(&self) -> f64 {
-        self.spent.iter().map(|spent| spent.others_cores).sum::<f64>() / self.spent.len().max(1) as f64
+        self.spent.iter().map(|spent| spent.others_cores).sum::<f64>()
+            / self.spent.len().max(1) as f64
     }
 }

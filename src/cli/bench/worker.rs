@@ -43,7 +43,11 @@ struct Reported {
 
 impl Worker {
     /// A worker for `queue`.
-    pub(super) async fn open(address: SocketAddr, number: usize, queue: &str) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        address: SocketAddr,
+        number: usize,
+        queue: &str,
+    ) -> anyhow::Result<Self> {
         let selector = format!(r#""queue":"{queue}","worker":"bench-{number}","#);
         Ok(Self { connection: Connection::open(address).await?, selector, reports: Vec::new() })
     }
@@ -53,19 +57,30 @@ impl Worker {
     /// # Errors
     ///
     /// A refusal of the call or of a report.
-    pub(super) async fn lease(&mut self, max: usize, wait_seconds: f64) -> anyhow::Result<Vec<Lease>> {
+    pub(super) async fn lease(
+        &mut self,
+        max: usize,
+        wait_seconds: f64,
+    ) -> anyhow::Result<Vec<Lease>> {
         let Self { selector, reports, connection } = self;
-        let body = format!(r#"{{{selector}"max":{max},"wait_seconds":{wait_seconds},"reports":[{}]}}"#, reports.join(","));
+        let body = format!(
+            r#"{{{selector}"max":{max},"wait_seconds":{wait_seconds},"reports":[{}]}}"#,
+            reports.join(",")
+        );
         reports.clear();
         let answer = connection.send(&http::request("POST", "/v1/leases", &body)).await?;
         let leases: Leases = serde_json::from_slice(answer.ok()?)?;
-        anyhow::ensure!(leases.reports.iter().all(|report| report.status == 200), "a report was refused");
+        anyhow::ensure!(
+            leases.reports.iter().all(|report| report.status == 200),
+            "a report was refused"
+        );
         Ok(leases.leases)
     }
 
     /// Notes that a job succeeded; told with the next call.
     pub(super) fn succeeded(&mut self, lease: &Lease) {
         let Lease { job, attempt } = lease;
-        self.reports.push(format!(r#"{{"id":"{}","attempt":{attempt},"status":"succeeded"}}"#, job.id));
+        self.reports
+            .push(format!(r#"{{"id":"{}","attempt":{attempt},"status":"succeeded"}}"#, job.id));
     }
 }

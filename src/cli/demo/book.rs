@@ -72,14 +72,26 @@ pub struct Start {
 
 impl Book {
     /// Writes down that a worker begins an attempt; it ends when what is returned is dropped.
-    pub fn begin(self: &Arc<Self>, kind: JobKind, id: &str, attempt: u16, errand: &PlannedJob) -> AtWork {
+    pub fn begin(
+        self: &Arc<Self>,
+        kind: JobKind,
+        id: &str,
+        attempt: u16,
+        errand: &PlannedJob,
+    ) -> AtWork {
         let mut scopes = Vec::new();
         if kind.queue() == SHOP {
             scopes.extend([Scope::Queue(SHOP), Scope::Tenant(errand.tenant.clone())]);
         } else if kind.queue() == RANKED {
             scopes.push(Scope::Queue(RANKED));
         }
-        let start = Start { id: id.to_owned(), kind, attempt, at: SystemClock.now(), due_at: errand.due_at };
+        let start = Start {
+            id: id.to_owned(),
+            kind,
+            attempt,
+            at: SystemClock.now(),
+            due_at: errand.due_at,
+        };
         self.write(|pages| {
             pages.starts.push(start);
             for scope in &scopes {
@@ -137,7 +149,8 @@ impl Pages {
     /// Only first attempts count: a retry is late on purpose.
     pub fn lateness(&self) -> Vec<i64> {
         let first = self.starts.iter().filter(|start| start.attempt == 1);
-        let mut late: Vec<i64> = first.filter_map(|start| Some(start.at.millis() - start.due_at?.millis())).collect();
+        let mut late: Vec<i64> =
+            first.filter_map(|start| Some(start.at.millis() - start.due_at?.millis())).collect();
         late.sort_unstable();
         late
     }
@@ -160,7 +173,11 @@ mod tests {
     #[test]
     fn the_most_at_once_is_kept_after_the_work_has_ended() {
         let book = Arc::new(Book::default());
-        let errand = |tenant: &str, weight| PlannedJob { tenant: tenant.to_owned(), weight, ..PlannedJob::default() };
+        let errand = |tenant: &str, weight| PlannedJob {
+            tenant: tenant.to_owned(),
+            weight,
+            ..PlannedJob::default()
+        };
         let first = book.begin(JobKind::Call, "a", 1, &errand("acme", 3));
         let second = book.begin(JobKind::Crunch, "b", 1, &errand("blue", 4));
         drop(first);
@@ -177,6 +194,9 @@ mod tests {
         assert_eq!(percentile(&[], 50), None);
         assert_eq!((percentile(&[7], 1), percentile(&[7], 99)), (Some(7), Some(7)));
         let values: Vec<i64> = (1..=100).collect();
-        assert_eq!((percentile(&values, 50), percentile(&values, 99), percentile(&values, 100)), (Some(50), Some(99), Some(100)));
+        assert_eq!(
+            (percentile(&values, 50), percentile(&values, 99), percentile(&values, 100)),
+            (Some(50), Some(99), Some(100))
+        );
     }
 }

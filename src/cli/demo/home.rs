@@ -52,7 +52,11 @@ impl Home {
     /// # Errors
     ///
     /// The port is taken, or the directory cannot be served.
-    pub async fn open(data: Option<&Path>, port: Option<u16>, killed: bool) -> anyhow::Result<Self> {
+    pub async fn open(
+        data: Option<&Path>,
+        port: Option<u16>,
+        killed: bool,
+    ) -> anyhow::Result<Self> {
         let address = free_address(port)?;
         let temporary = data.is_none();
         let own = || std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
@@ -63,8 +67,15 @@ impl Home {
             Process::Child(child(address, &data.dir)?, address, data)
         } else {
             // A stop need not wait for what runs: its workers go at the same time.
-            let settings = Settings { listen: address, data: data.dir.clone(), shutdown_seconds: Seconds::new(1), ..Settings::default() };
-            let metrics = PrometheusBuilder::new().install_recorder().context("metrics cannot be collected")?;
+            let settings = Settings {
+                listen: address,
+                data: data.dir.clone(),
+                shutdown_seconds: Seconds::new(1),
+                ..Settings::default()
+            };
+            let metrics = PrometheusBuilder::new()
+                .install_recorder()
+                .context("metrics cannot be collected")?;
             Process::Inside(serve::start(&settings, Some(metrics)).await?, data)
         };
         Ok(Self { url, process })
@@ -84,7 +95,9 @@ impl Home {
     pub fn described(&self) -> String {
         match &self.process {
             Process::Inside(_, data) => format!("on {} (in this process)", data.dir.display()),
-            Process::Child(_, _, data) => format!("on {} (a process of its own, to be killed)", data.dir.display()),
+            Process::Child(_, _, data) => {
+                format!("on {} (a process of its own, to be killed)", data.dir.display())
+            }
             Process::Elsewhere => "(which runs already)".into(),
         }
     }
@@ -92,7 +105,9 @@ impl Home {
     /// The data that is left for a look if it is kept.
     pub fn left(&self) -> Option<&Path> {
         match &self.process {
-            Process::Inside(_, data) | Process::Child(_, _, data) if data.temporary => Some(&data.dir),
+            Process::Inside(_, data) | Process::Child(_, _, data) if data.temporary => {
+                Some(&data.dir)
+            }
             _ => None,
         }
     }
@@ -108,16 +123,25 @@ impl Home {
                 if let Process::Child(child, _, data) = &mut self.process
                     && let Some(status) = child.try_wait()?
                 {
-                    anyhow::bail!("the server ended at its start ({status}); see {}", log(&data.dir).display());
+                    anyhow::bail!(
+                        "the server ended at its start ({status}); see {}",
+                        log(&data.dir).display()
+                    );
                 }
                 match client.get(&["queues"]).query("limit", "1").send().await {
                     Ok(_) => return Ok(()),
-                    Err(Error::Unreachable { .. }) if !matches!(self.process, Process::Elsewhere) => pause(Duration::from_millis(20)).await,
+                    Err(Error::Unreachable { .. })
+                        if !matches!(self.process, Process::Elsewhere) =>
+                    {
+                        pause(Duration::from_millis(20)).await
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
         };
-        tokio::time::timeout(STARTING, ready).await.context("the server did not answer within 30 s of its start")?
+        tokio::time::timeout(STARTING, ready)
+            .await
+            .context("the server did not answer within 30 s of its start")?
     }
 
     /// Kills the child with SIGKILL and starts another on the same directory and port.
@@ -126,7 +150,9 @@ impl Home {
     ///
     /// It is no child, or the new one does not serve.
     pub async fn kill_and_restart(&mut self, client: &Client) -> anyhow::Result<()> {
-        let Process::Child(server, address, data) = &mut self.process else { anyhow::bail!("only a process of its own can be killed") };
+        let Process::Child(server, address, data) = &mut self.process else {
+            anyhow::bail!("only a process of its own can be killed")
+        };
         server.kill().await?;
         *server = child(*address, &data.dir)?;
         self.ready(client).await
@@ -156,13 +182,21 @@ impl Home {
 /// `tidegate serve` as a user starts it, but for settings in the environment; what it logs goes into its directory.
 fn child(address: SocketAddr, data: &Path) -> anyhow::Result<Child> {
     std::fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
-    let log = std::fs::File::options().create(true).append(true).open(log(data)).context("the server's log cannot be written")?;
-    let mut command = Command::new(std::env::current_exe().context("this program does not know its own file")?);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(PREFIX)) {
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(log(data))
+        .context("the server's log cannot be written")?;
+    let mut command =
+        Command::new(std::env::current_exe().context("this program does not know its own file")?);
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(PREFIX))
+    {
         command.env_remove(name);
     }
     command.arg("serve").arg("--listen").arg(address.to_string()).arg("--data").arg(data);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
     child.context("the server cannot be started as a process")
 }
 
@@ -172,9 +206,13 @@ fn log(data: &Path) -> PathBuf {
 
 /// An address of this machine that nobody listens on: the wanted port, or the usual one, or any.
 fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
-    let take = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+    let take = |port| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr())
+    };
     match port {
-        Some(port) => take(port).map_err(|error| UsageError(format!("--port: {port} cannot be listened on: {error}")).into()),
+        Some(port) => take(port).map_err(|error| {
+            UsageError(format!("--port: {port} cannot be listened on: {error}")).into()
+        }),
         None => take(PORT).or_else(|_| take(0)).context("no port can be listened on"),
     }
 }

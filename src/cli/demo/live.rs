@@ -21,10 +21,13 @@ pub struct Live {
 impl Live {
     /// Bars for `total` jobs; hidden when nobody would see them.
     pub fn new(ctx: &Context, total: usize) -> Self {
-        let target = if ctx.json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target =
+            if ctx.json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bars = MultiProgress::with_draw_target(target);
         let bar = |length: u64, template: &str| {
-            let style = ProgressStyle::with_template(template).expect("a good template").progress_chars("━━╌");
+            let style = ProgressStyle::with_template(template)
+                .expect("a good template")
+                .progress_chars("━━╌");
             bars.add(ProgressBar::new(length).with_style(style))
         };
         Self {
@@ -48,7 +51,10 @@ impl Live {
         }
         self.weight.set_message(tenants);
         let late = pages.lateness();
-        let at = |percent| percentile(&late, percent).map_or_else(|| "-".to_owned(), |millis| format!("{millis} ms"));
+        let at = |percent| {
+            percentile(&late, percent)
+                .map_or_else(|| "-".to_owned(), |millis| format!("{millis} ms"))
+        };
         let (later, called) = pages.callbacks;
         self.times.set_message(format!(
             "lateness p50 {}, p99 {}   retries {}   callbacks {called}/{later}   most at once {}/{LIMIT}",

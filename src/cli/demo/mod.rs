@@ -86,8 +86,11 @@ pub struct Args {
 ///
 /// The server cannot be started, or refuses what must be possible.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let mut home =
-        if args.remote { Home::elsewhere(ctx.global.server()) } else { Home::open(args.data.as_deref(), args.port, args.kill).await? };
+    let mut home = if args.remote {
+        Home::elsewhere(ctx.global.server())
+    } else {
+        Home::open(args.data.as_deref(), args.port, args.kill).await?
+    };
     let mut workers = JoinSet::new();
     let played = tokio::select! {
         played = play(&args, &mut home, &mut workers, ctx) => played,
@@ -132,11 +135,18 @@ struct Played {
 }
 
 /// The demo itself.
-async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Context) -> anyhow::Result<Played> {
+async fn play(
+    args: &Args,
+    home: &mut Home,
+    workers: &mut JoinSet<()>,
+    ctx: &Context,
+) -> anyhow::Result<Played> {
     let client = Client::new(home.url(), ctx.global.token.clone())?;
     home.ready(&client).await?;
     let book = Arc::new(Book::default());
-    let worker = web::start(workers, Arc::clone(&book), SECRET, client.clone()).await.context("the HTTP worker cannot be started")?;
+    let worker = web::start(workers, Arc::clone(&book), SECRET, client.clone())
+        .await
+        .context("the HTTP worker cannot be started")?;
     let started = ctx.now();
     let run = format!("demo-{:x}", started.millis());
     let plan: Arc<[Planned]> = plan::mix(&run, args.jobs.into()).into();
@@ -158,7 +168,11 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
     let producer = Producer { client: client.clone(), accepted: Arc::clone(&accepted) };
     producer.configure(&worker, SECRET).await?;
     for number in 1..=plan::PULLERS {
-        workers.spawn(pull::work(format!("demo-puller-{number}"), client.clone(), Arc::clone(&book)));
+        workers.spawn(pull::work(
+            format!("demo-puller-{number}"),
+            client.clone(),
+            Arc::clone(&book),
+        ));
     }
     let mut producing = {
         let (plan, book) = (Arc::clone(&plan), Arc::clone(&book));
@@ -166,15 +180,26 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
     };
 
     let began = Instant::now();
-    let within = args.within.map_or_else(|| Duration::from_mins(1) + Duration::from_millis(100) * args.jobs.into(), Seconds::duration);
-    let (waits, mut kills) = (plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count(), 0);
+    let within = args.within.map_or_else(
+        || Duration::from_mins(1) + Duration::from_millis(100) * args.jobs.into(),
+        Seconds::duration,
+    );
+    let (waits, mut kills) =
+        (plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count(), 0);
     let live = Live::new(ctx, plan.len() - waits);
     let mut jobs = HashMap::new();
     while began.elapsed() < within {
         jobs = look(&client, &run, started).await?;
-        let ended = jobs.values().filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running")).count();
+        let ended = jobs
+            .values()
+            .filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running"))
+            .count();
         let shop: Queue = until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
-        live.show(ended, &book.read(Pages::clone), shop.status.map_or(0, |status| status.running_weight));
+        live.show(
+            ended,
+            &book.read(Pages::clone),
+            shop.status.map_or(0, |status| status.running_weight),
+        );
         if producing.is_finished() {
             // A refusal is a fault of the mix, not of a job: nothing more will come.
             if let Ok(done) = (&mut producing).await {
@@ -197,9 +222,16 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
     producing.abort();
 
     let mut explained = Vec::new();
-    let waiting: Vec<&Planned> = plan.iter().filter(|job| jobs.get(&job.id).is_some_and(|job| job.state == "scheduled")).collect();
+    let waiting: Vec<&Planned> = plan
+        .iter()
+        .filter(|job| jobs.get(&job.id).is_some_and(|job| job.state == "scheduled"))
+        .collect();
     for job in &waiting {
-        explained.push(until_answered(|| client.get(&["jobs", job.kind.name(), &job.id, "explain"])).await?.read::<Explanation>()?);
+        explained.push(
+            until_answered(|| client.get(&["jobs", job.kind.name(), &job.id, "explain"]))
+                .await?
+                .read::<Explanation>()?,
+        );
     }
     let (accepted, pages): (Accepted, Pages) = (accepted.lock().clone(), book.read(Pages::clone));
     let evidence = Evidence {
@@ -211,16 +243,34 @@ async fn play(args: &Args, home: &mut Home, workers: &mut JoinSet<()>, ctx: &Con
         kills,
         lateness: args.lateness.duration(),
     };
-    Ok(Played { rows: verdict::table(&evidence), jobs: plan.len(), took, waiting: waiting.first().map(|job| job.id.clone()) })
+    Ok(Played {
+        rows: verdict::table(&evidence),
+        jobs: plan.len(),
+        took,
+        waiting: waiting.first().map(|job| job.id.clone()),
+    })
 }
 
 /// What the server says of the jobs whose ids start with `run`.
-async fn look(client: &Client, run: &str, from: Timestamp) -> anyhow::Result<HashMap<String, ObservedJob>> {
+async fn look(
+    client: &Client,
+    run: &str,
+    from: Timestamp,
+) -> anyhow::Result<HashMap<String, ObservedJob>> {
     let from = from.to_string();
     loop {
-        match pages::collect(|client| client.get(&["jobs"]).query("from", &from), client, usize::MAX).await {
+        match pages::collect(
+            |client| client.get(&["jobs"]).query("from", &from),
+            client,
+            usize::MAX,
+        )
+        .await
+        {
             Ok(page) => {
-                let jobs = page.read::<ObservedJob>(client)?.into_iter().filter(|job| job.id.starts_with(run));
+                let jobs = page
+                    .read::<ObservedJob>(client)?
+                    .into_iter()
+                    .filter(|job| job.id.starts_with(run));
                 return Ok(jobs.map(|job| (job.id.clone(), job)).collect());
             }
             Err(error) if error.passes() => pause(AWAY).await,
@@ -253,7 +303,11 @@ fn tell(played: &Played, home: &Home, goes_on: bool, ctx: &Context) -> anyhow::R
     }
     ctx.print(rows(ctx.look, &played.rows))?;
     let count = played.rows.len();
-    let said = if broken == 0 { format!("All {count} promises were kept.") } else { format!("{broken} of {count} promises were BROKEN.") };
+    let said = if broken == 0 {
+        format!("All {count} promises were kept.")
+    } else {
+        format!("{broken} of {count} promises were BROKEN.")
+    };
     ctx.print(format_args!("\n{said} {} jobs in {}.\n", played.jobs, show::took(played.took)))?;
     if goes_on {
         ctx.print(by_hand(played, home))?;
@@ -275,8 +329,16 @@ fn rows(look: OutputStyle, rows: &[Row]) -> String {
 fn by_hand(played: &Played, home: &Home) -> String {
     let url = home.url();
     let url = url.as_str().trim_end_matches('/');
-    let server = if url.ends_with(":8080") { String::new() } else { format!("  export TIDEGATE_URL={url}\n") };
-    let explain = played.waiting.as_ref().map(|id| format!("  tidegate jobs explain {id}\n")).unwrap_or_default();
+    let server = if url.ends_with(":8080") {
+        String::new()
+    } else {
+        format!("  export TIDEGATE_URL={url}\n")
+    };
+    let explain = played
+        .waiting
+        .as_ref()
+        .map(|id| format!("  tidegate jobs explain {id}\n"))
+        .unwrap_or_default();
     format!(
         "dashboard  {url}/\nAPI        {url}/v1, described at {url}/openapi.json\n\nBy hand, in another terminal:\n{server}  \
          tidegate queues list\n{explain}  tidegate enqueue --type demo-call --data '{{\"tenant\": \"acme\", \"work_ms\": 500}}'\n  \

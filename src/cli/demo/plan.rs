@@ -40,7 +40,10 @@ pub fn queues() -> [(&'static str, Value); 4] {
                 "constraints": [{"name": "per-tenant", "per": "tenant", "concurrency": TENANT_LIMIT}]}),
         ),
         (TIMERS, json!({})),
-        (PACED, json!({"constraints": [{"name": "pace", "rate": {"count": RATE.0, "per_seconds": 1, "burst": RATE.1}}]})),
+        (
+            PACED,
+            json!({"constraints": [{"name": "pace", "rate": {"count": RATE.0, "per_seconds": 1, "burst": RATE.1}}]}),
+        ),
         (RANKED, json!({"concurrency": 1, "order": "priority"})),
     ]
 }
@@ -288,10 +291,15 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
     mix.add(JobKind::Call, part(30), |job, i| job.errand.weight = 1 + i % 3);
     mix.add(JobKind::Crunch, part(9), |job, _| job.errand.weight = 3);
     mix.add(JobKind::Flaky, part(8), |job, i| {
-        (job.errand.failures, job.fate) =
-            if i % 4 == 3 { (3, PlannedOutcome::Fails) } else { (1 + (i % 2) as u16, PlannedOutcome::Succeeds) };
+        (job.errand.failures, job.fate) = if i % 4 == 3 {
+            (3, PlannedOutcome::Fails)
+        } else {
+            (1 + (i % 2) as u16, PlannedOutcome::Succeeds)
+        };
     });
-    mix.add(JobKind::Hopeless, part(2), |job, _| (job.errand.failures, job.fate) = (1, PlannedOutcome::Fails));
+    mix.add(JobKind::Hopeless, part(2), |job, _| {
+        (job.errand.failures, job.fate) = (1, PlannedOutcome::Fails)
+    });
     mix.add(JobKind::Later, part(8), |job, i| job.errand.work_ms = 200 + i * 97 % 500);
     mix.add(JobKind::Busy, part(3), |_, _| {});
     mix.add(JobKind::Payment, part(4), |job, i| {
@@ -317,8 +325,12 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
         job.errand.work_ms = 20;
     });
     mix.add(JobKind::Call, 3, |job, _| job.timing = Timing::OpenWindow);
-    mix.add(JobKind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::ClosedWindow, PlannedOutcome::Waits));
-    mix.add(JobKind::Call, 2, |job, _| (job.timing, job.fate) = (Timing::Expiring, PlannedOutcome::Expires));
+    mix.add(JobKind::Call, 2, |job, _| {
+        (job.timing, job.fate) = (Timing::ClosedWindow, PlannedOutcome::Waits)
+    });
+    mix.add(JobKind::Call, 2, |job, _| {
+        (job.timing, job.fate) = (Timing::Expiring, PlannedOutcome::Expires)
+    });
     mix.add(JobKind::Call, 3, |job, _| {
         (job.critical, job.wave) = (true, Wave::Behind);
         job.errand.weight = 0;
@@ -350,7 +362,12 @@ impl Mix<'_> {
         for i in 0..count as u64 {
             let number = self.jobs.len() as u64;
             let tenant = TENANTS[[0, 1, 0, 2, 0, 1, 0, 2, 1, 0][(number % 10) as usize]];
-            let errand = PlannedJob { tenant: tenant.to_owned(), weight: 1, work_ms: 40 + number * 37 % 100, ..PlannedJob::default() };
+            let errand = PlannedJob {
+                tenant: tenant.to_owned(),
+                weight: 1,
+                work_ms: 40 + number * 37 % 100,
+                ..PlannedJob::default()
+            };
             let mut job = Planned {
                 id: format!("{}-{number}", self.run),
                 kind,
@@ -389,14 +406,18 @@ mod tests {
         }
         let ids: HashSet<_> = jobs.iter().map(|job| &job.id).collect();
         assert_eq!(ids.len(), jobs.len());
-        assert!(jobs.iter().all(|job| job.errand.weight <= TENANT_LIMIT), "each fits its tenant's limit");
+        assert!(
+            jobs.iter().all(|job| job.errand.weight <= TENANT_LIMIT),
+            "each fits its tenant's limit"
+        );
     }
 
     #[test]
     fn a_request_says_when_and_the_errand_says_the_same() {
         let now: Timestamp = "2026-01-31T23:30:00Z".parse().unwrap();
         let jobs = mix("r", 40);
-        let timed = jobs.iter().find(|job| matches!(job.timing, Timing::After(_))).unwrap().request(now);
+        let timed =
+            jobs.iter().find(|job| matches!(job.timing, Timing::After(_))).unwrap().request(now);
         assert_eq!(timed["run_at"], timed["data"]["due_at"]);
         let open = jobs.iter().find(|job| job.timing == Timing::OpenWindow).unwrap().request(now);
         assert_eq!(open["windows"], json!([{"from": "22:30", "to": "00:30", "tz": "UTC"}]));

@@ -63,7 +63,11 @@ impl Producer {
             self.client.put(&["queues", queue]).json(&config).send().await?;
         }
         for kind in JobKind::ALL {
-            self.client.put(&["job-types", kind.name()]).json(&kind.config(worker, secret)).send().await?;
+            self.client
+                .put(&["job-types", kind.name()])
+                .json(&kind.config(worker, secret))
+                .send()
+                .await?;
         }
         Ok(())
     }
@@ -79,7 +83,8 @@ impl Producer {
         // Held until all of them are there, so that the order is the queue's and not that of arrival.
         self.operate(RANKED, "pause").await?;
         let backlog = of(Wave::Backlog);
-        let requests: Vec<Value> = backlog.iter().map(|job| job.request(SystemClock.now())).collect();
+        let requests: Vec<Value> =
+            backlog.iter().map(|job| job.request(SystemClock.now())).collect();
         for (jobs, requests) in backlog.chunks(500).zip(requests.chunks(500)) {
             self.batch(jobs, requests).await?;
         }
@@ -110,7 +115,8 @@ impl Producer {
     async fn batch(&self, jobs: &[&Planned], requests: &[Value]) -> Result<(), Error> {
         let sent = SystemClock.now();
         let body = json!({"jobs": requests});
-        let answers: Answers = until_answered(|| self.client.post(&["jobs", "batch"]).json(&body)).await?.read()?;
+        let answers: Answers =
+            until_answered(|| self.client.post(&["jobs", "batch"]).json(&body)).await?.read()?;
         let now = SystemClock.now();
         for (job, answer) in jobs.iter().zip(answers.results) {
             if let Some(problem) = answer.error {
@@ -124,7 +130,8 @@ impl Producer {
     async fn one(&self, job: &Planned) -> Result<(), Error> {
         let sent = SystemClock.now();
         let request = job.request(sent);
-        until_answered(|| self.client.put(&["jobs", job.kind.name(), &job.id]).json(&request)).await?;
+        until_answered(|| self.client.put(&["jobs", job.kind.name(), &job.id]).json(&request))
+            .await?;
         self.accepted.lock().jobs.insert(job.id.clone(), (sent, SystemClock.now()));
         Ok(())
     }
@@ -132,7 +139,8 @@ impl Producer {
     /// Hands in once more what was accepted already.
     async fn again(&self, requests: &[Value]) -> Result<(), Error> {
         let body = json!({"jobs": requests});
-        let answers: Answers = until_answered(|| self.client.post(&["jobs", "batch"]).json(&body)).await?.read()?;
+        let answers: Answers =
+            until_answered(|| self.client.post(&["jobs", "batch"]).json(&body)).await?.read()?;
         let known = answers.results.iter().filter(|answer| answer.status == 200).count();
         self.accepted.lock().repeats = (requests.len(), known);
         Ok(())
@@ -141,8 +149,15 @@ impl Producer {
 
 impl Accepted {
     /// How many jobs of the limited queue the server had acknowledged before `job` was sent, and whose turn came after it.
-    pub fn overtaken(&self, job: &Planned, jobs: &[Planned], begun: impl Fn(&str) -> Option<usize>) -> usize {
-        let (Some((sent, _)), Some(mine)) = (self.jobs.get(&job.id), begun(&job.id)) else { return 0 };
+    pub fn overtaken(
+        &self,
+        job: &Planned,
+        jobs: &[Planned],
+        begun: impl Fn(&str) -> Option<usize>,
+    ) -> usize {
+        let (Some((sent, _)), Some(mine)) = (self.jobs.get(&job.id), begun(&job.id)) else {
+            return 0;
+        };
         let before = |other: &&Planned| {
             other.kind.queue() == SHOP
                 && self.jobs.get(&other.id).is_some_and(|(_, known)| known <= sent)

@@ -78,7 +78,11 @@ pub async fn work(name: String, client: Client, book: Arc<Book>) {
 }
 
 /// Runs one attempt: its report, unless it was given up.
-async fn attempt(client: &Client, book: &Arc<Book>, Lease { job, attempt, token }: &Lease) -> Option<Value> {
+async fn attempt(
+    client: &Client,
+    book: &Arc<Book>,
+    Lease { job, attempt, token }: &Lease,
+) -> Option<Value> {
     let kind = JobKind::named(&job.r#type)?;
     let at_work = book.begin(kind, &job.id, *attempt, &job.data);
     let ended = tokio::select! {
@@ -116,14 +120,25 @@ enum Ended {
 }
 
 /// Keeps the lease by heartbeats, until it must end.
-async fn keep(client: &Client, book: &Book, kind: JobKind, id: &str, attempt: u16, token: &str) -> Ended {
+async fn keep(
+    client: &Client,
+    book: &Book,
+    kind: JobKind,
+    id: &str,
+    attempt: u16,
+    token: &str,
+) -> Ended {
     let beat = json!({"attempt": attempt});
     let mut until = Instant::now() + LEASE - MARGIN;
     loop {
         pause(BEAT).await;
         let sent = Instant::now();
-        let request = client.post(&["jobs", kind.name(), id, "heartbeat"]).token(token).json(&beat).send();
-        match tokio::time::timeout_at(until, request).await.map(|answer| answer.and_then(|answer| answer.read::<Beat>())) {
+        let request =
+            client.post(&["jobs", kind.name(), id, "heartbeat"]).token(token).json(&beat).send();
+        match tokio::time::timeout_at(until, request)
+            .await
+            .map(|answer| answer.and_then(|answer| answer.read::<Beat>()))
+        {
             Ok(Ok(beat)) => {
                 book.write(|pages| pages.heartbeats += 1);
                 if beat.cancel {

@@ -57,7 +57,12 @@ struct Callback {
 
 /// Starts the worker on a free port of this machine, among `workers`; its URL. Pushes are signed with `secret`, callbacks go
 /// through `client`.
-pub async fn start(workers: &mut JoinSet<()>, book: Arc<Book>, secret: &str, client: Client) -> std::io::Result<String> {
+pub async fn start(
+    workers: &mut JoinSet<()>,
+    book: Arc<Book>,
+    secret: &str,
+    client: Client,
+) -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let web = Web { book, secrets: vec![secret.to_owned()], client, turned_away: Mutex::default() };
@@ -70,13 +75,20 @@ pub async fn start(workers: &mut JoinSet<()>, book: Arc<Book>, secret: &str, cli
 }
 
 /// Takes one push.
-async fn take(State(web): State<Arc<Web>>, Path(job_type): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
+async fn take(
+    State(web): State<Arc<Web>>,
+    Path(job_type): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     if !web.is_signed(&headers, &body) {
         web.book.write(|pages| pages.signatures.1 += 1);
         return (StatusCode::UNAUTHORIZED, "the signature does not fit").into_response();
     }
     web.book.write(|pages| pages.signatures.0 += 1);
-    let (Some(kind), Ok(delivery)) = (JobKind::named(&job_type), serde_json::from_slice::<Delivery>(&body)) else {
+    let (Some(kind), Ok(delivery)) =
+        (JobKind::named(&job_type), serde_json::from_slice::<Delivery>(&body))
+    else {
         return (StatusCode::BAD_REQUEST, "nobody here can read that").into_response();
     };
     let Delivery { id, attempt, data: errand, callback } = delivery;
@@ -100,7 +112,8 @@ async fn take(State(web): State<Arc<Web>>, Path(job_type): Path<String>, headers
     drop(at_work);
     if errand.breaks_off {
         // The head is sent, then the connection breaks: whoever asked cannot know what was done.
-        let broken = futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err("the worker is gone")]);
+        let broken =
+            futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err("the worker is gone")]);
         return Response::new(Body::from_stream(broken));
     }
     if kind == JobKind::Hopeless {
@@ -121,8 +134,10 @@ pub fn result(id: &str, attempt: u16) -> Value {
 
 impl Web {
     fn is_signed(&self, headers: &HeaderMap, body: &[u8]) -> bool {
-        let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let (id, timestamp, signatures) = (value(signature::ID), value(signature::TIMESTAMP), value(signature::SIGNATURE));
+        let value =
+            |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (id, timestamp, signatures) =
+            (value(signature::ID), value(signature::TIMESTAMP), value(signature::SIGNATURE));
         signature::verify(&self.secrets, id, timestamp, signatures, body, SystemClock.now()).is_ok()
     }
 
@@ -136,7 +151,10 @@ impl Web {
         }
         let report = Report { status: "succeeded", attempt, result: result(id, attempt) };
         self.book.write(|pages| pages.succeeded.insert((id.to_owned(), attempt)));
-        let answer = until_answered(|| self.client.post_to(callback.url.clone()).token(&callback.token).json(&report)).await;
+        let answer = until_answered(|| {
+            self.client.post_to(callback.url.clone()).token(&callback.token).json(&report)
+        })
+        .await;
         self.book.write(|pages| match answer {
             Ok(_) => pages.callbacks.1 += 1,
             Err(_) => pages.late_reports += 1,

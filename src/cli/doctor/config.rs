@@ -18,12 +18,20 @@ const LONG: Duration = Duration::from_hours(1);
 /// What there is to say of `queues` and `types` at `now`.
 pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
-    let limited: HashMap<&str, bool> = queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency.is_some())).collect();
+    let limited: HashMap<&str, bool> =
+        queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency.is_some())).collect();
     for queue in queues {
         of_queue(queue, now, &mut report);
     }
-    for job_type in types.iter().filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some())) {
-        of_push(job_type, limited.get(job_type.queue.as_str()).copied().unwrap_or_default(), &mut report);
+    for job_type in types
+        .iter()
+        .filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some()))
+    {
+        of_push(
+            job_type,
+            limited.get(job_type.queue.as_str()).copied().unwrap_or_default(),
+            &mut report,
+        );
     }
     report
 }
@@ -35,8 +43,17 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
         let (name, about) = (&plugin.name, format!("plugin {}", plugin.name));
         let users: Vec<String> = plugin.used_by.iter().map(ToString::to_string).collect();
         report.check((plugin.runnable == Some(false)).then(|| {
-            let found = format!("there is no code of version {} for this release; it decides for {}", plugin.live, users.join(", "));
-            finding(CheckLevel::Error, &about, found, format!("push its component again: `tidegate plugin push {name} FILE`"))
+            let found = format!(
+                "there is no code of version {} for this release; it decides for {}",
+                plugin.live,
+                users.join(", ")
+            );
+            finding(
+                CheckLevel::Error,
+                &about,
+                found,
+                format!("push its component again: `tidegate plugin push {name} FILE`"),
+            )
         }));
         let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
         report.check(fault.map(|fault| {
@@ -55,16 +72,28 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
 
 fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
     let (name, about) = (&queue.name, format!("queue {}", queue.name));
-    let waiting = queue.status.as_ref().and_then(|status| status.depth.get("scheduled")).copied().unwrap_or_default();
+    let waiting = queue
+        .status
+        .as_ref()
+        .and_then(|status| status.depth.get("scheduled"))
+        .copied()
+        .unwrap_or_default();
     report.check(queue.paused.then(|| {
         let found = format!("it is paused, with {waiting} jobs waiting");
-        finding(CheckLevel::Warning, &about, found, format!("`tidegate queues resume {name}`, if nobody means it to be"))
+        finding(
+            CheckLevel::Warning,
+            &about,
+            found,
+            format!("`tidegate queues resume {name}`, if nobody means it to be"),
+        )
     }));
     report.check((queue.concurrency == Some(0)).then(|| {
         let advice = format!("`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no limit");
         finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
-    let late = queue.status.as_ref().and_then(|status| Some((status, status.oldest_due_at.filter(|due| now.since(*due) > LONG)?)));
+    let late = queue.status.as_ref().and_then(|status| {
+        Some((status, status.oldest_due_at.filter(|due| now.since(*due) > LONG)?))
+    });
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
         let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
         let held = if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };

@@ -76,13 +76,22 @@ impl HealthCheck for Served {
                 Err(error) => Some(unusable(&error)),
             };
             vec![
-                newest.unwrap_or_else(|| Finding::ok("database", format!("{} can be read", database(&dir).display()))),
+                newest.unwrap_or_else(|| {
+                    Finding::ok("database", format!("{} can be read", database(&dir).display()))
+                }),
                 room(&dir).unwrap_or_else(|| Finding::ok("disk", "there is room")),
                 log(&dir).unwrap_or_else(|| Finding::ok("database", "its log is folded in")),
                 parts(&dir, now).unwrap_or_else(|| Finding::ok("backup", "none was broken off")),
             ]
         });
-        looked.await.unwrap_or_else(|error| vec![finding(CheckLevel::Error, "data directory", error.to_string(), "see the server's log")])
+        looked.await.unwrap_or_else(|error| {
+            vec![finding(
+                CheckLevel::Error,
+                "data directory",
+                error.to_string(),
+                "see the server's log",
+            )]
+        })
     }
 }
 
@@ -90,7 +99,9 @@ impl HealthCheck for Served {
 fn unusable(error: &OpenError) -> Finding {
     let advice = match error {
         OpenError::Io { .. } => "see that --data names the server's directory, and who may read it",
-        OpenError::Held { .. } | OpenError::Newer { .. } | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
+        OpenError::Held { .. } | OpenError::Newer { .. } | OpenError::Damaged { .. } => {
+            "as it says; leave the file as it is until then"
+        }
     };
     finding(CheckLevel::Error, "database", error.to_string(), advice)
 }
@@ -98,9 +109,19 @@ fn unusable(error: &OpenError) -> Finding {
 fn served(dir: &Path) -> Option<Finding> {
     match holder(dir) {
         Ok(held) => held.map(|by| {
-            finding(CheckLevel::Note, "server", format!("{by} serves the directory"), "`tidegate doctor` without --data asks it, too")
+            finding(
+                CheckLevel::Note,
+                "server",
+                format!("{by} serves the directory"),
+                "`tidegate doctor` without --data asks it, too",
+            )
         }),
-        Err(error) => Some(finding(CheckLevel::Error, "lock", error.to_string(), "see who may read and write the directory")),
+        Err(error) => Some(finding(
+            CheckLevel::Error,
+            "lock",
+            error.to_string(),
+            "see who may read and write the directory",
+        )),
     }
 }
 
@@ -109,7 +130,14 @@ fn room(dir: &Path) -> Option<Finding> {
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());
     let level = if free < NO_ROOM { CheckLevel::Error } else { CheckLevel::Warning };
     let found = format!("{} are left", HumanBytes(free));
-    (free < ROOM).then(|| finding(level, "disk", found, "make room, or shorten `retention_seconds`: on a full disk writes answer 503"))
+    (free < ROOM).then(|| {
+        finding(
+            level,
+            "disk",
+            found,
+            "make room, or shorten `retention_seconds`: on a full disk writes answer 503",
+        )
+    })
 }
 
 fn log(dir: &Path) -> Option<Finding> {
@@ -123,13 +151,27 @@ fn log(dir: &Path) -> Option<Finding> {
 /// Backups that were broken off, here and beside the directory.
 fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
     let beside = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
-    let listed = [Some(dir.to_owned()), beside].into_iter().flatten().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    let listed = [Some(dir.to_owned()), beside]
+        .into_iter()
+        .flatten()
+        .filter_map(|dir| fs::read_dir(dir).ok())
+        .flatten()
+        .flatten();
     let stale = |entry: &fs::DirEntry| {
-        entry.path().extension().is_some_and(|extension| extension == "part") && entry.metadata().is_ok_and(|about| settled(&about, now))
+        entry.path().extension().is_some_and(|extension| extension == "part")
+            && entry.metadata().is_ok_and(|about| settled(&about, now))
     };
-    let names: Vec<String> = listed.filter(stale).map(|entry| entry.path().display().to_string()).collect();
+    let names: Vec<String> =
+        listed.filter(stale).map(|entry| entry.path().display().to_string()).collect();
     let found = format!("broken off: {}", names.join(", "));
-    (!names.is_empty()).then(|| finding(CheckLevel::Warning, "backup", found, "remove it, and see that the backup runs to its end"))
+    (!names.is_empty()).then(|| {
+        finding(
+            CheckLevel::Warning,
+            "backup",
+            found,
+            "remove it, and see that the backup runs to its end",
+        )
+    })
 }
 
 fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
@@ -137,9 +179,16 @@ fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
 }
 
 /// What the database says, and whether the files beside it agree.
-fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut DoctorReport) -> Result<(), OpenError> {
+fn inside(
+    dir: &Path,
+    found: &Inspection,
+    now: Timestamp,
+    report: &mut DoctorReport,
+) -> Result<(), OpenError> {
     let advice = "restore a backup; to save what can be read: `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
-    report.check(found.damage()?.map(|damage| finding(CheckLevel::Error, "database", format!("it is damaged: {damage}"), advice)));
+    report.check(found.damage()?.map(|damage| {
+        finding(CheckLevel::Error, "database", format!("it is damaged: {damage}"), advice)
+    }));
     report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
     report.add(config::look(&shapes::<Queue>(&queues), &shapes::<JobType>(&types), now));
@@ -154,8 +203,15 @@ fn inside(dir: &Path, found: &Inspection, now: Timestamp, report: &mut DoctorRep
 fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenError> {
     let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
     Ok(newest.map(|newest| {
-        let told = format!("the newest job was accepted at {newest}, which is yet to come: the clock was set back");
-        finding(CheckLevel::Error, "clock", told, "set it by NTP; what is due waits until the clock has caught up")
+        let told = format!(
+            "the newest job was accepted at {newest}, which is yet to come: the clock was set back"
+        );
+        finding(
+            CheckLevel::Error,
+            "clock",
+            told,
+            "set it by NTP; what is due waits until the clock has caught up",
+        )
     }))
 }
 
@@ -176,9 +232,13 @@ fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
 /// Push types without a signature, which only the file tells.
 fn unsigned(types: &[Item]) -> Option<Finding> {
     let bare = |item: &&Item| {
-        let Ok(stored) = serde_json::from_slice::<Value>(&item.bytes) else { return false };
+        let Ok(stored) = serde_json::from_slice::<Value>(&item.bytes) else {
+            return false;
+        };
         let target = &stored["config"]["target"];
-        target["url"].is_string() && target["signing_secret"].is_null() && target["basic_auth"].is_null()
+        target["url"].is_string()
+            && target["signing_secret"].is_null()
+            && target["basic_auth"].is_null()
     };
     let names: Vec<&str> = types.iter().filter(bare).map(|item| item.name.as_str()).collect();
     let found = format!("pushed without signature or password: {}", names.join(", "));
@@ -191,22 +251,43 @@ fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Findin
     let root = dir.join("objects");
     let mut there = HashMap::new();
     if let Err(error) = list(&root, &mut there) {
-        let unreadable = finding(CheckLevel::Error, "bodies", format!("{} cannot be read: {error}", root.display()), "see who may read it");
+        let unreadable = finding(
+            CheckLevel::Error,
+            "bodies",
+            format!("{} cannot be read: {error}", root.display()),
+            "see who may read it",
+        );
         return [Some(unreadable), None];
     }
-    let known = |path: &PathBuf| path.strip_prefix(&root).is_ok_and(|key| key.to_str().is_some_and(|key| named.contains(key)));
+    let known = |path: &PathBuf| {
+        path.strip_prefix(&root)
+            .is_ok_and(|key| key.to_str().is_some_and(|key| named.contains(key)))
+    };
     let missing = named.iter().filter(|key| !there.contains_key(&root.join(key))).count();
-    let orphans: Vec<u64> =
-        there.iter().filter(|(path, about)| !known(path) && settled(about, now)).map(|(_, about)| about.len()).collect();
+    let orphans: Vec<u64> = there
+        .iter()
+        .filter(|(path, about)| !known(path) && settled(about, now))
+        .map(|(_, about)| about.len())
+        .collect();
     let bytes = HumanBytes(orphans.iter().sum());
     [
         (missing > 0).then(|| {
             let found = format!("{missing} that jobs name are not in {}", root.display());
-            finding(CheckLevel::Error, "bodies", found, "restore them from a backup's objects/; their jobs fail `not_delivered` until then")
+            finding(
+                CheckLevel::Error,
+                "bodies",
+                found,
+                "restore them from a backup's objects/; their jobs fail `not_delivered` until then",
+            )
         }),
         (!orphans.is_empty()).then(|| {
             let found = format!("{} files ({bytes}) that no job names", orphans.len());
-            finding(CheckLevel::Note, "bodies", found, "they do no harm; requests that were broken off leave them")
+            finding(
+                CheckLevel::Note,
+                "bodies",
+                found,
+                "they do no harm; requests that were broken off leave them",
+            )
         }),
     ]
 }

@@ -18,10 +18,12 @@ use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
 
 /// The options of `tidegate doctor`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code 0 means that no finding is an error, 1 that one is.\n\nExamples:\n  \
+#[command(
+    after_help = "Exit code 0 means that no finding is an error, 1 that one is.\n\nExamples:\n  \
     tidegate doctor                             the server at --url\n  \
     tidegate doctor --url URL --all             a deployment: what is as it should be, too\n  \
-    tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not")]
+    tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not"
+)]
 pub struct Args {
     /// Look at this data directory instead of at the server.
     #[arg(long, value_name = "DIR")]
@@ -46,7 +48,8 @@ impl DoctorReport {
     /// Takes in what a home says of itself.
     pub fn hear(&mut self, checks: Vec<Finding>) {
         self.checks += checks.len();
-        let (good, bad): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.level == CheckLevel::Ok);
+        let (good, bad): (Vec<_>, Vec<_>) =
+            checks.into_iter().partition(|check| check.level == CheckLevel::Ok);
         self.good.extend(good);
         self.findings.extend(bad);
     }
@@ -66,7 +69,12 @@ impl DoctorReport {
 }
 
 /// A finding.
-pub fn finding(level: CheckLevel, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+pub fn finding(
+    level: CheckLevel,
+    about: impl Into<String>,
+    found: impl Into<String>,
+    advice: impl Into<String>,
+) -> Finding {
     Finding::new(level, about, found, advice)
 }
 
@@ -84,9 +92,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         None => server::look(ctx).await?,
     };
     report.findings.sort_by_key(|finding| finding.level);
-    let errors = report.findings.iter().filter(|finding| finding.level == CheckLevel::Error).count();
+    let errors =
+        report.findings.iter().filter(|finding| finding.level == CheckLevel::Error).count();
     if ctx.json() {
-        let mut said = json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings});
+        let mut said =
+            json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings});
         if args.all {
             said["good"] = json!(report.good);
         }
@@ -102,15 +112,22 @@ fn tell(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> 
     if report.findings.is_empty() && good.is_empty() {
         return ctx.print(format_args!("{} checks, nothing found", report.checks));
     }
-    let rows = report
-        .findings
-        .iter()
-        .chain(good)
-        .map(|found| [found.level.word().to_owned(), found.about.clone(), found.found.clone(), found.advice.clone()]);
+    let rows = report.findings.iter().chain(good).map(|found| {
+        [
+            found.level.word().to_owned(),
+            found.about.clone(),
+            found.found.clone(),
+            found.advice.clone(),
+        ]
+    });
     ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
-    let (errors, warnings, notes) = (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));
-    ctx.print(format_args!("\n{} checks: {errors} errors, {warnings} warnings, {notes} notes", report.checks))
+    let (errors, warnings, notes) =
+        (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));
+    ctx.print(format_args!(
+        "\n{} checks: {errors} errors, {warnings} warnings, {notes} notes",
+        report.checks
+    ))
 }
 
 #[cfg(test)]

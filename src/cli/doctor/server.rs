@@ -31,16 +31,25 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     let first = match client.get(&["queues"]).query("limit", "1").send().await {
         Ok(first) => first,
         // It has said why.
-        Err(Error::Problem(problem)) if problem.status >= 500 && report.findings.iter().any(|found| found.level == CheckLevel::Error) => {
+        Err(Error::Problem(problem))
+            if problem.status >= 500
+                && report.findings.iter().any(|found| found.level == CheckLevel::Error) =>
+        {
             return Ok(report);
         }
         Err(error) => return Err(error.into()),
     };
     report.check(first.date.and_then(|there| skew(there, before, ctx.now())));
-    let queues = pages::collect(|client| client.get(&["queues"]), &client, usize::MAX).await?.read(&client)?;
-    let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX).await?.read(&client)?;
+    let queues = pages::collect(|client| client.get(&["queues"]), &client, usize::MAX)
+        .await?
+        .read(&client)?;
+    let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX)
+        .await?
+        .read(&client)?;
     report.add(config::look(&queues, &types, ctx.now()));
-    let plugins = pages::collect(|client| client.get(&["plugins"]), &client, usize::MAX).await?.read(&client)?;
+    let plugins = pages::collect(|client| client.get(&["plugins"]), &client, usize::MAX)
+        .await?
+        .read(&client)?;
     report.add(config::look_at_plugins(&plugins, ctx.now()));
 
     let tokens = match pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await {
@@ -64,12 +73,22 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
         }
         Err(Error::Problem(problem)) if problem.status == 403 => {
             let found = "the token does not let this client ask the server about itself";
-            report.check(Some(finding(CheckLevel::Note, "server", found, "use one with the scope admin")));
+            report.check(Some(finding(
+                CheckLevel::Note,
+                "server",
+                found,
+                "use one with the scope admin",
+            )));
             Ok(())
         }
         Err(Error::Problem(problem)) if problem.code.as_deref() == Some("route_not_found") => {
             let found = "it is of a release that says nothing about itself";
-            report.check(Some(finding(CheckLevel::Warning, "server", found, "bring it to the release of this command")));
+            report.check(Some(finding(
+                CheckLevel::Warning,
+                "server",
+                found,
+                "bring it to the release of this command",
+            )));
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -88,8 +107,14 @@ struct Told {
 fn version(there: &str) -> Option<Finding> {
     let here = env!("CARGO_PKG_VERSION");
     let found = format!("the server is {there}, and this command {here}");
-    (there != here)
-        .then(|| finding(CheckLevel::Note, "version", found, "use the command of the server's release, or bring the server up to this one"))
+    (there != here).then(|| {
+        finding(
+            CheckLevel::Note,
+            "version",
+            found,
+            "use the command of the server's release, or bring the server up to this one",
+        )
+    })
 }
 
 /// What there is to say of the server's clock, which showed `there` between `before` and `after`.
@@ -99,7 +124,14 @@ fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding
     let (off, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let found = format!("it is {} s {word} the clock here", off.as_secs());
     let level = if off > BAD_SKEW { CheckLevel::Error } else { CheckLevel::Warning };
-    (off > SKEW).then(|| finding(level, "server's clock", found, "set both by NTP: due times, leases and signatures go by them"))
+    (off > SKEW).then(|| {
+        finding(
+            level,
+            "server's clock",
+            found,
+            "set both by NTP: due times, leases and signatures go by them",
+        )
+    })
 }
 
 /// What there is to say of who may do what.
@@ -115,11 +147,21 @@ fn access(base: &Url, tokens: Option<usize>, shown: bool) -> Option<Finding> {
     }
     if !shown && tokens.is_some() {
         let found = "it let this client in without a token: whoever reaches it may do everything";
-        return Some(finding(CheckLevel::Error, "access", found, "`tidegate token create --name admin --scope admin`, now"));
+        return Some(finding(
+            CheckLevel::Error,
+            "access",
+            found,
+            "`tidegate token create --name admin --scope admin`, now",
+        ));
     }
     let clear = base.scheme() == "http" && shown;
     clear.then(|| {
-        finding(CheckLevel::Warning, "access", "the token goes over the network unencrypted", "put TLS in front, and use an https:// --url")
+        finding(
+            CheckLevel::Warning,
+            "access",
+            "the token goes over the network unencrypted",
+            "put TLS in front, and use an https:// --url",
+        )
     })
 }
 
@@ -130,16 +172,27 @@ mod tests {
     #[test]
     fn a_clock_that_is_off_is_told_by_how_far() {
         let now = Timestamp::from_millis(1_000_000_000_000);
-        let told = |there: Timestamp| skew(there, now, now + Duration::from_millis(20)).map(|found| (found.level, found.found));
+        let told = |there: Timestamp| {
+            skew(there, now, now + Duration::from_millis(20))
+                .map(|found| (found.level, found.found))
+        };
         assert_eq!(told(now), None);
         assert_eq!(told(now - Duration::from_millis(999)), None);
-        assert_eq!(told(now + Duration::from_secs(10)).unwrap(), (CheckLevel::Warning, "it is 9 s ahead of the clock here".to_owned()));
-        assert_eq!(told(now - Duration::from_hours(1)).unwrap(), (CheckLevel::Error, "it is 3599 s behind the clock here".to_owned()));
+        assert_eq!(
+            told(now + Duration::from_secs(10)).unwrap(),
+            (CheckLevel::Warning, "it is 9 s ahead of the clock here".to_owned())
+        );
+        assert_eq!(
+            told(now - Duration::from_hours(1)).unwrap(),
+            (CheckLevel::Error, "it is 3599 s behind the clock here".to_owned())
+        );
     }
 
     #[test]
     fn a_server_that_others_reach_needs_tokens_and_a_token_needs_tls() {
-        let told = |url: &str, tokens, shown| access(&url.parse().unwrap(), tokens, shown).map(|found| found.level);
+        let told = |url: &str, tokens, shown| {
+            access(&url.parse().unwrap(), tokens, shown).map(|found| found.level)
+        };
         assert_eq!(told("http://127.0.0.1:8080", Some(0), false), None);
         assert_eq!(told("http://[::1]:8080", Some(0), false), None);
         assert_eq!(told("http://queue.example", Some(0), false), Some(CheckLevel::Error));

@@ -56,7 +56,12 @@ async fn sick() -> FakeServer {
 fn findings(out: &str) -> Vec<(String, String)> {
     let report: Value = serde_json::from_str(out).unwrap();
     let said = |found: &Value, field: &str| found[field].as_str().unwrap().to_owned();
-    report["findings"].as_array().unwrap().iter().map(|found| (said(found, "level"), said(found, "about"))).collect()
+    report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| (said(found, "level"), said(found, "about")))
+        .collect()
 }
 
 fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -81,7 +86,11 @@ async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
     ];
     assert_eq!(findings(&out), owned(&expected), "{out}");
     let (_, table) = server.run(&["doctor"]).await;
-    assert!(table.contains("tidegate queues resume mail") && table.contains("2 errors, 5 warnings, 2 notes"), "{table}");
+    assert!(
+        table.contains("tidegate queues resume mail")
+            && table.contains("2 errors, 5 warnings, 2 notes"),
+        "{table}"
+    );
     assert!(table.contains("the server is 0.0.1") && !table.contains("ACTIVE"), "{table}");
     let (_, all) = server.run(&["doctor", "--all"]).await;
     assert!(all.contains("jobs in us-east-1 is ACTIVE"), "{all}");
@@ -161,7 +170,11 @@ async fn a_directory_is_looked_at_with_its_bodies() {
     part.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
     std::fs::remove_file(body).unwrap();
     let (code, findings, out) = found(&data).await;
-    assert_eq!(findings, owned(&[("error", "bodies"), ("warning", "backup"), ("note", "bodies")]), "{out}");
+    assert_eq!(
+        findings,
+        owned(&[("error", "bodies"), ("warning", "backup"), ("note", "bodies")]),
+        "{out}"
+    );
     assert_eq!(code, ExitCode::Refused);
     assert!(out.contains("1 that jobs name") && out.contains("1 files"), "{out}");
 }
@@ -181,7 +194,15 @@ async fn a_directory_without_data_and_a_damaged_one_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (code, findings, out) = found(dir.path()).await;
     assert_eq!((code, findings), (ExitCode::Refused, owned(&[("error", "database")])), "{out}");
-    std::fs::write(database(dir.path()), "this is no database, but long enough to be taken for one".repeat(10)).unwrap();
+    std::fs::write(
+        database(dir.path()),
+        "this is no database, but long enough to be taken for one".repeat(10),
+    )
+    .unwrap();
     let (code, _, out) = found(dir.path()).await;
-    assert_eq!((code, out.contains("is not a SQLite database")), (ExitCode::Refused, true), "{out}");
+    assert_eq!(
+        (code, out.contains("is not a SQLite database")),
+        (ExitCode::Refused, true),
+        "{out}"
+    );
 }

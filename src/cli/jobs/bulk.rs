@@ -48,7 +48,9 @@ struct Bulk {
 /// Either an id or a filter, never both, never neither.
 fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageError> {
     match (id, filter.is_empty()) {
-        (None, true) => Err(UsageError("which jobs? Give an id, or a filter such as --type or --state".to_owned())),
+        (None, true) => Err(UsageError(
+            "which jobs? Give an id, or a filter such as --type or --state".to_owned(),
+        )),
         (Some(_), false) => Err(UsageError("an id and a filter do not go together".to_owned())),
         (id, _) => Ok(id),
     }
@@ -75,7 +77,9 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else if answer.status == 202 {
-        ctx.print(format_args!("{id} is running; its worker is told at its next heartbeat (--force ends it at once)"))?;
+        ctx.print(format_args!(
+            "{id} is running; its worker is told at its next heartbeat (--force ends it at once)"
+        ))?;
     } else {
         ctx.print(format_args!("{id} is cancelled"))?;
     }
@@ -127,11 +131,25 @@ mod tests {
             (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
         })
         .await;
-        let (code, out) = server.run(&["jobs", "cancel", "--queue", "mail", "--state", "scheduled", "--attribute", "region=east"]).await;
+        let (code, out) = server
+            .run(&[
+                "jobs",
+                "cancel",
+                "--queue",
+                "mail",
+                "--state",
+                "scheduled",
+                "--attribute",
+                "region=east",
+            ])
+            .await;
         assert_eq!((code, out.as_str()), (ExitCode::Ok, "cancelled 3 of 3 jobs, 0 refused\n"));
         let seen = server.seen();
         assert_eq!(seen[0].line(), "POST /v1/jobs/cancel");
-        assert_eq!(seen[0].body, json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}}));
+        assert_eq!(
+            seen[0].body,
+            json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}})
+        );
         assert_eq!((seen.len(), seen[3].line().as_str()), (4, "GET /v1/operations/op1"));
     }
 
@@ -148,7 +166,10 @@ mod tests {
         let server = FakeServer::answering(|_| (200, json!({}))).await;
         assert_eq!(server.run(&["jobs", "cancel"]).await.0, ExitCode::Usage);
         assert_eq!(server.run(&["jobs", "replay"]).await.0, ExitCode::Usage);
-        assert_eq!(server.run(&["jobs", "cancel", "j1", "--type", "mail"]).await.0, ExitCode::Usage);
+        assert_eq!(
+            server.run(&["jobs", "cancel", "j1", "--type", "mail"]).await.0,
+            ExitCode::Usage
+        );
         assert!(server.seen().is_empty());
     }
 
@@ -172,7 +193,10 @@ mod tests {
             _ => (201, json!({"id": "j2", "replay_of": "j1"})),
         })
         .await;
-        assert_eq!(server.run(&["jobs", "replay", "j1", "--field", "priority=1"]).await, (ExitCode::Ok, "j2\n".to_owned()));
+        assert_eq!(
+            server.run(&["jobs", "replay", "j1", "--field", "priority=1"]).await,
+            (ExitCode::Ok, "j2\n".to_owned())
+        );
         assert_eq!(server.seen()[1].line(), "POST /v1/jobs/mail/j1/replay");
         assert_eq!(server.seen()[1].body, json!({"priority": 1}));
     }

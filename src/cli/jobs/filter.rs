@@ -80,9 +80,13 @@ impl Filter {
         let body = self.body(now);
         let states = Some(body.states.join(",")).filter(|states| !states.is_empty());
         let text = |at: Option<Timestamp>| at.map(|at| at.to_string());
-        for (name, value) in
-            [("type", body.job_type), ("queue", body.queue), ("state", states), ("from", text(body.from)), ("to", text(body.to))]
-        {
+        for (name, value) in [
+            ("type", body.job_type),
+            ("queue", body.queue),
+            ("state", states),
+            ("from", text(body.from)),
+            ("to", text(body.to)),
+        ] {
             if let Some(value) = value {
                 request = request.query(name, &value);
             }

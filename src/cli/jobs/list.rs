@@ -26,7 +26,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     // One instant for all pages, so that they are pages of one list.
     let now = ctx.now();
-    let page = pages::collect(|client| args.filter.query(client.get(&["jobs"]), now), &client, args.limit as usize).await?;
+    let page = pages::collect(
+        |client| args.filter.query(client.get(&["jobs"]), now),
+        &client,
+        args.limit as usize,
+    )
+    .await?;
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else if page.items.is_empty() {
@@ -55,7 +60,11 @@ fn render(look: show::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
             job.error.as_ref().map(Failure::line).unwrap_or_default(),
         ]
     });
-    show::table(look, ["id", "type", "queue", "state", "attempt", "priority", "when", "error"], rows)
+    show::table(
+        look,
+        ["id", "type", "queue", "state", "attempt", "priority", "when", "error"],
+        rows,
+    )
 }
 
 #[cfg(test)]
@@ -76,23 +85,50 @@ mod tests {
              "ended_at": "2001-09-09T01:44:40Z", "error": {"reason": "failed", "message": "trace\nboom\n", "details": null}},
         ]))
         .unwrap();
-        insta::assert_snapshot!(render(show::OutputStyle::default(), &jobs, Timestamp::from_millis(1_000_000_000_000)));
+        insta::assert_snapshot!(render(
+            show::OutputStyle::default(),
+            &jobs,
+            Timestamp::from_millis(1_000_000_000_000)
+        ));
     }
 
     #[tokio::test]
     async fn pages_are_followed_until_the_limit() {
         let server = FakeServer::answering(|seen| {
             let page: Vec<_> = (0..1000).map(|n| json!({"id": format!("j{n}")})).collect();
-            let limit: usize = seen.path.split("limit=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
+            let limit: usize = seen
+                .path
+                .split("limit=")
+                .nth(1)
+                .unwrap()
+                .split('&')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             (200, json!({"jobs": page[..limit], "next_cursor": "c"}))
         })
         .await;
-        let args =
-            ["jobs", "list", "--limit", "2500", "--type", "mail", "--state", "failed,expired", "--attribute", "region=east", "--json"];
+        let args = [
+            "jobs",
+            "list",
+            "--limit",
+            "2500",
+            "--type",
+            "mail",
+            "--state",
+            "failed,expired",
+            "--attribute",
+            "region=east",
+            "--json",
+        ];
         let (code, out) = server.run(&args).await;
         assert_eq!(code, ExitCode::Ok);
         let body: serde_json::Value = serde_json::from_str(&out).unwrap();
-        assert_eq!((body["jobs"].as_array().unwrap().len(), &body["next_cursor"]), (2500, &json!("c")));
+        assert_eq!(
+            (body["jobs"].as_array().unwrap().len(), &body["next_cursor"]),
+            (2500, &json!("c"))
+        );
         let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
         assert_eq!(
             paths,

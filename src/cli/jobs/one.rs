@@ -84,12 +84,22 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(render_job(ctx.look, &answer.read()?, &answer.read::<Job>()?.history, ctx.now()))?;
+        ctx.print(render_job(
+            ctx.look,
+            &answer.read()?,
+            &answer.read::<Job>()?.history,
+            ctx.now(),
+        ))?;
     }
     Ok(ExitCode::Ok)
 }
 
-fn render_job(look: OutputStyle, fields: &show::Fields, history: &[HistoryEntry], now: Timestamp) -> String {
+fn render_job(
+    look: OutputStyle,
+    fields: &show::Fields,
+    history: &[HistoryEntry],
+    now: Timestamp,
+) -> String {
     let job = show::fields(look, fields, &["history"], now);
     if history.is_empty() {
         return job;
@@ -98,12 +108,18 @@ fn render_job(look: OutputStyle, fields: &show::Fields, history: &[HistoryEntry]
         [
             entry.attempt.to_string(),
             show::when_known(entry.started_at, now),
-            entry.started_at.zip(entry.ended_at).map_or_else(show::dash, |(from, to)| show::took(to.since(from))),
+            entry
+                .started_at
+                .zip(entry.ended_at)
+                .map_or_else(show::dash, |(from, to)| show::took(to.since(from))),
             entry.outcome.clone(),
             entry.error.as_ref().map(Failure::line).unwrap_or_default(),
         ]
     });
-    format!("{job}\n\n{}", show::table(look, ["attempt", "started", "took", "outcome", "error"], rows))
+    format!(
+        "{job}\n\n{}",
+        show::table(look, ["attempt", "started", "took", "outcome", "error"], rows)
+    )
 }
 
 /// Says why a job waits.
@@ -126,7 +142,9 @@ pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCod
 /// The explanation as one sentence: `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
 fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     let mut text = explanation.state.clone();
-    let Some(rule) = &explanation.held_by else { return text };
+    let Some(rule) = &explanation.held_by else {
+        return text;
+    };
     text += ", held by ";
     text += &rule.kind;
     if let Some(name) = &rule.name {
@@ -182,7 +200,11 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     changes.maybe("data", args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?);
     changes.extend(&args.fields);
     if changes.is_empty() {
-        return Err(UsageError("nothing to change: give --run-at, --priority, --data, --expires-at or --field".to_owned()).into());
+        return Err(UsageError(
+            "nothing to change: give --run-at, --priority, --data, --expires-at or --field"
+                .to_owned(),
+        )
+        .into());
     }
     let job_type = type_of(&client, &args.id).await?;
     let answer = client.patch(&["jobs", &job_type, &args.id]).json(&changes).send().await?;
@@ -213,15 +235,22 @@ mod tests {
             "data":{"to":"ann"},"history":[{"attempt":1,"started_at":"2001-09-09T01:46:30Z","ended_at":"2001-09-09T01:46:31.250Z",
             "outcome":"failed","error":{"reason":"timeout","message":null}}]}"#;
         let job: Job = serde_json::from_str(body).unwrap();
-        insta::assert_snapshot!(render_job(OutputStyle::default(), &serde_json::from_str(body).unwrap(), &job.history, now()));
+        insta::assert_snapshot!(render_job(
+            OutputStyle::default(),
+            &serde_json::from_str(body).unwrap(),
+            &job.history,
+            now()
+        ));
     }
 
     #[test]
     fn an_explanation_is_a_sentence() {
         let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
         assert_eq!(
-            said(json!({"state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"}, "since": "2001-09-09T01:44:40Z",
-                        "reason": "3 of 3 are running", "earliest_at": "2001-09-09T01:46:43Z"})),
+            said(
+                json!({"state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"}, "since": "2001-09-09T01:44:40Z",
+                        "reason": "3 of 3 are running", "earliest_at": "2001-09-09T01:46:43Z"})
+            ),
             "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; earliest in 3 s"
         );
         assert_eq!(
@@ -247,27 +276,47 @@ mod tests {
         let asked = AtomicU32::new(0);
         let server = FakeServer::answering(move |seen| match seen.path.as_str() {
             "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
-            _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => (408, json!({"title": "Request Timeout"})),
+            _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => {
+                (408, json!({"title": "Request Timeout"}))
+            }
             _ => (200, json!({"sum": 3})),
         })
         .await;
-        assert_eq!(server.run(&["jobs", "result", "j1", "--wait", "2h"]).await, (ExitCode::Ok, "{\"sum\":3}\n".to_owned()));
+        assert_eq!(
+            server.run(&["jobs", "result", "j1", "--wait", "2h"]).await,
+            (ExitCode::Ok, "{\"sum\":3}\n".to_owned())
+        );
         assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=60");
     }
 
     #[tokio::test]
     async fn a_job_that_is_not_there_has_its_own_exit_code() {
-        let server = FakeServer::answering(|_| (404, json!({"title": "Not Found", "code": "no_such_job"}))).await;
+        let server =
+            FakeServer::answering(|_| (404, json!({"title": "Not Found", "code": "no_such_job"})))
+                .await;
         assert_eq!(server.run(&["jobs", "get", "j1"]).await.0, ExitCode::NotFound);
     }
 
     #[tokio::test]
     async fn a_patch_sends_only_what_was_said() {
         let server = FakeServer::answering(|_| (200, json!({"id": "j1", "type": "mail"}))).await;
-        let args = ["jobs", "patch", "j1", "--priority", "-1", "--run-at", "2030-01-01T00:00:00Z", "--field", "expires_at=null"];
+        let args = [
+            "jobs",
+            "patch",
+            "j1",
+            "--priority",
+            "-1",
+            "--run-at",
+            "2030-01-01T00:00:00Z",
+            "--field",
+            "expires_at=null",
+        ];
         assert_eq!(server.run(&args).await.0, ExitCode::Ok);
         assert_eq!(server.seen()[1].line(), "PATCH /v1/jobs/mail/j1");
-        assert_eq!(server.seen()[1].body, json!({"priority": -1, "run_at": "2030-01-01T00:00:00.000Z", "expires_at": null}));
+        assert_eq!(
+            server.seen()[1].body,
+            json!({"priority": -1, "run_at": "2030-01-01T00:00:00.000Z", "expires_at": null})
+        );
         assert_eq!(server.run(&["jobs", "patch", "j1"]).await.0, ExitCode::Usage);
     }
 }

@@ -16,7 +16,8 @@ use tidegate_backends::wasm::bounds;
 use tidegate_core::{port::policy::Usage, queue::plugin::Role};
 
 /// Running jobs and candidates of each size.
-const THROTTLER: [(usize, usize); 6] = [(0, 1), (10, 10), (100, 100), (1000, 100), (10_000, 100), (10_000, 1000)];
+const THROTTLER: [(usize, usize); 6] =
+    [(0, 1), (10, 10), (100, 100), (1000, 100), (10_000, 100), (10_000, 1000)];
 /// Earlier failures of each size.
 const RETRY: [usize; 3] = [0, 10, 50];
 
@@ -40,8 +41,10 @@ pub struct Args {
 }
 
 fn attribute(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) =
-        text.split_once('=').filter(|(name, values)| !name.is_empty() && !values.is_empty()).ok_or("name=a,b,c is expected")?;
+    let (name, values) = text
+        .split_once('=')
+        .filter(|(name, values)| !name.is_empty() && !values.is_empty())
+        .ok_or("name=a,b,c is expected")?;
     Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
 }
 
@@ -87,7 +90,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             }
             Role::Retry => {
                 for earlier in RETRY {
-                    let row = measured(&plugin, &retry(&config, &args.attribute, earlier), args.calls).await?;
+                    let row =
+                        measured(&plugin, &retry(&config, &args.attribute, earlier), args.calls)
+                            .await?;
                     rows.push(Row { earlier_failures: earlier, ..row });
                 }
             }
@@ -97,7 +102,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(json!({"calls": args.calls, "bytes": plugin.bytes, "rows": rows}))?;
     } else {
         ctx.print(render(&rows, ctx))?;
-        let (fuel, time, memory) = (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
+        let (fuel, time, memory) =
+            (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
         ctx.print(format_args!("\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.", args.calls))?;
     }
     Ok(if rows.iter().any(|row| row.fault.is_some()) { ExitCode::Refused } else { ExitCode::Ok })
@@ -116,10 +122,17 @@ fn render(rows: &[Row], ctx: &Context) -> String {
             row.host_calls.to_string(),
         ]
     });
-    let table = show::table(ctx.look, ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"], table);
+    let table = show::table(
+        ctx.look,
+        ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"],
+        table,
+    );
     let faults = rows.iter().filter_map(|row| Some((row, row.fault.as_ref()?)));
     faults.fold(table, |text, (row, fault)| {
-        let (kind, message) = (fault["kind"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default());
+        let (kind, message) = (
+            fault["kind"].as_str().unwrap_or_default(),
+            fault["message"].as_str().unwrap_or_default(),
+        );
         format!("{text}\n{} failed ({kind}): {message}", shown(row))
     })
 }
@@ -133,7 +146,12 @@ fn shown(row: &Row) -> String {
 }
 
 /// A throttler's call with so many jobs.
-fn throttle(config: &Value, given: &[(String, Vec<String>)], running: usize, candidates: usize) -> Value {
+fn throttle(
+    config: &Value,
+    given: &[(String, Vec<String>)],
+    running: usize,
+    candidates: usize,
+) -> Value {
     let jobs = |word: &str, count: usize| -> Vec<Value> {
         (0..count)
             .map(|place| json!({"id": format!("{word}-{place}"), "attributes": attributes(given, place), "data": {"place": place}}))
@@ -152,15 +170,23 @@ fn retry(config: &Value, given: &[(String, Vec<String>)], earlier: usize) -> Val
 }
 
 fn attributes(given: &[(String, Vec<String>)], place: usize) -> Map<String, Value> {
-    given.iter().map(|(name, values)| (name.clone(), values[place % values.len()].as_str().into())).collect()
+    given
+        .iter()
+        .map(|(name, values)| (name.clone(), values[place % values.len()].as_str().into()))
+        .collect()
 }
 
 /// What calls of `case` use.
 async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Row> {
     let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?.remove(0);
     if let Some(problem) = plugin.problems(case.role, &case.config()).await?.into_iter().next() {
-        let place = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
-        return Err(UsageError(format!("the configuration is not good for it: {place}{}; give one with --config", problem.message)).into());
+        let place =
+            if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
+        return Err(UsageError(format!(
+            "the configuration is not good for it: {place}{}; give one with --config",
+            problem.message
+        ))
+        .into());
     }
     let call = case.call().map_err(anyhow::Error::msg)?;
     let (mut used, mut fault): (Vec<Usage>, _) = (Vec::new(), None);
@@ -197,16 +223,26 @@ mod tests {
     fn jobs_have_the_values_of_an_attribute_in_turn() {
         let given = [attribute("region=east,west").unwrap()];
         let case = throttle(&json!({}), &given, 2, 3);
-        let regions: Vec<&str> =
-            case["candidates"].as_array().unwrap().iter().map(|job| job["attributes"]["region"].as_str().unwrap()).collect();
+        let regions: Vec<&str> = case["candidates"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["attributes"]["region"].as_str().unwrap())
+            .collect();
         assert_eq!(regions, ["east", "west", "east"]);
-        assert!(attribute("region").is_err() && attribute("=a").is_err() && attribute("region=").is_err());
+        assert!(
+            attribute("region").is_err()
+                && attribute("=a").is_err()
+                && attribute("region=").is_err()
+        );
     }
 
     #[test]
     fn every_size_is_a_case() {
         for (running, candidates) in THROTTLER {
-            let case = Case::read(&throttle(&json!({}), &[], running, candidates).to_string()).unwrap().remove(0);
+            let case = Case::read(&throttle(&json!({}), &[], running, candidates).to_string())
+                .unwrap()
+                .remove(0);
             assert!(case.call().is_ok());
             assert_eq!(case.candidates(), candidates);
         }

@@ -27,8 +27,10 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
-    Python needs python3; what else they need is fetched into the project (the first time takes a while).")]
+#[command(
+    after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
+    Python needs python3; what else they need is fetched into the project (the first time takes a while)."
+)]
 pub struct Args {
     /// The project's folder.
     #[arg(default_value = ".")]
@@ -44,8 +46,9 @@ pub struct Args {
 ///
 /// It is no project, a tool is missing, or the tool found something wrong, which it has said on standard error.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let dir =
-        tokio::fs::canonicalize(&args.dir).await.map_err(|error| UsageError(format!("{} cannot be read: {error}", args.dir.display())))?;
+    let dir = tokio::fs::canonicalize(&args.dir)
+        .await
+        .map_err(|error| UsageError(format!("{} cannot be read: {error}", args.dir.display())))?;
     let lang = language(&dir)?;
     let (name, component) = match lang {
         Lang::Rust => rust(&dir).await?,
@@ -53,7 +56,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         Lang::Python => (folder_name(&dir), python(&dir).await?),
     };
     let output = args.output.unwrap_or_else(|| args.dir.join(format!("{name}.wasm")));
-    tokio::fs::write(&output, &component).await.with_context(|| format!("{} cannot be written", output.display()))?;
+    tokio::fs::write(&output, &component)
+        .await
+        .with_context(|| format!("{} cannot be written", output.display()))?;
     if ctx.json() {
         ctx.print(json!({"file": output, "bytes": component.len()}))?;
     } else {
@@ -81,7 +86,8 @@ fn folder_name(dir: &Path) -> String {
 async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let cargo = Tool { program: "cargo".into(), get: "Rust is at https://rustup.rs", dir };
     let metadata = cargo.said(["metadata", "--format-version=1", "--no-deps"]).await?;
-    let metadata: Value = serde_json::from_slice(&metadata).context("cargo metadata says what cannot be read")?;
+    let metadata: Value =
+        serde_json::from_slice(&metadata).context("cargo metadata says what cannot be read")?;
     let manifest = dir.join("Cargo.toml");
     let package = metadata["packages"]
         .as_array()
@@ -89,31 +95,57 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
         .flatten()
         .find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
     let Some(name) = package.and_then(|package| package["name"].as_str()) else {
-        bail!(UsageError(format!("{} is no package of its own; name the plugin's folder", manifest.display())));
+        bail!(UsageError(format!(
+            "{} is no package of its own; name the plugin's folder",
+            manifest.display()
+        )));
     };
     cargo
         .run(["build", "--release", "--target", TARGET])
         .await
         .with_context(|| format!("if it does not find `core` or `std`, the target is missing: `rustup target add {TARGET}` gets it"))?;
-    let target = metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
-    let module = Path::new(target).join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
+    let target =
+        metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
+    let module = Path::new(target)
+        .join(TARGET)
+        .join("release")
+        .join(format!("{}.wasm", name.replace('-', "_")));
     let module = tokio::fs::read(&module).await.map_err(|error| {
-        UsageError(format!("{} cannot be read ({error}): Cargo.toml must have [lib] crate-type = [\"cdylib\"]", module.display()))
+        UsageError(format!(
+            "{} cannot be read ({error}): Cargo.toml must have [lib] crate-type = [\"cdylib\"]",
+            module.display()
+        ))
     })?;
-    let encoder = wit_component::ComponentEncoder::default().module(&module).map(|encoder| encoder.validate(true));
+    let encoder = wit_component::ComponentEncoder::default()
+        .module(&module)
+        .map(|encoder| encoder.validate(true));
     let component = encoder.and_then(|mut encoder| encoder.encode());
-    Ok((name.to_owned(), component.map_err(|error| anyhow::anyhow!("no component can be made of what was compiled: {error:#}"))?))
+    Ok((
+        name.to_owned(),
+        component.map_err(|error| {
+            anyhow::anyhow!("no component can be made of what was compiled: {error:#}")
+        })?,
+    ))
 }
 
 /// What a project exports, as a world of `wit/plugin.wit`: told by the names that its source defines.
-fn world(dir: &Path, source: &str, throttle: &str, retry: &str) -> Result<&'static str, UsageError> {
+fn world(
+    dir: &Path,
+    source: &str,
+    throttle: &str,
+    retry: &str,
+) -> Result<&'static str, UsageError> {
     let file = dir.join(source);
-    let text = std::fs::read_to_string(&file).map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?;
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?;
     match (defines(&text, throttle), defines(&text, retry)) {
         (true, true) => Ok("both"),
         (true, false) => Ok("throttler"),
         (false, true) => Ok("retry-strategy"),
-        (false, false) => Err(UsageError(format!("{} exports neither `{throttle}` nor `{retry}`", file.display()))),
+        (false, false) => Err(UsageError(format!(
+            "{} exports neither `{throttle}` nor `{retry}`",
+            file.display()
+        ))),
     }
 }
 
@@ -130,9 +162,18 @@ fn defines(source: &str, name: &str) -> bool {
 /// Makes a component of `plugin.js`.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.js", "throttle", "retry")?;
-    let npx = Tool { program: "npx".into(), get: "it comes with Node.js, 20 or later: https://nodejs.org", dir };
+    let npx = Tool {
+        program: "npx".into(),
+        get: "it comes with Node.js, 20 or later: https://nodejs.org",
+        dir,
+    };
     let options = ["--stub-wasi", "--sync", "--minify", "--opt-size", "-o", PART];
-    npx.run(["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"].into_iter().chain(options)).await?;
+    npx.run(
+        ["--yes", COMPONENTIZE_QJS, "-w", "wit", "-n", world, "-j", "plugin.js"]
+            .into_iter()
+            .chain(options),
+    )
+    .await?;
     taken(dir).await
 }
 
@@ -148,7 +189,21 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
         .run(["install", "--quiet", "--disable-pip-version-check", COMPONENTIZE_PY])
         .await?;
     let componentize = Tool { program: venv.join("bin/componentize-py").into(), get, dir };
-    componentize.run(["-d", "wit", "-w", world, "componentize", "-p", ".", "plugin", "--stub-wasi", "-o", PART]).await?;
+    componentize
+        .run([
+            "-d",
+            "wit",
+            "-w",
+            world,
+            "componentize",
+            "-p",
+            ".",
+            "plugin",
+            "--stub-wasi",
+            "-o",
+            PART,
+        ])
+        .await?;
     taken(dir).await
 }
 
@@ -158,8 +213,12 @@ const PART: &str = "plugin.wasm.part";
 /// What a tool has made in `dir`.
 async fn taken(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let part = dir.join(PART);
-    let component = tokio::fs::read(&part).await.with_context(|| format!("{} cannot be read", part.display()))?;
-    tokio::fs::remove_file(&part).await.with_context(|| format!("{} cannot be removed", part.display()))?;
+    let component = tokio::fs::read(&part)
+        .await
+        .with_context(|| format!("{} cannot be read", part.display()))?;
+    tokio::fs::remove_file(&part)
+        .await
+        .with_context(|| format!("{} cannot be removed", part.display()))?;
     Ok(component)
 }
 
@@ -189,7 +248,11 @@ impl Tool<'_> {
 
     /// Runs it; what it says goes to standard error, so that ours stays readable.
     async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<()> {
-        let mut child = self.command(args).stdout(Stdio::piped()).spawn().map_err(|error| self.failed(&error))?;
+        let mut child = self
+            .command(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| self.failed(&error))?;
         if let Some(mut said) = child.stdout.take() {
             tokio::io::copy(&mut said, &mut tokio::io::stderr()).await?;
         }
@@ -201,8 +264,16 @@ impl Tool<'_> {
     }
 
     /// What it says.
-    async fn said<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<Vec<u8>> {
-        let output = self.command(args).stderr(Stdio::inherit()).output().await.map_err(|error| self.failed(&error))?;
+    async fn said<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> anyhow::Result<Vec<u8>> {
+        let output = self
+            .command(args)
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .map_err(|error| self.failed(&error))?;
         if !output.status.success() {
             bail!("{} ended with {}", Path::new(&self.program).display(), output.status);
         }
@@ -224,7 +295,9 @@ mod tests {
 
     #[test]
     fn the_language_is_told_by_what_the_folder_has() {
-        for (file, lang) in [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)] {
+        for (file, lang) in
+            [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)]
+        {
             assert_eq!(language(project(&[(file, "")]).path()).ok(), Some(lang));
         }
         let nothing = language(project(&[]).path()).unwrap_err();
@@ -235,22 +308,38 @@ mod tests {
     fn the_world_is_told_by_what_the_source_defines() {
         let js = "import { throttler } from './sdk/throttler.js';\nexport const throttle = throttler({});\n";
         let py = "from sdk.throttler import throttler\n@throttler(about='')\ndef Throttle(config, round, candidates):\n";
-        for (source, throttle, retry) in
-            [(js, true, false), ("export const retry = x;\nexport const throttle = y;", true, true), ("const throttle = 1", false, false)]
-        {
-            assert_eq!((defines(source, "throttle"), defines(source, "retry")), (throttle, retry), "{source}");
+        for (source, throttle, retry) in [
+            (js, true, false),
+            ("export const retry = x;\nexport const throttle = y;", true, true),
+            ("const throttle = 1", false, false),
+        ] {
+            assert_eq!(
+                (defines(source, "throttle"), defines(source, "retry")),
+                (throttle, retry),
+                "{source}"
+            );
         }
-        assert!(defines(py, "Throttle") && !defines(py, "Retry") && defines("Retry = retry_strategy(f)", "Retry"));
+        assert!(
+            defines(py, "Throttle")
+                && !defines(py, "Retry")
+                && defines("Retry = retry_strategy(f)", "Retry")
+        );
         let dir = project(&[("plugin.js", js)]);
         assert_eq!(world(dir.path(), "plugin.js", "throttle", "retry").ok(), Some("throttler"));
-        let neither = world(project(&[("plugin.py", "x = 1")]).path(), "plugin.py", "Throttle", "Retry").unwrap_err();
-        assert!(neither.to_string().ends_with("exports neither `Throttle` nor `Retry`"), "{neither}");
+        let neither =
+            world(project(&[("plugin.py", "x = 1")]).path(), "plugin.py", "Throttle", "Retry")
+                .unwrap_err();
+        assert!(
+            neither.to_string().ends_with("exports neither `Throttle` nor `Retry`"),
+            "{neither}"
+        );
     }
 
     #[tokio::test]
     async fn a_tool_that_is_missing_is_named_with_how_to_get_it() {
         let dir = project(&[]);
-        let tool = Tool { program: "no-such-tool".into(), get: "it is at example.org", dir: dir.path() };
+        let tool =
+            Tool { program: "no-such-tool".into(), get: "it is at example.org", dir: dir.path() };
         let error = tool.run(["x"]).await.unwrap_err();
         assert_eq!(error.to_string(), "no-such-tool is not installed: it is at example.org");
     }

@@ -60,7 +60,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut found = Vec::new();
     for (role, description) in plugin.roles() {
         let problems = plugin.problems(role, &config).await;
-        let trial = if problems.as_ref().is_ok_and(Vec::is_empty) { Some(trial(&plugin, role, &config).await) } else { None };
+        let trial = if problems.as_ref().is_ok_and(Vec::is_empty) {
+            Some(trial(&plugin, role, &config).await)
+        } else {
+            None
+        };
         found.push(Found { role, description: description.clone(), problems, trial });
     }
     let bad = found.iter().any(|found| found.bad(given.is_some()));
@@ -71,7 +75,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         }))?;
     } else {
         let imports: Vec<&str> = plugin.imports.iter().map(String::as_str).collect();
-        ctx.print(format_args!("{}: {}, imports {}", args.file.display(), local::size(plugin.bytes), listed(&imports)))?;
+        ctx.print(format_args!(
+            "{}: {}, imports {}",
+            args.file.display(),
+            local::size(plugin.bytes),
+            listed(&imports)
+        ))?;
         for found in &found {
             ctx.print(as_text(found, given.is_some()))?;
         }
@@ -83,12 +92,20 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// One call with one job.
-async fn trial(plugin: &Local, role: Role, config: &str) -> Result<tidegate_core::port::policy::Usage, Fault> {
+async fn trial(
+    plugin: &Local,
+    role: Role,
+    config: &str,
+) -> Result<tidegate_core::port::policy::Usage, Fault> {
     let config: Value = serde_json::from_str(config).unwrap_or_default();
     let case = json!({"name": "trial", "role": role, "config": config, "candidates": [{"data": {}}], "job": {"data": {}}});
-    let case = if role == Role::Throttler { without(case, "job") } else { without(case, "candidates") };
-    let read = Case::read(&case.to_string()).and_then(|mut cases| cases.pop().ok_or_else(String::new)).and_then(|case| case.call());
-    let invalid = |message| Fault { kind: tidegate_core::port::policy::FaultKind::Rejected, message };
+    let case =
+        if role == Role::Throttler { without(case, "job") } else { without(case, "candidates") };
+    let read = Case::read(&case.to_string())
+        .and_then(|mut cases| cases.pop().ok_or_else(String::new))
+        .and_then(|case| case.call());
+    let invalid =
+        |message| Fault { kind: tidegate_core::port::policy::FaultKind::Rejected, message };
     plugin.call(&read.map_err(invalid)?).await.map(|_| plugin.usage())
 }
 
@@ -105,21 +122,37 @@ fn listed(names: &[&str]) -> String {
 
 fn as_json(found: &Found) -> Value {
     let failed = |fault: &Fault| json!({"kind": fault.kind.as_str(), "message": fault.message});
-    let problems: Vec<Value> =
-        found.problems.iter().flatten().map(|problem| json!({"path": problem.path, "message": problem.message})).collect();
+    let problems: Vec<Value> = found
+        .problems
+        .iter()
+        .flatten()
+        .map(|problem| json!({"path": problem.path, "message": problem.message}))
+        .collect();
     let fault = found.problems.as_ref().err().or_else(|| found.trial.as_ref()?.as_ref().err());
     let usage = found.trial.as_ref().and_then(|trial| trial.as_ref().ok());
     json!({"role": found.role, "description": found.description, "problems": problems, "usage": usage, "fault": fault.map(failed)})
 }
 
 fn as_text(found: &Found, configured: bool) -> String {
-    let Description { about, config_schema, state_version, group_by, needs_running_jobs, needs_data, needs_ended } = &found.description;
+    let Description {
+        about,
+        config_schema,
+        state_version,
+        group_by,
+        needs_running_jobs,
+        needs_data,
+        needs_ended,
+    } = &found.description;
     let mut text = format!("{}: {about}", local::word(found.role));
     let names: Vec<&str> = group_by.iter().map(String::as_str).collect();
-    let needs: Vec<&str> = [(*needs_running_jobs, "running jobs"), (*needs_data, "data"), (*needs_ended, "ended attempts")]
-        .into_iter()
-        .filter_map(|(needed, word)| needed.then_some(word))
-        .collect();
+    let needs: Vec<&str> = [
+        (*needs_running_jobs, "running jobs"),
+        (*needs_data, "data"),
+        (*needs_ended, "ended attempts"),
+    ]
+    .into_iter()
+    .filter_map(|(needed, word)| needed.then_some(word))
+    .collect();
     let _ = write!(text, "\n  groups by {}; reads {}; ", listed(&names), listed(&needs));
     let _ = match state_version {
         0 => write!(text, "keeps no state"),
@@ -128,18 +161,30 @@ fn as_text(found: &Found, configured: bool) -> String {
     let _ = write!(
         text,
         "; {}",
-        if config_schema.is_some() { "has a schema of its configuration" } else { "says nothing of its configuration" }
+        if config_schema.is_some() {
+            "has a schema of its configuration"
+        } else {
+            "says nothing of its configuration"
+        }
     );
     match &found.problems {
         Err(fault) => {
-            let _ = write!(text, "\n  the check of the configuration failed ({}): {fault}", fault.kind.as_str());
+            let _ = write!(
+                text,
+                "\n  the check of the configuration failed ({}): {fault}",
+                fault.kind.as_str()
+            );
         }
         Ok(problems) if problems.is_empty() => {}
         Ok(problems) => {
             let whose = if configured { "the configuration" } else { "an empty configuration" };
             let _ = write!(text, "\n  {whose} is not good:");
             for Problem { path, message } in problems {
-                let _ = write!(text, "\n    {}{message}", if path.is_empty() { String::new() } else { format!("{path}: ") });
+                let _ = write!(
+                    text,
+                    "\n    {}{message}",
+                    if path.is_empty() { String::new() } else { format!("{path}: ") }
+                );
             }
         }
     }
@@ -148,10 +193,14 @@ fn as_text(found: &Found, configured: bool) -> String {
             let _ = write!(text, "\n  a call with one job: {}", local::used(usage));
         }
         Some(Err(fault)) => {
-            let _ = write!(text, "\n  a call with one job failed ({}): {fault}", fault.kind.as_str());
+            let _ =
+                write!(text, "\n  a call with one job failed ({}): {fault}", fault.kind.as_str());
         }
         None => {
-            let _ = write!(text, "\n  give a good configuration with --config to see what a call costs");
+            let _ = write!(
+                text,
+                "\n  give a good configuration with --config to see what a call costs"
+            );
         }
     }
     text

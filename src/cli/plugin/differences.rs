@@ -19,7 +19,10 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let found: Shadow = answer.read()?;
     let Some(version) = found.version else {
-        ctx.print(format_args!("nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that", named.name))?;
+        ctx.print(format_args!(
+            "nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that",
+            named.name
+        ))?;
         return Ok(ExitCode::Ok);
     };
     let Shadow { compared, different, failed, missed, .. } = found;
@@ -28,11 +31,19 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     ))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
-        let rows = found
-            .differences
-            .iter()
-            .map(|one| [show::when_known(one.at, now), one.queue.clone(), one.job.clone(), said(&one.live), said(&one.shadow)]);
-        ctx.print(format_args!("\n{}", show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)))?;
+        let rows = found.differences.iter().map(|one| {
+            [
+                show::when_known(one.at, now),
+                one.queue.clone(),
+                one.job.clone(),
+                said(&one.live),
+                said(&one.shadow),
+            ]
+        });
+        ctx.print(format_args!(
+            "\n{}",
+            show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)
+        ))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -55,15 +66,24 @@ mod tests {
             {"queue": "mail", "job": "01j", "at": "2026-01-01T00:00:00Z", "live": {"action": "run"}, "shadow": {"action": "hold", "reason": "east is full"}}]});
         let server = FakeServer::answering(move |_| (200, answer.clone())).await;
         let (code, out) = server.run(&["plugin", "differences", "share"]).await;
-        assert_eq!((code, server.seen()[0].line().as_str()), (ExitCode::Ok, "GET /v1/plugins/share/differences"));
-        for part in ["version 4 beside the live one: 120 decisions compared, 1 different", "mail", "run", "hold (east is full)"] {
+        assert_eq!(
+            (code, server.seen()[0].line().as_str()),
+            (ExitCode::Ok, "GET /v1/plugins/share/differences")
+        );
+        for part in [
+            "version 4 beside the live one: 120 decisions compared, 1 different",
+            "mail",
+            "run",
+            "hold (east is full)",
+        ] {
             assert!(out.contains(part), "{part} in {out}");
         }
     }
 
     #[tokio::test]
     async fn without_a_shadow_it_says_how_to_get_one() {
-        let server = FakeServer::answering(|_| (200, json!({"version": null, "differences": []}))).await;
+        let server =
+            FakeServer::answering(|_| (200, json!({"version": null, "differences": []}))).await;
         let (_, out) = server.run(&["plugin", "differences", "share"]).await;
         assert!(out.starts_with("nothing ran in the shadow of share"), "{out}");
     }

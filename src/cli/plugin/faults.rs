@@ -14,8 +14,10 @@ use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The server keeps the latest 8 faults of a plugin, and 8 of the version in its shadow, in memory.\n\nExample:\n  \
-    tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults")]
+#[command(
+    after_help = "The server keeps the latest 8 faults of a plugin, and 8 of the version in its shadow, in memory.\n\nExample:\n  \
+    tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults"
+)]
 pub struct Args {
     #[command(flatten)]
     name: Named,
@@ -39,8 +41,18 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let now = ctx.now();
         let rows = faults.iter().map(|fault| {
             let role = fault.role.clone();
-            let version = if fault.shadow { format!("{} (shadow)", fault.version) } else { fault.version.to_string() };
-            [show::when_known(fault.at, now), version, role, fault.kind.clone(), fault.message.clone()]
+            let version = if fault.shadow {
+                format!("{} (shadow)", fault.version)
+            } else {
+                fault.version.to_string()
+            };
+            [
+                show::when_known(fault.at, now),
+                version,
+                role,
+                fault.kind.clone(),
+                fault.message.clone(),
+            ]
         });
         ctx.print(show::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
     }
@@ -48,7 +60,10 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let saved = save(dir, name, &faults).await?;
         ctx.note(match saved {
             0 => format!("there is no call to save of {name}"),
-            _ => format!("calls saved: {saved}; make them again with `tidegate plugin test {name}.wasm {}`", dir.display()),
+            _ => format!(
+                "calls saved: {saved}; make them again with `tidegate plugin test {name}.wasm {}`",
+                dir.display()
+            ),
         });
     }
     Ok(ExitCode::Ok)
@@ -56,7 +71,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// Writes a case for each fault that has its call; how many there were.
 async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize> {
-    tokio::fs::create_dir_all(dir).await.with_context(|| format!("{} cannot be made", dir.display()))?;
+    tokio::fs::create_dir_all(dir)
+        .await
+        .with_context(|| format!("{} cannot be made", dir.display()))?;
     let mut saved = 0;
     for fault in faults {
         if fault.call.is_null() {
@@ -67,7 +84,9 @@ async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize>
         let told = format!("{at}, version {version} of {name}: {kind}: {message}");
         let case = case::recorded(&told, &fault.call).map_err(anyhow::Error::msg)?;
         let file = dir.join(file_name(at, fault));
-        tokio::fs::write(&file, format!("{case:#}\n")).await.with_context(|| format!("{} cannot be written", file.display()))?;
+        tokio::fs::write(&file, format!("{case:#}\n"))
+            .await
+            .with_context(|| format!("{} cannot be written", file.display()))?;
         saved += 1;
     }
     Ok(saved)
@@ -101,17 +120,37 @@ mod tests {
         let mut other = a_call();
         other["throttle"]["context"]["seed"] = 8.into();
         // Two of one millisecond, and one of them twice.
-        let faults = [fault("trapped", a_call()), fault("trapped", other), fault("trapped", a_call()), shadowed];
+        let faults = [
+            fault("trapped", a_call()),
+            fault("trapped", other),
+            fault("trapped", a_call()),
+            shadowed,
+        ];
         let server = FakeServer::answering(move |_| (200, json!({"faults": faults}))).await;
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("new");
-        let (code, out) = server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
+        let (code, out) =
+            server.run(&["plugin", "faults", "share", "--save", to.to_str().unwrap()]).await;
         assert_eq!(code, ExitCode::Ok);
-        assert!(out.contains("trapped") && out.contains("rejected") && out.contains("3 (shadow)"), "{out}");
-        let files: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(
+            out.contains("trapped") && out.contains("rejected") && out.contains("3 (shadow)"),
+            "{out}"
+        );
+        let files: Vec<_> = std::fs::read_dir(&to)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         assert_eq!(files.len(), 2, "{files:?}");
-        assert!(files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-crashed-")), "{files:?}");
-        let case = Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);
-        assert!(case.name.contains("version 3 of share: crashed: why") && case.call().is_ok(), "{}", case.name);
+        assert!(
+            files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-crashed-")),
+            "{files:?}"
+        );
+        let case =
+            Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);
+        assert!(
+            case.name.contains("version 3 of share: crashed: why") && case.call().is_ok(),
+            "{}",
+            case.name
+        );
     }
 }

@@ -39,7 +39,8 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let plugin: Plugin = answer.read()?;
     ctx.print(render(ctx.look, std::slice::from_ref(&plugin), ctx.now()))?;
-    for (role, description) in [("throttler", &plugin.throttler), ("retry strategy", &plugin.retry)] {
+    for (role, description) in [("throttler", &plugin.throttler), ("retry strategy", &plugin.retry)]
+    {
         if let Some(description) = description {
             ctx.print(format_args!("\n{role}: {}", description.about))?;
         }
@@ -47,13 +48,23 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(usage) = &plugin.health.last_usage {
         ctx.print(format_args!("latest call: {usage}"))?;
     }
-    if let (Some(number), Some(Health { calls, faults, last_fault, .. })) = (plugin.shadow, &plugin.shadow_health) {
-        let last = last_fault.as_ref().map(|fault| format!("; the latest: {}: {}", fault.kind, fault.message)).unwrap_or_default();
-        ctx.print(format_args!("version {number} in its shadow: {calls} calls, {faults} faults{last}"))?;
+    if let (Some(number), Some(Health { calls, faults, last_fault, .. })) =
+        (plugin.shadow, &plugin.shadow_health)
+    {
+        let last = last_fault
+            .as_ref()
+            .map(|fault| format!("; the latest: {}: {}", fault.kind, fault.message))
+            .unwrap_or_default();
+        ctx.print(format_args!(
+            "version {number} in its shadow: {calls} calls, {faults} faults{last}"
+        ))?;
     }
     if let Some(fault) = &plugin.health.last_fault {
         let when = show::when_known(fault.at, ctx.now());
-        ctx.print(format_args!("latest fault, {when}, version {}: {}: {}", fault.version, fault.kind, fault.message))?;
+        ctx.print(format_args!(
+            "latest fault, {when}, version {}: {}: {}",
+            fault.version, fault.kind, fault.message
+        ))?;
         ctx.print(format_args!("  see them with `tidegate plugin faults {}`", plugin.name))?;
     }
     Ok(ExitCode::Ok)
@@ -69,11 +80,17 @@ fn render(look: OutputStyle, plugins: &[Plugin], now: Timestamp) -> String {
             plugin.shadow.map_or_else(show::dash, |number| number.to_string()),
             calls.to_string(),
             faults.to_string(),
-            last_fault.as_ref().map_or_else(show::dash, |fault| format!("{} {}", fault.kind, show::when_known(fault.at, now))),
+            last_fault.as_ref().map_or_else(show::dash, |fault| {
+                format!("{} {}", fault.kind, show::when_known(fault.at, now))
+            }),
             plugin.used_by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         ]
     });
-    show::table(look, ["name", "roles", "live", "shadow", "calls", "faults", "last fault", "used by"], rows)
+    show::table(
+        look,
+        ["name", "roles", "live", "shadow", "calls", "faults", "last fault", "used by"],
+        rows,
+    )
 }
 
 #[cfg(test)]

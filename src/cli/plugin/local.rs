@@ -18,7 +18,9 @@ use tidegate_backends::{
     },
 };
 use tidegate_core::{
-    port::policy::{Call, Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage},
+    port::policy::{
+        Call, Fault, Plugin, Policy as _, Problem, Purpose, RetryAnswer, ThrottleAnswer, Usage,
+    },
     queue::plugin::{Description, Role},
 };
 
@@ -63,20 +65,27 @@ impl Local {
         let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Here)?;
         let imports = imports(&wasm);
         let artifact = host.compile(wasm, &Compiler::Here).await.map_err(|error| match error {
-            CompileError::Refused(refused) => Unusable { file: file.display().to_string(), reasons: refused.messages }.into(),
-            CompileError::Failed(error) => anyhow::Error::from(error).context("the component cannot be compiled"),
+            CompileError::Refused(refused) => {
+                Unusable { file: file.display().to_string(), reasons: refused.messages }.into()
+            }
+            CompileError::Failed(error) => {
+                anyhow::Error::from(error).context("the component cannot be compiled")
+            }
         })?;
         artifact.put(&*objects).await.context("the compiled component cannot be kept")?;
         let version = artifact.version(1, ctx.now());
         let bytes = version.bytes;
         // Nobody sees the name; a file may be called anything.
-        let plugin = Plugin { name: "plugin".parse().expect("a good name"), version: Arc::new(version) };
+        let plugin =
+            Plugin { name: "plugin".parse().expect("a good name"), version: Arc::new(version) };
         Ok(Self { host, plugin, imports, bytes })
     }
 
     /// What it says of itself in each role that it has.
     pub fn roles(&self) -> impl Iterator<Item = (Role, &Description)> {
-        [Role::Throttler, Role::Retry].into_iter().filter_map(|role| Some((role, self.plugin.version.description(role)?)))
+        [Role::Throttler, Role::Retry]
+            .into_iter()
+            .filter_map(|role| Some((role, self.plugin.version.description(role)?)))
     }
 
     /// What it finds wrong with a configuration, JSON text.
@@ -95,8 +104,16 @@ impl Local {
     /// The call's fault.
     pub async fn call(&self, call: &Call) -> Result<LocalAnswer, Fault> {
         match call {
-            Call::Throttle(call) => self.host.throttle(&self.plugin, Arc::clone(call), Purpose::Live).await.map(LocalAnswer::Throttle),
-            Call::Retry(call) => self.host.retry(&self.plugin, Arc::clone(call), Purpose::Live).await.map(LocalAnswer::Retry),
+            Call::Throttle(call) => self
+                .host
+                .throttle(&self.plugin, Arc::clone(call), Purpose::Live)
+                .await
+                .map(LocalAnswer::Throttle),
+            Call::Retry(call) => self
+                .host
+                .retry(&self.plugin, Arc::clone(call), Purpose::Live)
+                .await
+                .map(LocalAnswer::Retry),
         }
     }
 
@@ -119,11 +136,15 @@ fn imports(wasm: &[u8]) -> BTreeSet<String> {
     let mut depth = 0;
     for payload in Parser::new(0).parse_all(wasm).map_while(Result::ok) {
         match payload {
-            Payload::Version { encoding, .. } if depth == 0 && encoding != Encoding::Component => return names,
+            Payload::Version { encoding, .. } if depth == 0 && encoding != Encoding::Component => {
+                return names;
+            }
             Payload::Version { .. } => depth += 1,
             Payload::End(_) => depth -= 1,
             Payload::ComponentImportSection(section) if depth == 1 => {
-                names.extend(section.into_iter().flatten().map(|import| import.name.name.to_owned()));
+                names.extend(
+                    section.into_iter().flatten().map(|import| import.name.name.to_owned()),
+                );
             }
             _ => {}
         }
@@ -134,7 +155,12 @@ fn imports(wasm: &[u8]) -> BTreeSet<String> {
 /// Usage in one line.
 pub fn used(usage: &Usage) -> String {
     let fuel = usage.fuel.map_or_else(|| "unknown fuel".to_owned(), |fuel| format!("{fuel} fuel"));
-    format!("{fuel}, {}, {} of memory, {} host calls", time(usage.took), size(usage.memory_bytes), usage.host_calls)
+    format!(
+        "{fuel}, {}, {} of memory, {} host calls",
+        time(usage.took),
+        size(usage.memory_bytes),
+        usage.host_calls
+    )
 }
 
 /// A short stretch of time.
@@ -169,7 +195,10 @@ mod tests {
     #[test]
     fn sizes_and_times_have_their_units() {
         assert_eq!([size(12), size(2048), size(3 << 20)], ["12 B", "2.0 KiB", "3.0 MiB"]);
-        assert_eq!([time(Duration::from_micros(17)), time(Duration::from_micros(2500))], ["17 us", "2.5 ms"]);
+        assert_eq!(
+            [time(Duration::from_micros(17)), time(Duration::from_micros(2500))],
+            ["17 us", "2.5 ms"]
+        );
     }
 
     #[test]
@@ -180,7 +209,10 @@ mod tests {
                 (component (import "inner" (instance)))
                 (core module (import "a" "b" (func))))"#,
         );
-        assert_eq!(imports(&wasm.unwrap()).into_iter().collect::<Vec<_>>(), ["tidegate:plugin/log@0.1.0"]);
+        assert_eq!(
+            imports(&wasm.unwrap()).into_iter().collect::<Vec<_>>(),
+            ["tidegate:plugin/log@0.1.0"]
+        );
         assert!(imports(b"no wasm").is_empty());
     }
 }

@@ -43,7 +43,14 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints what was written after line `after`; the number of the last line, if there was one.
-async fn show(client: &Client, name: &str, limit: u32, after: Option<u64>, follow: bool, ctx: &Context) -> anyhow::Result<Option<u64>> {
+async fn show(
+    client: &Client,
+    name: &str,
+    limit: u32,
+    after: Option<u64>,
+    follow: bool,
+    ctx: &Context,
+) -> anyhow::Result<Option<u64>> {
     let mut request = client.get(&["plugins", name, "logs"]).query("limit", &limit.to_string());
     if let Some(after) = after {
         request = request.query("after", &after.to_string());
@@ -84,7 +91,10 @@ mod tests {
         let (code, out) = server.run(&["plugin", "logs", "share", "--limit", "2"]).await;
         assert_eq!(
             (code, out.as_str()),
-            (ExitCode::Ok, "2026-01-01T00:00:00.000Z v2 info  line 1\n2026-01-01T00:00:00.000Z v2 info  line 2\n")
+            (
+                ExitCode::Ok,
+                "2026-01-01T00:00:00.000Z v2 info  line 1\n2026-01-01T00:00:00.000Z v2 info  line 2\n"
+            )
         );
         assert_eq!(server.seen()[0].path, "/v1/plugins/share/logs?limit=2");
     }
@@ -102,7 +112,12 @@ mod tests {
         let (code, out) = server.run(&["plugin", "logs", "share", "--follow"]).await;
         assert_eq!(code, ExitCode::NotFound);
         assert!(out.contains("line 7\n") && out.ends_with("line 8\n"), "{out}");
-        let after: Vec<String> = server.seen().iter().skip(1).map(|seen| seen.path.rsplit('=').next().unwrap().to_owned()).collect();
+        let after: Vec<String> = server
+            .seen()
+            .iter()
+            .skip(1)
+            .map(|seen| seen.path.rsplit('=').next().unwrap().to_owned())
+            .collect();
         assert_eq!(after, ["7", "7", "8"]);
     }
 }

@@ -106,5 +106,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// The bytes of the component in `file`.
 async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
-    Ok(tokio::fs::read(file).await.map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?)
+    Ok(tokio::fs::read(file)
+        .await
+        .map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?)
 }

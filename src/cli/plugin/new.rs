@@ -50,9 +50,15 @@ pub enum Role {
 /// A name that is good for a plugin, a folder, and a package of each language.
 fn name(text: &str) -> Result<String, &'static str> {
     let starts = text.starts_with(|first: char| first.is_ascii_lowercase());
-    let rest = text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter));
+    let rest = text.chars().all(|letter| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter)
+    });
     let good = starts && rest && text.len() <= 64;
-    if good { Ok(text.to_owned()) } else { Err("a name of a-z, 0-9, - and _ that starts with a letter is expected, at most 64 of them") }
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err("a name of a-z, 0-9, - and _ that starts with a letter is expected, at most 64 of them")
+    }
 }
 
 /// Makes the project.
@@ -65,7 +71,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let names: Vec<PathBuf> = files.iter().map(|(path, _)| path.into()).collect();
     let dir = PathBuf::from(&args.name);
     tokio::fs::create_dir(&dir).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => UsageError(format!("{} is there already; nothing was changed", dir.display())).into(),
+        std::io::ErrorKind::AlreadyExists => {
+            UsageError(format!("{} is there already; nothing was changed", dir.display())).into()
+        }
         _ => anyhow::Error::from(error).context(format!("{} cannot be made", dir.display())),
     })?;
     for (path, text) in files {
@@ -82,9 +90,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 async fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(dir) = file.parent() {
-        tokio::fs::create_dir_all(dir).await.with_context(|| format!("{} cannot be made", dir.display()))?;
+        tokio::fs::create_dir_all(dir)
+            .await
+            .with_context(|| format!("{} cannot be made", dir.display()))?;
     }
-    tokio::fs::write(file, text).await.with_context(|| format!("{} cannot be written", file.display()))
+    tokio::fs::write(file, text)
+        .await
+        .with_context(|| format!("{} cannot be written", file.display()))
 }
 
 #[cfg(test)]

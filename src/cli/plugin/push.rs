@@ -13,9 +13,11 @@ const COMPILING: Duration = Duration::from_mins(2);
 
 /// The options of `tidegate plugin push`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The same bytes again change nothing. A plugin's first version is always live.\n\nExamples:\n  \
+#[command(
+    after_help = "The same bytes again change nothing. A plugin's first version is always live.\n\nExamples:\n  \
     tidegate plugin push region-share region-share.wasm             decides from the next round on\n  \
-    tidegate plugin push region-share region-share.wasm --shadow    is asked too, and decides nothing")]
+    tidegate plugin push region-share region-share.wasm --shadow    is asked too, and decides nothing"
+)]
 pub struct Args {
     #[command(flatten)]
     name: Named,
@@ -35,7 +37,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let bytes = component(&args.file).await?;
     let client = ctx.client()?;
     let name = &args.name.name;
-    let mut request = client.put(&["plugins", name]).body("application/wasm", bytes).wait(COMPILING);
+    let mut request =
+        client.put(&["plugins", name]).body("application/wasm", bytes).wait(COMPILING);
     if args.shadow {
         request = request.query("shadow", "true");
     }
@@ -70,24 +73,38 @@ mod tests {
 
     use crate::cli::{ExitCode, testing::FakeServer};
 
-    async fn push(status: u16, answer: serde_json::Value, more: &[&str]) -> (FakeServer, ExitCode, String) {
+    async fn push(
+        status: u16,
+        answer: serde_json::Value,
+        more: &[&str],
+    ) -> (FakeServer, ExitCode, String) {
         let server = FakeServer::answering(move |_| (status, answer.clone())).await;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"\0asm").unwrap();
-        let (code, out) = server.run(&[&["plugin", "push", "share", file.path().to_str().unwrap()], more].concat()).await;
+        let (code, out) = server
+            .run(&[&["plugin", "push", "share", file.path().to_str().unwrap()], more].concat())
+            .await;
         (server, code, out)
     }
 
     #[tokio::test]
     async fn a_push_says_what_became_of_the_version() {
         for (status, answer, wanted) in [
-            (201, json!({"name": "share", "live": 3, "shadow": null, "pushed": 3}), "version 3 of share is live\n"),
+            (
+                201,
+                json!({"name": "share", "live": 3, "shadow": null, "pushed": 3}),
+                "version 3 of share is live\n",
+            ),
             (
                 201,
                 json!({"name": "share", "live": 2, "shadow": 3, "pushed": 3}),
                 "version 3 of share runs in the shadow of version 2; `tidegate plugin rollback share --to 3` makes it live\n",
             ),
-            (200, json!({"name": "share", "live": 3, "pushed": 3}), "these bytes are there already: version 3 of share is live\n"),
+            (
+                200,
+                json!({"name": "share", "live": 3, "pushed": 3}),
+                "these bytes are there already: version 3 of share is live\n",
+            ),
         ] {
             let (_, code, out) = push(status, answer, &[]).await;
             assert_eq!((code, out.as_str()), (ExitCode::Ok, wanted));
@@ -98,7 +115,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_shadow_is_asked_for_in_the_query() {
-        let (server, ..) = push(201, json!({"name": "share", "live": 1, "shadow": 2, "pushed": 2}), &["--shadow"]).await;
+        let (server, ..) =
+            push(201, json!({"name": "share", "live": 1, "shadow": 2, "pushed": 2}), &["--shadow"])
+                .await;
         assert_eq!(server.seen()[0].line(), "PUT /v1/plugins/share?shadow=true");
     }
 
@@ -113,7 +132,10 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_not_there_is_wrong_usage() {
         let server = FakeServer::answering(|_| (500, json!(null))).await;
-        assert_eq!(server.run(&["plugin", "push", "share", "/no/such.wasm"]).await.0, ExitCode::Usage);
+        assert_eq!(
+            server.run(&["plugin", "push", "share", "/no/such.wasm"]).await.0,
+            ExitCode::Usage
+        );
         assert!(server.seen().is_empty());
     }
 }

@@ -46,15 +46,26 @@ mod tests {
         for lang in Lang::value_variants() {
             for role in Role::value_variants() {
                 let files = project(*lang, *role, "fair-share");
-                let has = |wanted: &str| files.iter().any(|(path, text)| path == wanted && !text.is_empty());
+                let has = |wanted: &str| {
+                    files.iter().any(|(path, text)| path == wanted && !text.is_empty())
+                };
                 let (source, sdk) = match lang {
                     Lang::Rust => ("src/lib.rs", "sdk/src/lib.rs"),
                     Lang::Js => ("plugin.js", "sdk/throttler.js"),
                     Lang::Python => ("plugin.py", "sdk/throttler.py"),
                 };
-                assert!(has(source) && has(sdk) && has("wit/plugin.wit"), "{lang:?} {role:?}: {files:?}");
-                assert!(files.iter().any(|(path, _)| path.starts_with("cases/")), "{lang:?} {role:?} has no case");
-                assert!(files.iter().all(|(path, text)| !path.contains(NAME) && !text.contains(NAME)), "{lang:?} {role:?}");
+                assert!(
+                    has(source) && has(sdk) && has("wit/plugin.wit"),
+                    "{lang:?} {role:?}: {files:?}"
+                );
+                assert!(
+                    files.iter().any(|(path, _)| path.starts_with("cases/")),
+                    "{lang:?} {role:?} has no case"
+                );
+                assert!(
+                    files.iter().all(|(path, text)| !path.contains(NAME) && !text.contains(NAME)),
+                    "{lang:?} {role:?}"
+                );
             }
         }
     }

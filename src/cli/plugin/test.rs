@@ -55,7 +55,14 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     for (file, case) in cases {
         let (wrong, usage) = made(&plugin, &case).await;
         let log = plugin.take_log();
-        outcomes.push(CaseOutcome { file, name: case.name, ok: wrong.is_empty(), wrong, usage, log });
+        outcomes.push(CaseOutcome {
+            file,
+            name: case.name,
+            ok: wrong.is_empty(),
+            wrong,
+            usage,
+            log,
+        });
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.ok).count();
     if ctx.json() {
@@ -70,8 +77,17 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> {
-    let used = outcome.usage.as_ref().map(|usage| format!("  ({})", local::used(usage))).unwrap_or_default();
-    ctx.print(format_args!("{} {}: {}{used}", if outcome.ok { "ok  " } else { "FAIL" }, outcome.file, outcome.name))?;
+    let used = outcome
+        .usage
+        .as_ref()
+        .map(|usage| format!("  ({})", local::used(usage)))
+        .unwrap_or_default();
+    ctx.print(format_args!(
+        "{} {}: {}{used}",
+        if outcome.ok { "ok  " } else { "FAIL" },
+        outcome.file,
+        outcome.name
+    ))?;
     for wrong in &outcome.wrong {
         ctx.print(format_args!("       {wrong}"))?;
     }
@@ -84,11 +100,17 @@ fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> 
 /// What is not as `case` expects, and what the call used.
 async fn made(plugin: &Local, case: &Case) -> (Vec<String>, Option<Usage>) {
     if !plugin.roles().any(|(role, _)| role == case.role) {
-        return (vec![format!("the case is for a {}, which this plugin is not", local::word(case.role))], None);
+        return (
+            vec![format!("the case is for a {}, which this plugin is not", local::word(case.role))],
+            None,
+        );
     }
     let mut wrong = match plugin.problems(case.role, &case.config()).await {
         Ok(found) => case.expect.problems(&found),
-        Err(fault) => vec![format!("the check of its configuration failed ({}): {fault}", fault.kind.as_str())],
+        Err(fault) => vec![format!(
+            "the check of its configuration failed ({}): {fault}",
+            fault.kind.as_str()
+        )],
     };
     if !case.expect.decides() {
         return (wrong, Some(plugin.usage()));
@@ -108,7 +130,8 @@ async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     for path in paths {
         if tokio::fs::metadata(path).await.map_err(|error| unreadable(path, &error))?.is_dir() {
             let mut found = Vec::new();
-            let mut entries = tokio::fs::read_dir(path).await.map_err(|error| unreadable(path, &error))?;
+            let mut entries =
+                tokio::fs::read_dir(path).await.map_err(|error| unreadable(path, &error))?;
             while let Some(entry) = entries.next_entry().await? {
                 found.push(entry.path());
             }
@@ -121,8 +144,10 @@ async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     }
     let mut cases = Vec::new();
     for file in files {
-        let text = tokio::fs::read_to_string(&file).await.map_err(|error| unreadable(&file, &error))?;
-        let read = Case::read(&text).map_err(|error| UsageError(format!("{}: {error}", file.display())))?;
+        let text =
+            tokio::fs::read_to_string(&file).await.map_err(|error| unreadable(&file, &error))?;
+        let read = Case::read(&text)
+            .map_err(|error| UsageError(format!("{}: {error}", file.display())))?;
         cases.extend(read.into_iter().map(|case| (file.display().to_string(), case)));
     }
     if cases.is_empty() {

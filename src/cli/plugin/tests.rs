@@ -6,11 +6,16 @@ use serde_json::{Value, json};
 
 use crate::cli::{ExitCode, testing::FakeServer};
 
-const CONFIG: &str = r#"{"attribute": "region", "limit": 100, "shares": {"east": 40, "north": 30, "west": 30}}"#;
+const CONFIG: &str =
+    r#"{"attribute": "region", "limit": 100, "shares": {"east": 40, "north": 30, "west": 30}}"#;
 
 /// A component that is shipped.
 fn shipped() -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist/region-share.wasm").to_str().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("plugins/dist/region-share.wasm")
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 async fn plugin(args: &[&str]) -> (ExitCode, String) {
@@ -36,8 +41,13 @@ async fn a_check_tells_what_a_component_is_and_what_a_call_costs() {
 
 #[tokio::test]
 async fn a_check_tells_what_is_wrong_with_a_configuration() {
-    let (code, found) =
-        plugin_json(&["check", &shipped(), "--config", r#"{"attribute": "region", "shares": {"east": 70, "west": 70}}"#]).await;
+    let (code, found) = plugin_json(&[
+        "check",
+        &shipped(),
+        "--config",
+        r#"{"attribute": "region", "shares": {"east": 70, "west": 70}}"#,
+    ])
+    .await;
     assert_eq!(code, ExitCode::Refused);
     let problems = found["roles"][0]["problems"].as_array().unwrap();
     assert!(problems.iter().any(|problem| problem["path"] == "/shares"), "{problems:?}");
@@ -51,7 +61,10 @@ async fn what_is_no_component_is_refused_with_the_reason() {
     for bytes in [&b"hello"[..], b"\0asm\x01\0\0\0"] {
         fs::write(&file, bytes).unwrap();
         for command in ["check", "bench"] {
-            assert_eq!(plugin(&[command, file.to_str().unwrap()]).await, (ExitCode::Refused, String::new()));
+            assert_eq!(
+                plugin(&[command, file.to_str().unwrap()]).await,
+                (ExitCode::Refused, String::new())
+            );
         }
     }
     assert_eq!(plugin(&["check", "/no/such.wasm"]).await.0, ExitCode::Usage);
@@ -71,15 +84,30 @@ async fn cases_that_hold_and_cases_that_do_not_are_told_apart() {
     fs::write(dir.path().join("cases.json"), cases.to_string()).unwrap();
     let (code, told) = plugin_json(&["test", &shipped(), dir.path().to_str().unwrap()]).await;
     assert_eq!((code, &told["ok"]), (ExitCode::Refused, &json!(false)));
-    assert_eq!((&told["cases"][0]["ok"], &told["cases"][1]["wrong"]), (&json!(true), &json!(["1 of 1 candidates run; expected 0"])));
+    assert_eq!(
+        (&told["cases"][0]["ok"], &told["cases"][1]["wrong"]),
+        (&json!(true), &json!(["1 of 1 candidates run; expected 0"]))
+    );
 
     fs::write(dir.path().join("cases.json"), "[]").unwrap();
-    assert_eq!(plugin(&["test", &shipped(), dir.path().to_str().unwrap()]).await.0, ExitCode::Usage);
+    assert_eq!(
+        plugin(&["test", &shipped(), dir.path().to_str().unwrap()]).await.0,
+        ExitCode::Usage
+    );
 }
 
 #[tokio::test]
 async fn a_bench_has_a_row_for_each_size() {
-    let args = ["bench", &shipped(), "--config", CONFIG, "--attribute", "region=east,north,west", "--calls", "2"];
+    let args = [
+        "bench",
+        &shipped(),
+        "--config",
+        CONFIG,
+        "--attribute",
+        "region=east,north,west",
+        "--calls",
+        "2",
+    ];
     let (code, told) = plugin_json(&args).await;
     assert_eq!(code, ExitCode::Ok);
     let rows = told["rows"].as_array().unwrap();

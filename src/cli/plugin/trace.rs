@@ -7,9 +7,11 @@ use tidegate_engine::simulate::trace::{Live, LiveJob};
 
 /// The options of `tidegate plugin trace`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A trace has the jobs of the queue with their attributes, when each came, and how long each of its attempts took. \
+#[command(
+    after_help = "A trace has the jobs of the queue with their attributes, when each came, and how long each of its attempts took. \
     A job that ran no longer tells when it was due: one that was handed in for later counts as due when it came.\n\n\
-    Example:\n  tidegate plugin trace mail --since -1h > mail.json\n  tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg")]
+    Example:\n  tidegate plugin trace mail --since -1h > mail.json\n  tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg"
+)]
 pub struct Args {
     /// The queue.
     queue: String,
@@ -42,7 +44,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let now = ctx.now();
     let since = args.since.map(|since| since.at(now));
     let config: Json = client.get(&["queues", &args.queue]).send().await?.read()?;
-    let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX).await?.read(&client)?;
+    let types = pages::collect(|client| client.get(&["job-types"]), &client, usize::MAX)
+        .await?
+        .read(&client)?;
     let from = since.map(|at| at.to_string());
     let request = |client| {
         let request = crate::cli::Client::get(client, &["jobs"]).query("queue", &args.queue);
@@ -51,8 +55,17 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             None => request,
         }
     };
-    let jobs: Vec<LiveJob> = pages::collect(request, &client, args.limit as usize).await?.read(&client)?;
-    let live = Live { queue: args.queue.parse()?, config, types, jobs, since, now, with_data: args.with_data };
+    let jobs: Vec<LiveJob> =
+        pages::collect(request, &client, args.limit as usize).await?.read(&client)?;
+    let live = Live {
+        queue: args.queue.parse()?,
+        config,
+        types,
+        jobs,
+        since,
+        now,
+        with_data: args.with_data,
+    };
     let mut scenario = live.scenario()?;
     if let Some(workers) = args.workers {
         scenario.workers = workers;

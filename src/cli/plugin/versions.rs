@@ -49,7 +49,10 @@ impl FromStr for Shadow {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "off" => Ok(Self::Off),
-            number => number.parse().map(Self::Version).map_err(|_| "a version's number, or `off`, is expected"),
+            number => number
+                .parse()
+                .map(Self::Version)
+                .map_err(|_| "a version's number, or `off`, is expected"),
         }
     }
 }
@@ -61,7 +64,12 @@ impl FromStr for Shadow {
 /// The server is away or does not know the plugin.
 pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
-    let page = pages::collect(|client| client.get(&["plugins", &named.name, "versions"]), &client, usize::MAX).await?;
+    let page = pages::collect(
+        |client| client.get(&["plugins", &named.name, "versions"]),
+        &client,
+        usize::MAX,
+    )
+    .await?;
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
@@ -102,7 +110,10 @@ pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitC
         ctx.print_body(&answer.body)?;
     } else {
         let plugin: Plugin = answer.read()?;
-        ctx.print(format_args!("version {} of {} decides from the next round on", plugin.live, plugin.name))?;
+        ctx.print(format_args!(
+            "version {} of {} decides from the next round on",
+            plugin.live, plugin.name
+        ))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -124,8 +135,13 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         ctx.print_body(&answer.body)?;
     } else {
         let plugin: Plugin = answer.read()?;
-        let shadow = plugin.shadow.map_or_else(|| "nothing".to_owned(), |number| format!("version {number}"));
-        ctx.print(format_args!("{shadow} runs in the shadow of version {} of {}", plugin.live, plugin.name))?;
+        let shadow = plugin
+            .shadow
+            .map_or_else(|| "nothing".to_owned(), |number| format!("version {number}"));
+        ctx.print(format_args!(
+            "{shadow} runs in the shadow of version {} of {}",
+            plugin.live, plugin.name
+        ))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -161,16 +177,23 @@ mod tests {
         let server = FakeServer::answering(move |_| (200, json!({ "versions": versions }))).await;
         let (code, out) = server.run(&["plugin", "versions", "share"]).await;
         assert_eq!(code, ExitCode::Ok);
-        let places: Vec<&str> = out.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap()).collect();
+        let places: Vec<&str> =
+            out.lines().skip(1).map(|line| line.split_whitespace().nth(1).unwrap()).collect();
         assert_eq!(places, ["-", "live", "shadow"], "{out}");
     }
 
     #[tokio::test]
     async fn a_version_is_changed_by_its_route() {
-        let server = FakeServer::answering(|_| (200, json!({"name": "share", "live": 2, "shadow": null}))).await;
+        let server =
+            FakeServer::answering(|_| (200, json!({"name": "share", "live": 2, "shadow": null})))
+                .await;
         for (args, line, body) in [
             (&["rollback", "share"][..], "POST /v1/plugins/share/rollback", json!({})),
-            (&["rollback", "share", "--to", "2"], "POST /v1/plugins/share/rollback", json!({"version": 2})),
+            (
+                &["rollback", "share", "--to", "2"],
+                "POST /v1/plugins/share/rollback",
+                json!({"version": 2}),
+            ),
             (&["shadow", "share", "3"], "PUT /v1/plugins/share/shadow", json!({"version": 3})),
             (&["shadow", "share", "off"], "DELETE /v1/plugins/share/shadow", json!(null)),
             (&["delete", "share"], "DELETE /v1/plugins/share", json!(null)),

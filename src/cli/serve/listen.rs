@@ -9,14 +9,20 @@ use hyper_util::{rt::TokioIo, server::graceful::GracefulShutdown, service::Tower
 use tokio::{net::TcpListener, sync::watch};
 
 /// Answers by `router` until `closing` says so; then nobody new is let in, and it returns when the last answer under way is finished.
-pub(super) async fn listen(mut listener: TcpListener, router: Router, mut closing: watch::Receiver<bool>) {
+pub(super) async fn listen(
+    mut listener: TcpListener,
+    router: Router,
+    mut closing: watch::Receiver<bool>,
+) {
     let (http, open) = (http1::Builder::new(), GracefulShutdown::new());
     loop {
         let (stream, peer) = tokio::select! {
             accepted = Listener::accept(&mut listener) => accepted,
             _ = closing.wait_for(|closing| *closing) => break,
         };
-        let connection = open.watch(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone())));
+        let connection = open.watch(
+            http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone())),
+        );
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::trace!(%peer, %error, "a connection broke off");

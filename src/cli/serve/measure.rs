@@ -11,7 +11,8 @@ use std::{
 
 use anyhow::Context as _;
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit, set_global_recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit, set_global_recorder,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tokio::{sync::watch, task::JoinHandle, time::MissedTickBehavior};
@@ -51,14 +52,19 @@ impl Measuring {
         let mut emf = None;
         if let Some(output) = &settings.emf.output {
             let collected = Arc::new(Emf::new(settings.emf.namespace.clone()));
-            let output = Output::open(output).with_context(|| format!("emf.output: {output} cannot be written"))?;
+            let output = Output::open(output)
+                .with_context(|| format!("emf.output: {output} cannot be written"))?;
             let (stop, stopped) = watch::channel(false);
             let interval = settings.emf.interval_seconds.duration();
-            writing = Some((stop, tokio::spawn(write(Arc::clone(&collected), output, interval, stopped))));
+            writing = Some((
+                stop,
+                tokio::spawn(write(Arc::clone(&collected), output, interval, stopped)),
+            ));
             emf = Some(collected);
         }
         let chosen = Chosen { prometheus: recorder, emf, settings: settings.clone() };
-        set_global_recorder(chosen).map_err(|error| anyhow::anyhow!("metrics cannot be collected: {error}"))?;
+        set_global_recorder(chosen)
+            .map_err(|error| anyhow::anyhow!("metrics cannot be collected: {error}"))?;
         tokio::spawn(keep_up(prometheus.clone()));
         Ok(Self { prometheus, writing })
     }
@@ -105,7 +111,9 @@ impl Output {
                 stdout.write_all(lines).and_then(|()| stdout.flush())
             }
             // Opened anew each time, so that it may be moved away and begun again.
-            Self::File(path) => File::options().append(true).create(true).open(path)?.write_all(lines),
+            Self::File(path) => {
+                File::options().append(true).create(true).open(path)?.write_all(lines)
+            }
         }
     }
 }
@@ -126,7 +134,10 @@ async fn write(emf: Arc<Emf>, output: Output, interval: Duration, mut stop: watc
         let to = output.clone();
         // Whoever reads standard output may be slow.
         let written = tokio::task::spawn_blocking(move || to.write(&lines)).await;
-        let error = written.map_or_else(|fault| Some(fault.to_string()), |written| written.err().map(|error| error.to_string()));
+        let error = written.map_or_else(
+            |fault| Some(fault.to_string()),
+            |written| written.err().map(|error| error.to_string()),
+        );
         // Said when it begins, not each time.
         if let Some(error) = error.as_ref().filter(|_| !failing) {
             tracing::warn!(%error, "metrics for CloudWatch cannot be written; jobs are not affected");
@@ -164,7 +175,9 @@ impl Recorder for Chosen {
         }
         let counter = self.prometheus.register_counter(key, metadata);
         match &self.emf {
-            Some(emf) => Counter::from_arc(Arc::new(Both(counter, emf.register_counter(key, metadata)))),
+            Some(emf) => {
+                Counter::from_arc(Arc::new(Both(counter, emf.register_counter(key, metadata))))
+            }
             None => counter,
         }
     }
@@ -186,7 +199,10 @@ impl Recorder for Chosen {
         }
         let histogram = self.prometheus.register_histogram(key, metadata);
         match &self.emf {
-            Some(emf) => Histogram::from_arc(Arc::new(Both(histogram, emf.register_histogram(key, metadata)))),
+            Some(emf) => Histogram::from_arc(Arc::new(Both(
+                histogram,
+                emf.register_histogram(key, metadata),
+            ))),
             None => histogram,
         }
     }
@@ -238,7 +254,9 @@ impl HistogramFn for Both<Histogram> {
 /// It cannot be set up.
 pub(super) fn exporter(settings: &Settings) -> anyhow::Result<Option<Arc<Exporter>>> {
     let tracing = &settings.tracing;
-    let Some(endpoint) = tracing.otlp_endpoint.clone() else { return Ok(None) };
+    let Some(endpoint) = tracing.otlp_endpoint.clone() else {
+        return Ok(None);
+    };
     let headers = tracing.otlp_headers.clone().into_iter().collect();
     let collector = Collector { endpoint, headers, service_name: tracing.service_name.clone() };
     Ok(Some(Arc::new(Exporter::start(&collector)?)))

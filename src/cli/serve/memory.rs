@@ -65,8 +65,13 @@ fn read_only(line: &str) -> Option<Mapped> {
 }
 
 fn unload(mapped: Mapped) -> bool {
-    let Some(start) = std::ptr::NonNull::new(mapped.start as *mut c_void) else { return false };
-    #[allow(unsafe_code, reason = "the pages are mapped from files and were never written: what is read again is the same")]
+    let Some(start) = std::ptr::NonNull::new(mapped.start as *mut c_void) else {
+        return false;
+    };
+    #[allow(
+        unsafe_code,
+        reason = "the pages are mapped from files and were never written: what is read again is the same"
+    )]
     // SAFETY: a private mapping that is not writable, and of which no page differs from the file, reads the same after its pages were
     // dropped: the system itself drops such pages when memory is short. What was relocated differs, and is not among them; and what the
     // program started with is mapped as long as it runs.
@@ -102,9 +107,16 @@ mod tests {
             unchanged(&maps).next()
         };
         let whole = Some(Mapped { start: 0x55d0_c000, bytes: 0x3000 });
-        assert_eq!([found("r-xp", "/usr/bin/tidegate", 0, 0), found("r--p", "/usr/lib/libc.so.6", 0, 0)], [whole, whole]);
+        assert_eq!(
+            [found("r-xp", "/usr/bin/tidegate", 0, 0), found("r--p", "/usr/lib/libc.so.6", 0, 0)],
+            [whole, whole]
+        );
         assert_eq!(found("r--p", "/usr/bin/tidegate", 4, 0), None, "it was relocated");
-        assert_eq!(found("r--p", "/usr/bin/tidegate", 0, 4), None, "it was relocated, and swapped out");
+        assert_eq!(
+            found("r--p", "/usr/bin/tidegate", 0, 4),
+            None,
+            "it was relocated, and swapped out"
+        );
         assert_eq!(found("rw-p", "/usr/bin/tidegate", 0, 0), None);
         assert_eq!(found("r--s", "/data/tidegate.db-shm", 0, 0), None, "others write it");
         assert_eq!(found("r-xp", "[vdso]", 0, 0), None, "no file");

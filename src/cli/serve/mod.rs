@@ -7,7 +7,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use super::{Context, ExitCode, doctor::Served};
 use tidegate_backends::{
@@ -73,7 +75,8 @@ const MEMORY_STAYS: Duration = Duration::from_secs(2);
 const SPANS: Duration = Duration::from_secs(5);
 
 /// Variables of the command line's own, which are no settings.
-const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
+const OWN_VARIABLES: [&str; 4] =
+    ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
 
 /// Serves until SIGTERM or Ctrl-C.
 ///
@@ -81,19 +84,30 @@ const OWN_VARIABLES: [&str; 4] = ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CO
 ///
 /// A wrong setting, a directory that cannot be served, an address that cannot be listened on.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let flags = Flags { listen: args.listen, data: args.data.as_ref(), public_url: args.public_url.as_ref() };
+    let flags = Flags {
+        listen: args.listen,
+        data: args.data.as_ref(),
+        public_url: args.public_url.as_ref(),
+    };
     let settings = Settings::load(args.config.as_deref(), &flags)?;
     if args.print_settings {
         ctx.print(&settings)?;
         return Ok(ExitCode::Ok);
     }
     log(&settings);
-    for name in unknown_variables(std::env::vars()).iter().filter(|name| !OWN_VARIABLES.contains(&name.as_str())) {
+    for name in unknown_variables(std::env::vars())
+        .iter()
+        .filter(|name| !OWN_VARIABLES.contains(&name.as_str()))
+    {
         tracing::warn!("{name} is set but is no setting of tidegate");
     }
     let measuring = Measuring::start(&settings)?;
     let serving = start(&settings, Some(measuring.prometheus.clone())).await?;
-    ctx.note(format_args!("tidegate serves {} on http://{}", settings.data.display(), serving.address));
+    ctx.note(format_args!(
+        "tidegate serves {} on http://{}",
+        settings.data.display(),
+        serving.address
+    ));
     let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
@@ -139,9 +153,13 @@ impl Serving {
 /// # Errors
 ///
 /// A directory that cannot be served; an address that cannot be listened on, or not without tokens.
-pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> anyhow::Result<Serving> {
-    let listener =
-        TcpListener::bind(settings.listen).await.with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
+pub async fn start(
+    settings: &Settings,
+    metrics: Option<PrometheusHandle>,
+) -> anyhow::Result<Serving> {
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
     let address = listener.local_addr()?;
     let rules = Rules {
         max_data_bytes: settings.max_data_bytes as usize,
@@ -168,13 +186,19 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
     let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
     let exporter = measure::exporter(settings)?;
     if let Some(exporter) = &exporter {
-        builder = builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
+        builder =
+            builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
     }
     let server = builder.start().await?;
 
     let loopback = settings.listen.ip().is_loopback();
-    let jwt = JwtAuthenticator::new(&settings.jwt, HttpTarget::new(settings.guard())?, Arc::new(SystemClock));
-    let anonymous = if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
+    let jwt = JwtAuthenticator::new(
+        &settings.jwt,
+        HttpTarget::new(settings.guard())?,
+        Arc::new(SystemClock),
+    );
+    let anonymous =
+        if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
     let tokens = token_items(&server.tokens().await?)?;
     if !loopback && tokens.is_empty() && jwt.is_none() {
         server.stop().await;
@@ -195,7 +219,10 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         auth,
         entropy: Arc::new(SystemEntropy),
         max_data_bytes: settings.max_data_bytes as usize,
-        dashboard: DashboardOptions { title: settings.dashboard_title.clone(), embed: settings.dashboard_page_url.clone() },
+        dashboard: DashboardOptions {
+            title: settings.dashboard_title.clone(),
+            embed: settings.dashboard_page_url.clone(),
+        },
         log_traffic: settings.log_traffic,
         allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
         metrics,
@@ -230,18 +257,26 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
 /// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.
 fn compiler() -> anyhow::Result<Compiler> {
     let own = std::path::Path::new("/proc/self/exe");
-    let program = if own.exists() { own.to_owned() } else { std::env::current_exe().context("this program does not find itself")? };
+    let program = if own.exists() {
+        own.to_owned()
+    } else {
+        std::env::current_exe().context("this program does not find itself")?
+    };
     Ok(Compiler::Process(Process::new(program, ["compile-plugin"])))
 }
 
 /// Tokens as they are stored.
 fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
-    items.iter().map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read")).collect()
+    items
+        .iter()
+        .map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read"))
+        .collect()
 }
 
 /// Starts logging to standard error.
 fn log(settings: &Settings) {
-    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
+    let filter =
+        Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
     let lines = fmt::layer().with_ansi(Context::colored_errors()).with_writer(std::io::stderr);
     let log = tracing_subscriber::registry().with(filter);
     match settings.log_format {

@@ -33,7 +33,12 @@ pub type Ended = io::Result<Option<ReportResult>>;
 /// # Errors
 ///
 /// The command cannot be started.
-pub async fn run(client: &Client, plan: &WorkPlan, lease: Arc<Lease>, kill: watch::Receiver<bool>) -> Ended {
+pub async fn run(
+    client: &Client,
+    plan: &WorkPlan,
+    lease: Arc<Lease>,
+    kill: watch::Receiver<bool>,
+) -> Ended {
     let (tell, stop) = watch::channel(None);
     let (say, progress) = watch::channel(None);
     let outcome = tokio::select! {
@@ -46,7 +51,10 @@ pub async fn run(client: &Client, plan: &WorkPlan, lease: Arc<Lease>, kill: watc
 }
 
 /// Tells the command when the worker is killed.
-async fn pass_on(mut kill: watch::Receiver<bool>, tell: &watch::Sender<Option<Stop>>) -> Infallible {
+async fn pass_on(
+    mut kill: watch::Receiver<bool>,
+    tell: &watch::Sender<Option<Stop>>,
+) -> Infallible {
     if kill.wait_for(|kill| *kill).await.is_ok() {
         tell.send_replace(Some(Stop::Killed));
     }
@@ -74,9 +82,20 @@ async fn keep(
         beats.tick().await;
         let sent = Instant::now();
         // Said once: a heartbeat without news says nothing of progress.
-        let news = if progress.has_changed().unwrap_or(false) { progress.borrow_and_update().clone() } else { None };
-        let body = Heartbeat { attempt: lease.attempt, lease_seconds: plan.lease, progress: news.as_ref() };
-        let request = client.post(&["jobs", &job.r#type, &job.id, "heartbeat"]).token(&lease.token).json(&body);
+        let news = if progress.has_changed().unwrap_or(false) {
+            progress.borrow_and_update().clone()
+        } else {
+            None
+        };
+        let body = Heartbeat {
+            attempt: lease.attempt,
+            lease_seconds: plan.lease,
+            progress: news.as_ref(),
+        };
+        let request = client
+            .post(&["jobs", &job.r#type, &job.id, "heartbeat"])
+            .token(&lease.token)
+            .json(&body);
         let answer = tokio::time::timeout_at(until, request.send()).await;
         match answer.map(|answer| answer.and_then(|answer| answer.read::<Beaten>())) {
             Ok(Ok(beaten)) => {
@@ -86,7 +105,10 @@ async fn keep(
                 }
             }
             Ok(Err(Error::Problem(problem))) if matches!(problem.status, 404 | 409 | 410) => {
-                print_error(format_args!("[{}] attempt {} is over for the server: {problem}", job.id, lease.attempt));
+                print_error(format_args!(
+                    "[{}] attempt {} is over for the server: {problem}",
+                    job.id, lease.attempt
+                ));
                 stop(Stop::Lost);
             }
             Ok(Err(err)) => {
@@ -99,7 +121,10 @@ async fn keep(
             Err(_) => {}
         }
         if Instant::now() >= until {
-            print_error(format_args!("[{}] no heartbeat was answered for as long as the lease lasts", job.id));
+            print_error(format_args!(
+                "[{}] no heartbeat was answered for as long as the lease lasts",
+                job.id
+            ));
             stop(Stop::Lost);
         }
     }

@@ -66,7 +66,9 @@ pub async fn run(
     let job = &lease.job;
     // The names that tracing libraries look for in the environment.
     let traced = [(trace::PARENT, "TRACEPARENT"), (trace::STATE, "TRACESTATE")];
-    let traced = traced.into_iter().filter_map(|(name, variable)| Some((variable, trace::named(&job.headers, name)?.1)));
+    let traced = traced
+        .into_iter()
+        .filter_map(|(name, variable)| Some((variable, trace::named(&job.headers, name)?.1)));
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .env("TIDEGATE_JOB_ID", &job.id)
@@ -93,7 +95,12 @@ pub async fn run(
     let result = Arc::new(Mutex::new(Vec::new()));
     let tail = Arc::new(Mutex::new(Vec::new()));
     let stdout = tokio::spawn(keep(child.stdout.take().expect("it is piped"), result.clone()));
-    let stderr = tokio::spawn(listen(child.stderr.take().expect("it is piped"), job.id.clone(), tail.clone(), progress));
+    let stderr = tokio::spawn(listen(
+        child.stderr.take().expect("it is piped"),
+        job.id.clone(),
+        tail.clone(),
+        progress,
+    ));
 
     let (status, stopped) = tokio::select! {
         status = child.wait() => (status?, None),
@@ -108,7 +115,10 @@ pub async fn run(
     let (result, tail) = (std::mem::take(&mut *result.lock()), text(&tail.lock()));
     Ok(match stopped {
         None => outcome(status, &result, &tail),
-        Some(why) => ReportResult { error: Some(details(status)), ..ReportResult::failed(stopped_message(why)) },
+        Some(why) => ReportResult {
+            error: Some(details(status)),
+            ..ReportResult::failed(stopped_message(why))
+        },
     })
 }
 
@@ -117,20 +127,32 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> ReportResult {
     if !status.success() {
         let message = if tail.is_empty() { status.to_string() } else { tail.to_owned() };
         let retryable = (status.code() == Some(HOPELESS)).then_some(false);
-        return ReportResult { error: Some(details(status)), retryable, ..ReportResult::failed(message) };
+        return ReportResult {
+            error: Some(details(status)),
+            retryable,
+            ..ReportResult::failed(message)
+        };
     }
     if output.len() > RESULT_BYTES {
         let message = format!("the command succeeded, but its result is over {RESULT_BYTES} bytes");
         return ReportResult { retryable: Some(false), ..ReportResult::failed(message) };
     }
-    ReportResult { status: Status::Succeeded, result: Some(result(output)), message: None, error: None, retryable: None }
+    ReportResult {
+        status: Status::Succeeded,
+        result: Some(result(output)),
+        message: None,
+        error: None,
+        retryable: None,
+    }
 }
 
 /// What a command wrote, as a result: JSON if it is, else a text without its last line break; nothing is null.
 fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
     let json = if text.trim().is_empty() { "null" } else { text.trim() };
-    serde_json::from_str(json).or_else(|_| to_raw_value(text.strip_suffix('\n').unwrap_or(&text))).expect("a text has a JSON form")
+    serde_json::from_str(json)
+        .or_else(|_| to_raw_value(text.strip_suffix('\n').unwrap_or(&text)))
+        .expect("a text has a JSON form")
 }
 
 fn details(status: ExitStatus) -> Details {
@@ -154,7 +176,12 @@ async fn asked(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
 }
 
 /// Ends the process and what it started: politely first, unless the worker itself is being killed.
-async fn end(child: &mut Child, why: Stop, stop: &mut watch::Receiver<Option<Stop>>, grace: Duration) -> io::Result<ExitStatus> {
+async fn end(
+    child: &mut Child,
+    why: Stop,
+    stop: &mut watch::Receiver<Option<Stop>>,
+    grace: Duration,
+) -> io::Result<ExitStatus> {
     // Its id is gone only once it was waited for, which is done nowhere else.
     let group = Pid::from_raw(child.id().map_or(i32::MAX, |id| id as i32));
     // Both signals may find nobody left, which is what they are for.
@@ -206,7 +233,11 @@ async fn listen(
     };
     loop {
         let read = from.read_buf(&mut pending).await?;
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n').or((pending.len() >= LINE_BYTES).then_some(LINE_BYTES - 1)) {
+        while let Some(end) = pending
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .or((pending.len() >= LINE_BYTES).then_some(LINE_BYTES - 1))
+        {
             let line: Vec<u8> = pending.drain(..=end).collect();
             take(line.strip_suffix(b"\n").unwrap_or(&line));
         }
@@ -222,7 +253,9 @@ async fn listen(
 /// Reads `::progress 40 halfway`.
 fn progress(line: &[u8]) -> Option<Progress> {
     let said = std::str::from_utf8(line).ok()?.strip_prefix("::progress ")?.trim();
-    let (percent, note) = said.split_once(' ').map_or((said, None), |(percent, note)| (percent, Some(note.trim().to_owned())));
+    let (percent, note) = said
+        .split_once(' ')
+        .map_or((said, None), |(percent, note)| (percent, Some(note.trim().to_owned())));
     let percent: f64 = percent.trim_end_matches('%').parse().ok()?;
     (0.0..=100.0).contains(&percent).then_some(Progress { percent, note })
 }
@@ -260,18 +293,27 @@ mod tests {
             ("\n", "null"),
             ("{\"a\":", "\"{\\\"a\\\":\""),
         ] {
-            assert_eq!(said(&outcome(exited(0), output.as_bytes(), "")), format!("{{\"status\":\"succeeded\",\"result\":{json}}}"));
+            assert_eq!(
+                said(&outcome(exited(0), output.as_bytes(), "")),
+                format!("{{\"status\":\"succeeded\",\"result\":{json}}}")
+            );
         }
     }
 
     #[test]
     fn exit_codes_say_whether_to_try_again() {
-        assert_eq!(said(&outcome(exited(3), b"x", "boom")), r#"{"status":"failed","message":"boom","error":{"exit_code":3}}"#);
+        assert_eq!(
+            said(&outcome(exited(3), b"x", "boom")),
+            r#"{"status":"failed","message":"boom","error":{"exit_code":3}}"#
+        );
         assert_eq!(
             said(&outcome(exited(HOPELESS), b"", "")),
             r#"{"status":"failed","message":"exit status: 100","error":{"exit_code":100},"retryable":false}"#
         );
-        assert_eq!(said(&outcome(ExitStatus::from_raw(9), b"", "gone")), r#"{"status":"failed","message":"gone","error":{"signal":9}}"#);
+        assert_eq!(
+            said(&outcome(ExitStatus::from_raw(9), b"", "gone")),
+            r#"{"status":"failed","message":"gone","error":{"signal":9}}"#
+        );
     }
 
     #[test]
@@ -282,9 +324,14 @@ mod tests {
 
     #[test]
     fn progress_is_a_line_of_its_own_form() {
-        assert_eq!(progress(b"::progress 40 half way"), Some(Progress { percent: 40.0, note: Some("half way".to_owned()) }));
+        assert_eq!(
+            progress(b"::progress 40 half way"),
+            Some(Progress { percent: 40.0, note: Some("half way".to_owned()) })
+        );
         assert_eq!(progress(b"::progress 99.5%"), Some(Progress { percent: 99.5, note: None }));
-        for other in [&b"::progress"[..], b"::progress x", b"::progress 101", b" ::progress 4", b"hello"] {
+        for other in
+            [&b"::progress"[..], b"::progress x", b"::progress 101", b" ::progress 4", b"hello"]
+        {
             assert_eq!(progress(other), None);
         }
     }
@@ -297,7 +344,10 @@ mod tests {
         input.extend_from_slice(b"x\n::progress 7\nlast");
         listen(&input[..], "j".to_owned(), tail.clone(), progress).await.unwrap();
         let kept = text(&tail.lock());
-        assert!(kept.len() <= MESSAGE_BYTES && kept.ends_with("x\nlast") && !kept.contains('\u{fffd}'), "{kept}");
+        assert!(
+            kept.len() <= MESSAGE_BYTES && kept.ends_with("x\nlast") && !kept.contains('\u{fffd}'),
+            "{kept}"
+        );
         assert_eq!(*said.borrow(), Some(Progress { percent: 7.0, note: None }));
     }
 

@@ -78,7 +78,13 @@ pub struct ReportResult {
 impl ReportResult {
     /// A failure that is tried again while attempts are left.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { status: Status::Failed, result: None, message: Some(message.into()), error: None, retryable: None }
+        Self {
+            status: Status::Failed,
+            result: None,
+            message: Some(message.into()),
+            error: None,
+            retryable: None,
+        }
     }
 }
 

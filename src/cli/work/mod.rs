@@ -82,7 +82,11 @@ fn concurrency(text: &str) -> Result<Concurrency, String> {
 
 fn wait(text: &str) -> Result<Seconds, String> {
     let wait = args::span(text)?;
-    if (5000..=20_000).contains(&wait.millis()) { Ok(wait) } else { Err("5s to 20s is expected".to_owned()) }
+    if (5000..=20_000).contains(&wait.millis()) {
+        Ok(wait)
+    } else {
+        Err("5s to 20s is expected".to_owned())
+    }
 }
 
 /// What a worker does, settled.
@@ -113,7 +117,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let plan = WorkPlan {
         types: args.types,
         queue: args.queue,
-        concurrency: usize::from(if let Concurrency::Fixed(count) = args.concurrency { count } else { args.max }),
+        concurrency: usize::from(if let Concurrency::Fixed(count) = args.concurrency {
+            count
+        } else {
+            args.max
+        }),
         auto,
         lease: args.lease_seconds,
         wait: args.wait,
@@ -127,7 +135,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// One message per SIGTERM or Ctrl-C.
 fn stops() -> anyhow::Result<mpsc::Receiver<()>> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (tell, told) = mpsc::channel(2);
     tokio::spawn(async move {
         loop {

@@ -25,7 +25,10 @@ fn lease(id: &str, millis: i64) -> Value {
 }
 
 /// A server that hands out `leases`, then none, and lets `other` answer everything else.
-async fn server<F>(leases: Vec<Value>, other: impl Fn(SeenRequest) -> F + Send + Sync + 'static) -> FakeServer
+async fn server<F>(
+    leases: Vec<Value>,
+    other: impl Fn(SeenRequest) -> F + Send + Sync + 'static,
+) -> FakeServer
 where
     F: Future<Output = (u16, Value)> + Send + 'static,
 {
@@ -38,7 +41,12 @@ where
                 return other(seen).await;
             }
             let next = { leases.lock().pop() };
-            let reports: Vec<Value> = seen.body["reports"].as_array().into_iter().flatten().map(|_| json!({"status": 200})).collect();
+            let reports: Vec<Value> = seen.body["reports"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|_| json!({"status": 200}))
+                .collect();
             if next.is_none() {
                 pause(Duration::from_millis(20)).await;
             }
@@ -77,7 +85,10 @@ impl Working {
     fn begin(server: &FakeServer, plan: WorkPlan) -> Self {
         let (stop, stops) = mpsc::channel(2);
         let ctx = context(server);
-        Self { stop, done: tokio::spawn(async move { Worker::new(plan, &ctx).unwrap().run(stops).await }) }
+        Self {
+            stop,
+            done: tokio::spawn(async move { Worker::new(plan, &ctx).unwrap().run(stops).await }),
+        }
     }
 
     async fn stop(self) -> ExitCode {
@@ -86,13 +97,26 @@ impl Working {
     }
 
     async fn end(self) -> anyhow::Result<ExitCode> {
-        tokio::time::timeout(Duration::from_secs(20), self.done).await.expect("the worker ends").unwrap()
+        tokio::time::timeout(Duration::from_secs(20), self.done)
+            .await
+            .expect("the worker ends")
+            .unwrap()
     }
 }
 
 fn context(server: &FakeServer) -> Context {
     use clap::Parser as _;
-    let global = Cli::try_parse_from(["tidegate", "--url", server.url(), "--token", "secret", "queues", "list"]).unwrap().global;
+    let global = Cli::try_parse_from([
+        "tidegate",
+        "--url",
+        server.url(),
+        "--token",
+        "secret",
+        "queues",
+        "list",
+    ])
+    .unwrap()
+    .global;
     server.context(global)
 }
 
@@ -132,8 +156,10 @@ async fn a_command_gets_its_job_and_its_report_rides_with_the_next_lease() {
     assert_eq!(asked.bearer.as_deref(), Some("secret"));
     assert_eq!(
         reports(&asked),
-        Some(&json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "succeeded",
-                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT]}}))
+        Some(
+            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "succeeded",
+                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT]}})
+        )
     );
 }
 
@@ -145,8 +171,10 @@ async fn a_failure_carries_the_end_of_standard_error_and_the_exit_code() {
     assert_eq!(working.stop().await, ExitCode::Ok);
     assert_eq!(
         reports(&asked),
-        Some(&json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "failed", "message": "trouble",
-                     "error": {"exit_code": 100}, "retryable": false}))
+        Some(
+            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "failed", "message": "trouble",
+                     "error": {"exit_code": 100}, "retryable": false})
+        )
     );
 }
 
@@ -154,7 +182,8 @@ async fn a_failure_carries_the_end_of_standard_error_and_the_exit_code() {
 async fn heartbeats_keep_the_lease_and_carry_progress() {
     let server = server(vec![lease("j1", 300)], fine).await;
     let (_folder, file, wait) = gate();
-    let working = Working::begin(&server, plan(&format!("echo '::progress 40 half way' >&2; {wait}")));
+    let working =
+        Working::begin(&server, plan(&format!("echo '::progress 40 half way' >&2; {wait}")));
     let beat = server.saw(|seen| heartbeat(seen) && !seen.body["progress"].is_null()).await;
     assert_eq!(beat.bearer.as_deref(), Some("token-j1"), "an attempt's own token is enough");
     assert_eq!(beat.body, json!({"attempt": 2, "progress": 40.0, "note": "half way"}));
@@ -169,17 +198,24 @@ async fn heartbeats_keep_the_lease_and_carry_progress() {
 async fn a_cancelled_command_is_asked_to_end_and_then_made_to() {
     let server = server(vec![lease("j1", 300)], |_| async { (200, json!({"cancel": true})) }).await;
     // It will not hear of SIGTERM, and neither will what it starts.
-    let working = Working::begin(&server, plan("trap '' TERM; echo deaf >&2; while :; do sleep 0.1; done"));
+    let working =
+        Working::begin(&server, plan("trap '' TERM; echo deaf >&2; while :; do sleep 0.1; done"));
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     let report = reports(&asked).unwrap();
-    assert_eq!((&report["status"], &report["message"], &report["error"]), (&json!("failed"), &json!("cancelled"), &json!({"signal": 9})));
+    assert_eq!(
+        (&report["status"], &report["message"], &report["error"]),
+        (&json!("failed"), &json!("cancelled"), &json!({"signal": 9}))
+    );
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
 
 #[tokio::test]
 async fn a_cancelled_command_may_end_in_its_own_way() {
     let server = server(vec![lease("j1", 300)], |_| async { (200, json!({"cancel": true})) }).await;
-    let slow = WorkPlan { grace: Duration::from_secs(20), ..plan("trap 'exit 7' TERM; while :; do sleep 0.02; done") };
+    let slow = WorkPlan {
+        grace: Duration::from_secs(20),
+        ..plan("trap 'exit 7' TERM; while :; do sleep 0.02; done")
+    };
     let working = Working::begin(&server, slow);
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     assert_eq!(reports(&asked).unwrap()["error"], json!({"exit_code": 7}));
@@ -190,10 +226,16 @@ async fn a_cancelled_command_may_end_in_its_own_way() {
 async fn a_lost_attempt_is_ended_and_not_reported() {
     let (folder, _, _) = gate();
     let ended = folder.path().join("ended");
-    let server = server(vec![lease("j1", 300)], |_| async { (409, json!({"title": "Conflict", "code": "not_running"})) }).await;
+    let server = server(vec![lease("j1", 300)], |_| async {
+        (409, json!({"title": "Conflict", "code": "not_running"}))
+    })
+    .await;
     let slow = WorkPlan {
         grace: Duration::from_secs(20),
-        ..plan(&format!("trap 'touch {}; exit 0' TERM; while :; do sleep 0.02; done", ended.display()))
+        ..plan(&format!(
+            "trap 'touch {}; exit 0' TERM; while :; do sleep 0.02; done",
+            ended.display()
+        ))
     };
     let working = Working::begin(&server, slow);
     server.saw(heartbeat).await;
@@ -211,7 +253,8 @@ async fn a_stopped_worker_finishes_what_runs_and_asks_for_no_more() {
     let (folder, file, wait) = gate();
     let running = folder.path().join("running");
     let mut signals = stops().unwrap();
-    let working = Working::begin(&server, plan(&format!("touch {}; {wait}; echo done", running.display())));
+    let working =
+        Working::begin(&server, plan(&format!("touch {}; {wait}; echo done", running.display())));
     until(|| running.exists()).await;
     raise(Signal::SIGTERM).unwrap();
     signals.recv().await.unwrap();
@@ -231,13 +274,19 @@ async fn a_second_signal_kills_what_runs_and_says_so() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let (folder, _, wait) = gate();
     let running = folder.path().join("running");
-    let slow = WorkPlan { grace: Duration::from_mins(1), ..plan(&format!("touch {}; {wait}", running.display())) };
+    let slow = WorkPlan {
+        grace: Duration::from_mins(1),
+        ..plan(&format!("touch {}; {wait}", running.display()))
+    };
     let working = Working::begin(&server, slow);
     until(|| running.exists()).await;
     working.stop.send(()).await.unwrap();
     assert_eq!(working.stop().await, ExitCode::Refused);
     let report = server.saw(direct).await;
-    assert_eq!(report.body, json!({"attempt": 2, "status": "failed", "message": "the worker was killed", "error": {"signal": 9}}));
+    assert_eq!(
+        report.body,
+        json!({"attempt": 2, "status": "failed", "message": "the worker was killed", "error": {"signal": 9}})
+    );
 }
 
 #[tokio::test]
@@ -319,7 +368,9 @@ async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
         let refused = (413, json!({"title": "Too large", "status": 413, "code": "too_large"}));
         match seen.path.as_str() {
             "/v1/leases" if reports(&seen).is_some() => refused,
-            "/v1/leases" => (200, json!({"leases": leases.lock().pop().into_iter().collect::<Vec<_>>()})),
+            "/v1/leases" => {
+                (200, json!({"leases": leases.lock().pop().into_iter().collect::<Vec<_>>()}))
+            }
             _ if seen.body["status"] == "succeeded" => refused,
             _ => (200, json!({})),
         }
@@ -333,7 +384,10 @@ async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
 
 #[tokio::test]
 async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than_its_most() {
-    let server = server(vec![], |_| async { (200, json!({"name": "q", "status": {"desired_workers": 900}})) }).await;
+    let server = server(vec![], |_| async {
+        (200, json!({"name": "q", "status": {"desired_workers": 900}}))
+    })
+    .await;
     let auto = WorkPlan { queue: Some("q".to_owned()), auto: true, concurrency: 7, ..plan("true") };
     let working = Working::begin(&server, auto);
     server.saw(|seen| seen.body["max"] == 7).await;
@@ -344,7 +398,8 @@ async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than
 #[tokio::test]
 async fn a_worker_with_auto_that_names_types_asks_for_what_their_queues_want() {
     let server = server(vec![], |seen| async move {
-        let queue = |name: &str, desired| json!({"name": name, "status": {"desired_workers": desired}});
+        let queue =
+            |name: &str, desired| json!({"name": name, "status": {"desired_workers": desired}});
         (
             200,
             match seen.path.as_str() {
@@ -357,7 +412,10 @@ async fn a_worker_with_auto_that_names_types_asks_for_what_their_queues_want() {
     })
     .await;
     let types = ["mail", "post", "call"].map(str::to_owned).to_vec();
-    let working = Working::begin(&server, WorkPlan { types, queue: None, auto: true, concurrency: 9, ..plan("true") });
+    let working = Working::begin(
+        &server,
+        WorkPlan { types, queue: None, auto: true, concurrency: 9, ..plan("true") },
+    );
     server.saw(|seen| seen.body["max"] == 5).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
@@ -374,7 +432,9 @@ async fn a_command_that_cannot_be_started_stops_the_worker_after_one_job() {
 
 #[tokio::test]
 async fn a_worker_needs_its_server_at_the_start_and_its_permission() {
-    let refusing = FakeServer::answering(|_| (403, json!({"title": "Forbidden", "code": "scope_missing"}))).await;
+    let refusing =
+        FakeServer::answering(|_| (403, json!({"title": "Forbidden", "code": "scope_missing"})))
+            .await;
     assert_eq!(refusing.run(&["work", "--type", "mail", "--", "true"]).await.0, ExitCode::Refused);
 
     let url = client::base_url("127.0.0.1:1").unwrap();

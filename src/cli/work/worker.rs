@@ -108,7 +108,11 @@ impl<'a> Worker<'a> {
             looking.spawn(follow_demand(self.client.clone(), Arc::clone(&self.plan), want.clone()));
         }
         loop {
-            if !self.stopping && self.poll.is_empty() && self.room() > 0 && Instant::now() >= self.not_before {
+            if !self.stopping
+                && self.poll.is_empty()
+                && self.room() > 0
+                && Instant::now() >= self.not_before
+            {
                 self.ask();
             }
             if self.stopping && self.poll.is_empty() {
@@ -143,7 +147,8 @@ impl<'a> Worker<'a> {
     /// Sends the next lease request.
     fn ask(&mut self) {
         self.riding = Arc::new(mem::take(&mut self.riders));
-        let (client, plan, riding, max) = (self.client.clone(), self.plan.clone(), self.riding.clone(), self.room());
+        let (client, plan, riding, max) =
+            (self.client.clone(), self.plan.clone(), self.riding.clone(), self.room());
         self.poll.spawn(async move {
             let ask = LeaseRequest {
                 queue: plan.queue.as_deref(),
@@ -155,7 +160,8 @@ impl<'a> Worker<'a> {
                 reports: &riding,
             };
             let began = Instant::now();
-            let answer = client.post(&["leases"]).json(&ask).wait(plan.wait.duration()).send().await;
+            let answer =
+                client.post(&["leases"]).json(&ask).wait(plan.wait.duration()).send().await;
             (began.elapsed(), answer.and_then(|answer| answer.read()))
         });
     }
@@ -168,7 +174,9 @@ impl<'a> Worker<'a> {
                 self.wait = FIRST_WAIT;
                 for (report, told) in riders.into_iter().zip(granted.reports) {
                     match told.error {
-                        Some(problem) if told.status >= 400 => self.refused(report, &Error::Problem(problem)),
+                        Some(problem) if told.status >= 400 => {
+                            self.refused(report, &Error::Problem(problem))
+                        }
                         _ => {}
                     }
                 }
@@ -205,7 +213,8 @@ impl<'a> Worker<'a> {
     }
 
     fn begin(&mut self, lease: Lease) {
-        let (client, plan, lease, kill) = (self.client.clone(), self.plan.clone(), Arc::new(lease), self.kill.subscribe());
+        let (client, plan, lease, kill) =
+            (self.client.clone(), self.plan.clone(), Arc::new(lease), self.kill.subscribe());
         self.attempts.spawn(async move {
             let began = Instant::now();
             let ended = attempt::run(&client, &plan, lease.clone(), kill).await;
@@ -225,8 +234,14 @@ impl<'a> Worker<'a> {
             }
         };
         self.tell(&lease, &outcome, took)?;
-        let (id, job_type, token) = (lease.job.id.clone(), lease.job.r#type.clone(), lease.token.clone());
-        self.report(Report { id, r#type: job_type, token, body: Body { attempt: lease.attempt, outcome } });
+        let (id, job_type, token) =
+            (lease.job.id.clone(), lease.job.r#type.clone(), lease.token.clone());
+        self.report(Report {
+            id,
+            r#type: job_type,
+            token,
+            body: Body { attempt: lease.attempt, outcome },
+        });
         Ok(())
     }
 
@@ -239,15 +254,27 @@ impl<'a> Worker<'a> {
                 "message": outcome.message, "seconds": took.as_secs_f64()});
             return self.ctx.print(line);
         }
-        let why = outcome.message.as_deref().and_then(|message| message.lines().last()).map(|line| format!(": {line}"));
+        let why = outcome
+            .message
+            .as_deref()
+            .and_then(|message| message.lines().last())
+            .map(|line| format!(": {line}"));
         let (job, why) = (&lease.job, why.unwrap_or_default());
-        print_error(format_args!("[{}] {} attempt {} {status} in {}{why}", job.id, job.r#type, lease.attempt, show::took(took)));
+        print_error(format_args!(
+            "[{}] {} attempt {} {status} in {}{why}",
+            job.id,
+            job.r#type,
+            lease.attempt,
+            show::took(took)
+        ));
         Ok(())
     }
 
     /// Sends a report with the next lease request, or on its own.
     fn report(&mut self, report: Report) {
-        let bytes = |report: &Report| report.body.outcome.result.as_ref().map_or(0, |result| result.get().len());
+        let bytes = |report: &Report| {
+            report.body.outcome.result.as_ref().map_or(0, |result| result.get().len())
+        };
         let riding: usize = self.riders.iter().map(bytes).sum();
         let rides = !self.stopping && self.poll.is_empty() && self.room() > 0;
         if rides && self.riders.len() < RIDERS && riding + bytes(&report) <= RIDER_BYTES {
@@ -280,7 +307,10 @@ impl<'a> Worker<'a> {
             self.riders.extend(riders);
         } else {
             self.stopping = true;
-            print_error(format_args!("stopping when {} running jobs have finished; once more kills them", self.attempts.len()));
+            print_error(format_args!(
+                "stopping when {} running jobs have finished; once more kills them",
+                self.attempts.len()
+            ));
         }
     }
 }
@@ -290,8 +320,13 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
     let until = Instant::now() + REPORTING;
     let mut wait = FIRST_WAIT;
     loop {
-        let request = client.post(&["jobs", &report.r#type, &report.id]).token(&report.token).json(&report.body);
-        let Err(err) = request.send().await else { return true };
+        let request = client
+            .post(&["jobs", &report.r#type, &report.id])
+            .token(&report.token)
+            .json(&report.body);
+        let Err(err) = request.send().await else {
+            return true;
+        };
         if !err.passes() {
             match instead(report, &err) {
                 Some(other) => report = other,
@@ -315,7 +350,10 @@ fn instead(report: Report, err: &Error) -> Option<Report> {
     if over || report.body.outcome.status == Status::Failed {
         return None;
     }
-    let outcome = ReportResult { retryable: Some(false), ..ReportResult::failed(format!("the result was refused: {err}")) };
+    let outcome = ReportResult {
+        retryable: Some(false),
+        ..ReportResult::failed(format!("the result was refused: {err}"))
+    };
     Some(Report { body: Body { outcome, ..report.body }, ..report })
 }
 
@@ -325,10 +363,13 @@ async fn follow_demand(client: Client, plan: Arc<WorkPlan>, want: watch::Sender<
         match demand(&client, &plan).await {
             Ok(desired) => {
                 // One stays, so that the queue learns that somebody asks.
-                let desired = usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
+                let desired =
+                    usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
                 want.send_if_modified(|wanted| mem::replace(wanted, desired) != desired);
             }
-            Err(err) => print_error(format_args!("how many workers are asked for is unknown: {err}")),
+            Err(err) => {
+                print_error(format_args!("how many workers are asked for is unknown: {err}"))
+            }
         }
         pause(plan.look).await;
     }

@@ -59,7 +59,8 @@ impl Recurrence {
                 Timestamp::from_millis(anchor.millis() + (since.div_euclid(span) + 1) * span)
             }
         };
-        Some(next).filter(|next| *next < Timestamp::MAX && self.ends_at.is_none_or(|ends| *next <= ends))
+        Some(next)
+            .filter(|next| *next < Timestamp::MAX && self.ends_at.is_none_or(|ends| *next <= ends))
     }
 
     /// The occurrences after `at`, in order.
@@ -78,7 +79,8 @@ impl Recurrence {
         let mut stretch = Duration::from_secs(1);
         loop {
             let from = after.max(until - stretch);
-            let mut found: Vec<Timestamp> = self.all_after(from).take_while(|at| *at <= until).collect();
+            let mut found: Vec<Timestamp> =
+                self.all_after(from).take_while(|at| *at <= until).collect();
             if found.len() >= most || from == after {
                 found.drain(..found.len().saturating_sub(most));
                 return found;
@@ -98,7 +100,9 @@ pub struct Cron {
 
 /// The text is no cron pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, of at most {CRON_BYTES} bytes{0}")]
+#[error(
+    "must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, of at most {CRON_BYTES} bytes{0}"
+)]
 pub struct BadCron(String);
 
 impl Cron {
@@ -122,7 +126,8 @@ impl FromStr for Cron {
         if text.len() > CRON_BYTES {
             return Err(BadCron(String::new()));
         }
-        let parser = CronParser::builder().seconds(SecondsField::Optional).year(Year::Disallowed).build();
+        let parser =
+            CronParser::builder().seconds(SecondsField::Optional).year(Year::Disallowed).build();
         let pattern = parser.parse(text).map_err(|error| BadCron(format!(": {error}")))?;
         Ok(Self { text: text.into(), pattern: Arc::new(pattern) })
     }

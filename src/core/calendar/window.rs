@@ -15,7 +15,8 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use chrono::{
-    DateTime, Datelike, Days as Span, MappedLocalTime, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone, Timelike, Utc, Weekday,
+    DateTime, Datelike, Days as Span, MappedLocalTime, NaiveDate, NaiveDateTime, NaiveTime,
+    TimeDelta, TimeZone, Timelike, Utc, Weekday,
 };
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,10 @@ impl Window {
         // Two days back: opened the day before yesterday, over midnight, and clocks went back over the next one.
         let first = today.checked_sub_days(Span::new(2)).unwrap_or(today);
         let weeks = first.iter_days().take(35);
-        weeks.filter(move |day| self.days.has(day.weekday())).filter_map(move |day| self.on(day)).filter(move |(_, to)| *to > at)
+        weeks
+            .filter(move |day| self.days.has(day.weekday()))
+            .filter_map(move |day| self.on(day))
+            .filter(move |(_, to)| *to > at)
     }
 
     /// From when to when it is open if it opens on `day`; none if a gap swallows it.
@@ -93,7 +97,9 @@ impl Window {
 /// `at` if it is inside one of `windows` (or there are none), else the next opening after it;
 /// [`Timestamp::MAX`] if the calendar ends before that.
 pub fn next_opening(windows: &[Window], at: Timestamp) -> Timestamp {
-    let opening = |window: &Window| window.openings(at).next().map_or(Timestamp::MAX, |(from, _)| from.max(at));
+    let opening = |window: &Window| {
+        window.openings(at).next().map_or(Timestamp::MAX, |(from, _)| from.max(at))
+    };
     windows.iter().map(opening).min().unwrap_or(at)
 }
 
@@ -101,8 +107,11 @@ pub fn next_opening(windows: &[Window], at: Timestamp) -> Timestamp {
 /// later instant that is inside none. None if none is open at `at`, or one is for [`FOLLOWED`] on end.
 pub fn closing(windows: &[Window], at: Timestamp) -> Option<Timestamp> {
     let mut end = at;
-    while let Some(to) =
-        windows.iter().filter_map(|window| window.openings(end).take_while(|(from, _)| *from <= end).last()).map(|(_, to)| to).max()
+    while let Some(to) = windows
+        .iter()
+        .filter_map(|window| window.openings(end).take_while(|(from, _)| *from <= end).last())
+        .map(|(_, to)| to)
+        .max()
     {
         end = to;
         if end >= at + FOLLOWED {
@@ -129,7 +138,9 @@ impl FromStr for ClockTime {
     type Err = NotAClockTime;
     fn from_str(text: &str) -> Result<Self, NotAClockTime> {
         let two = |at: usize| match text.as_bytes().get(at..at + 2) {
-            Some(&[tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => Ok(u32::from(tens - b'0') * 10 + u32::from(ones - b'0')),
+            Some(&[tens @ b'0'..=b'9', ones @ b'0'..=b'9']) => {
+                Ok(u32::from(tens - b'0') * 10 + u32::from(ones - b'0'))
+            }
             _ => Err(NotAClockTime),
         };
         let seconds = match text.len() {
@@ -186,7 +197,8 @@ pub enum Day {
 
 impl Day {
     /// The days, in their order.
-    pub const ALL: [Self; 7] = [Self::Mon, Self::Tue, Self::Wed, Self::Thu, Self::Fri, Self::Sat, Self::Sun];
+    pub const ALL: [Self; 7] =
+        [Self::Mon, Self::Tue, Self::Wed, Self::Thu, Self::Fri, Self::Sat, Self::Sun];
 }
 
 /// The days on which a window opens: at least one, by default every one. Written as a list.
@@ -257,7 +269,9 @@ impl Zone {
         match self.0.from_local_datetime(&local) {
             MappedLocalTime::Single(at) => instant(at.to_utc()),
             // Clocks that go back to just this time showed none before it since they first showed it.
-            MappedLocalTime::Ambiguous(first, second) if self.shows(second.to_utc() - TimeDelta::seconds(1)) > local => {
+            MappedLocalTime::Ambiguous(first, second)
+                if self.shows(second.to_utc() - TimeDelta::seconds(1)) > local =>
+            {
                 instant(first.to_utc())
             }
             MappedLocalTime::Ambiguous(_, second) => instant(second.to_utc()),

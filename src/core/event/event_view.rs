@@ -27,7 +27,11 @@ pub struct EventView<'a> {
 impl<'a> EventView<'a> {
     /// `event`, with what its data holds where `pointers` (each under itself) lead.
     pub fn new(event: &'a Event, pointers: &BTreeMap<String, String>) -> Self {
-        let found = event.data.as_ref().filter(|_| !pointers.is_empty()).and_then(|data| extract(pointers, data, usize::MAX).ok());
+        let found = event
+            .data
+            .as_ref()
+            .filter(|_| !pointers.is_empty())
+            .and_then(|data| extract(pointers, data, usize::MAX).ok());
         Self { event, found: found.unwrap_or_default(), whole: OnceCell::new() }
     }
 
@@ -49,8 +53,16 @@ impl<'a> EventView<'a> {
     /// # Errors
     ///
     /// As for [`Look::fill`].
-    pub fn payload(&self, template: &Compiled, left: &mut usize) -> Result<Payload, ValidationError> {
-        if template.is_data() { Ok(self.data()) } else { Ok(Payload::json(self.fill(template, left)?.to_string())) }
+    pub fn payload(
+        &self,
+        template: &Compiled,
+        left: &mut usize,
+    ) -> Result<Payload, ValidationError> {
+        if template.is_data() {
+            Ok(self.data())
+        } else {
+            Ok(Payload::json(self.fill(template, left)?.to_string()))
+        }
     }
 
     /// The event's data; null if it has none.
@@ -66,8 +78,10 @@ fn whole(event: &Event) -> Result<Rcvar, String> {
         Extension::Whole(number) => Variable::Number(Number::from(number)),
         Extension::Flag(flag) => Variable::Bool(flag),
     };
-    let mut fields: BTreeMap<String, Rcvar> =
-        event.attributes().map(|(name, value)| (name.to_owned(), Rcvar::new(attribute(value)))).collect();
+    let mut fields: BTreeMap<String, Rcvar> = event
+        .attributes()
+        .map(|(name, value)| (name.to_owned(), Rcvar::new(attribute(value))))
+        .collect();
     if let Some(data) = &event.data {
         let json = data.to_json().map_err(|malformed| malformed.to_string())?;
         fields.insert("data".to_owned(), Rcvar::new(expression::variable(&json)?));

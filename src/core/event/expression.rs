@@ -40,7 +40,10 @@ static FUNCTIONS: LazyLock<Runtime> = LazyLock::new(|| {
     runtime.register_builtin_functions();
     let texts = ArgumentType::TypedArray(Box::new(ArgumentType::String));
     let signature = Signature::new(vec![ArgumentType::String, texts], None);
-    runtime.register_function("join", Box::new(CustomFunction::new(signature, Box::new(|args, ctx| join(args, ctx)))));
+    runtime.register_function(
+        "join",
+        Box::new(CustomFunction::new(signature, Box::new(|args, ctx| join(args, ctx)))),
+    );
     runtime
 });
 
@@ -58,10 +61,13 @@ impl Expression {
         if nesting(text) > NESTING {
             return Err(format!("must have at most {NESTING} brackets, wildcards and negations"));
         }
-        let ast = jmespath::parse(text).map_err(|error| format!("is no JMESPath expression: {}", said(&error)))?;
+        let ast = jmespath::parse(text)
+            .map_err(|error| format!("is no JMESPath expression: {}", said(&error)))?;
         check(&ast, DEPTH)?;
         if growth(&ast) > MOST_GROWTH {
-            return Err(format!("must not be able to answer more than {MOST_GROWTH} times what it is given"));
+            return Err(format!(
+                "must not be able to answer more than {MOST_GROWTH} times what it is given"
+            ));
         }
         Ok(Self { text: text.to_owned(), ast })
     }
@@ -83,7 +89,8 @@ impl Expression {
     /// What went wrong, as a fragment for people.
     pub fn evaluate(&self, event: &Rcvar, left: &mut usize) -> Result<Value, String> {
         let mut context = Context::new(&self.text, &FUNCTIONS);
-        let answer = jmespath::interpret(event, &self.ast, &mut context).map_err(|error| said(&error))?;
+        let answer =
+            jmespath::interpret(event, &self.ast, &mut context).map_err(|error| said(&error))?;
         value_of(&answer, left)
     }
 }
@@ -121,7 +128,9 @@ fn nesting(text: &str) -> usize {
 
 /// Checks every step: what it calls, which places it names, how deep it goes.
 fn check(ast: &Ast, depth: usize) -> Result<(), String> {
-    let Some(depth) = depth.checked_sub(1) else { return Err(format!("must have at most {DEPTH} steps after one another")) };
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(format!("must have at most {DEPTH} steps after one another"));
+    };
     match ast {
         Ast::Function { name, args, .. } => check_call(name, args)?,
         Ast::Index { idx, .. } => check_index(*idx)?,
@@ -139,19 +148,29 @@ fn check(ast: &Ast, depth: usize) -> Result<(), String> {
 }
 
 fn check_index(index: i32) -> Result<(), String> {
-    if index.unsigned_abs() <= MOST_INDEX.unsigned_abs() { Ok(()) } else { Err(format!("must not count past {MOST_INDEX}")) }
+    if index.unsigned_abs() <= MOST_INDEX.unsigned_abs() {
+        Ok(())
+    } else {
+        Err(format!("must not count past {MOST_INDEX}"))
+    }
 }
 
 /// Checks that there is a function of this name, and that it takes so many arguments: it is asked with as many nulls, and
 /// looks at their number before anything else.
 fn check_call(name: &str, args: &[Ast]) -> Result<(), String> {
-    let Some(function) = FUNCTIONS.get_function(name) else { return Err(format!("calls {name}, which is no function of JMESPath")) };
+    let Some(function) = FUNCTIONS.get_function(name) else {
+        return Err(format!("calls {name}, which is no function of JMESPath"));
+    };
     let nulls = vec![Rcvar::new(Variable::Null); args.len()];
     match function.evaluate(&nulls, &mut Context::new("", &FUNCTIONS)) {
-        Err(JmespathError { reason: ErrorReason::Runtime(RuntimeError::TooManyArguments { expected, actual }), .. }) => {
-            Err(format!("calls {name} with {actual} arguments, and it takes {expected}"))
-        }
-        Err(JmespathError { reason: ErrorReason::Runtime(RuntimeError::NotEnoughArguments { expected, actual }), .. }) => {
+        Err(JmespathError {
+            reason: ErrorReason::Runtime(RuntimeError::TooManyArguments { expected, actual }),
+            ..
+        }) => Err(format!("calls {name} with {actual} arguments, and it takes {expected}")),
+        Err(JmespathError {
+            reason: ErrorReason::Runtime(RuntimeError::NotEnoughArguments { expected, actual }),
+            ..
+        }) => {
             Err(format!("calls {name} with {actual} arguments, and it takes at least {expected}"))
         }
         _ => Ok(()),
@@ -167,11 +186,17 @@ fn children(ast: &Ast) -> Vec<&Ast> {
         | Ast::Subexpr { lhs, rhs, .. } => vec![lhs, rhs],
         Ast::Condition { predicate, then, .. } => vec![predicate, then],
         Ast::Expref { ast, .. } => vec![ast],
-        Ast::Flatten { node, .. } | Ast::Not { node, .. } | Ast::ObjectValues { node, .. } => vec![node],
+        Ast::Flatten { node, .. } | Ast::Not { node, .. } | Ast::ObjectValues { node, .. } => {
+            vec![node]
+        }
         Ast::Function { args, .. } => args.iter().collect(),
         Ast::MultiList { elements, .. } => elements.iter().collect(),
         Ast::MultiHash { elements, .. } => elements.iter().map(|pair| &pair.value).collect(),
-        Ast::Identity { .. } | Ast::Field { .. } | Ast::Index { .. } | Ast::Literal { .. } | Ast::Slice { .. } => Vec::new(),
+        Ast::Identity { .. }
+        | Ast::Field { .. }
+        | Ast::Index { .. }
+        | Ast::Literal { .. }
+        | Ast::Slice { .. } => Vec::new(),
     }
 }
 
@@ -183,12 +208,17 @@ fn growth(ast: &Ast) -> u64 {
     let of = |ast: &Ast| growth(ast).max(1);
     match ast {
         Ast::Literal { value, .. } => value.to_string().len() as u64,
-        Ast::Subexpr { lhs, rhs, .. } | Ast::Projection { lhs, rhs, .. } => of(lhs).saturating_mul(of(rhs)),
-        Ast::Comparison { lhs, rhs, .. } | Ast::And { lhs, rhs, .. } | Ast::Or { lhs, rhs, .. } => of(lhs).saturating_add(of(rhs)),
-        Ast::Condition { predicate, then, .. } => of(predicate).saturating_add(of(then)),
-        Ast::MultiHash { elements, .. } => {
-            elements.iter().map(|pair| of(&pair.value).saturating_add(pair.key.len() as u64 / 16)).fold(0, u64::saturating_add)
+        Ast::Subexpr { lhs, rhs, .. } | Ast::Projection { lhs, rhs, .. } => {
+            of(lhs).saturating_mul(of(rhs))
         }
+        Ast::Comparison { lhs, rhs, .. } | Ast::And { lhs, rhs, .. } | Ast::Or { lhs, rhs, .. } => {
+            of(lhs).saturating_add(of(rhs))
+        }
+        Ast::Condition { predicate, then, .. } => of(predicate).saturating_add(of(then)),
+        Ast::MultiHash { elements, .. } => elements
+            .iter()
+            .map(|pair| of(&pair.value).saturating_add(pair.key.len() as u64 / 16))
+            .fold(0, u64::saturating_add),
         // A function that takes an expression applies it to what else it takes.
         Ast::Function { args, .. } if args.iter().any(|arg| matches!(arg, Ast::Expref { .. })) => {
             args.iter().map(of).fold(1, u64::saturating_mul)
@@ -199,9 +229,16 @@ fn growth(ast: &Ast) -> u64 {
 
 /// `join(glue, texts)`, which ends with an error before its answer is too large: its size is a product.
 fn join(args: &[Rcvar], ctx: &Context<'_>) -> Result<Rcvar, JmespathError> {
-    let (Some(glue), Some(texts)) = (args[0].as_string(), args[1].as_array()) else { return Ok(Rcvar::new(Variable::Null)) };
-    let texts: Vec<&str> = texts.iter().filter_map(|text| text.as_string().map(String::as_str)).collect();
-    let size = texts.iter().map(|text| text.len()).sum::<usize>().saturating_add(glue.len().saturating_mul(texts.len()));
+    let (Some(glue), Some(texts)) = (args[0].as_string(), args[1].as_array()) else {
+        return Ok(Rcvar::new(Variable::Null));
+    };
+    let texts: Vec<&str> =
+        texts.iter().filter_map(|text| text.as_string().map(String::as_str)).collect();
+    let size = texts
+        .iter()
+        .map(|text| text.len())
+        .sum::<usize>()
+        .saturating_add(glue.len().saturating_mul(texts.len()));
     if size > MOST_OUTPUT {
         let reason = ErrorReason::Parse(format!("join would answer more than {MOST_OUTPUT} bytes"));
         return Err(JmespathError::from_ctx(ctx, reason));
@@ -212,7 +249,9 @@ fn join(args: &[Rcvar], ctx: &Context<'_>) -> Result<Rcvar, JmespathError> {
 /// An answer as a plain value, as long as it fits into `left`.
 fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
     let mut take = |bytes: usize| {
-        *left = left.checked_sub(bytes).ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
+        *left = left
+            .checked_sub(bytes)
+            .ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
         Ok::<(), String>(())
     };
     Ok(match answer {
@@ -240,7 +279,9 @@ fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
             take(2)?;
             let mut fields = Map::new();
             for (name, inner) in map {
-                *left = left.checked_sub(name.len() + 3).ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
+                *left = left
+                    .checked_sub(name.len() + 3)
+                    .ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
                 fields.insert(name.clone(), value_of(inner, left)?);
             }
             Value::Object(fields)
@@ -252,7 +293,9 @@ fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
 /// JMESPath counts in fractions: 2.0, where it counted, is 2.
 fn whole(number: &Number) -> Number {
     match number.as_f64() {
-        Some(real) if number.is_f64() && real.fract() == 0.0 && real.abs() < 9e15 => Number::from(real as i64),
+        Some(real) if number.is_f64() && real.fract() == 0.0 && real.abs() < 9e15 => {
+            Number::from(real as i64)
+        }
         _ => number.clone(),
     }
 }

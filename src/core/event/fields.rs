@@ -93,10 +93,15 @@ impl JobFields {
         serde_json::from_value(Value::Object(values.clone())).map_err(|whole| {
             // The message alone does not name the field: the one that fails alone is it.
             let alone = |(name, value): (String, Value)| {
-                let error = serde_json::from_value::<Self>(Map::from_iter([(name.clone(), value)]).into()).err()?;
+                let error =
+                    serde_json::from_value::<Self>(Map::from_iter([(name.clone(), value)]).into())
+                        .err()?;
                 Some(ValidationError::new(name, error.to_string()))
             };
-            values.into_iter().find_map(alone).unwrap_or_else(|| ValidationError::new("", whole.to_string()))
+            values
+                .into_iter()
+                .find_map(alone)
+                .unwrap_or_else(|| ValidationError::new("", whole.to_string()))
         })
     }
 
@@ -106,12 +111,17 @@ impl JobFields {
     ///
     /// The first fault.
     pub fn check(&self) -> Result<(), ValidationError> {
-        fn each<T>(value: Option<T>, check: impl FnOnce(T) -> Result<(), ValidationError>) -> Result<(), ValidationError> {
+        fn each<T>(
+            value: Option<T>,
+            check: impl FnOnce(T) -> Result<(), ValidationError>,
+        ) -> Result<(), ValidationError> {
             value.map_or(Ok(()), check)
         }
         validate::check_start(self.run_at, self.delay_seconds)?;
         validate::check_keys(self.correlation_key.as_deref(), self.unique.as_ref())?;
-        each(self.max_attempts, |attempts| validate::check_attempts(attempts, Delivery::AtLeastOnce))?;
+        each(self.max_attempts, |attempts| {
+            validate::check_attempts(attempts, Delivery::AtLeastOnce)
+        })?;
         each(self.timeout_seconds, validate::check_timeout)?;
         each(self.deadline_seconds, validate::check_deadline)?;
         each(self.windows.as_deref(), validate::check_windows)?;
@@ -123,7 +133,11 @@ impl JobFields {
             // One more says through how many triggers the job has come to be.
             let most = validate::MAX_HEADERS - 1;
             validate::check_headers(headers)?;
-            if headers.len() > most { Err(ValidationError::new("headers", format!("must have at most {most} entries"))) } else { Ok(()) }
+            if headers.len() > most {
+                Err(ValidationError::new("headers", format!("must have at most {most} entries")))
+            } else {
+                Ok(())
+            }
         })
     }
 }
@@ -131,7 +145,9 @@ impl JobFields {
 /// What expressions yield as what the fields take: nothing is no entry of a map, and a number can be a key.
 fn prepare(name: &str, value: &mut Value) {
     match (name, &mut *value) {
-        ("attributes" | "headers", Value::Object(entries)) => entries.retain(|_, entry| !entry.is_null()),
+        ("attributes" | "headers", Value::Object(entries)) => {
+            entries.retain(|_, entry| !entry.is_null())
+        }
         ("correlation_key", Value::Number(number)) => *value = Value::String(number.to_string()),
         _ => {}
     }

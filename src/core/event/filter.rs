@@ -48,12 +48,20 @@ pub struct Filter {
 impl Filter {
     /// Whether `event` meets every condition; `found` has what its data holds where [`Filter::pointers`] lead.
     pub fn matches(&self, event: &Event, found: &Attributes) -> bool {
-        let text = |condition: &Option<Condition>, text: Option<&str>| condition.as_ref().is_none_or(|c| c.holds(text.map(Operand::Text)));
+        let text = |condition: &Option<Condition>, text: Option<&str>| {
+            condition.as_ref().is_none_or(|c| c.holds(text.map(Operand::Text)))
+        };
         text(&self.event_type, Some(&event.event_type))
             && text(&self.source, Some(&event.source))
             && text(&self.subject, event.subject.as_deref())
-            && self.attribute.iter().all(|(name, condition)| holds(condition, event.attribute(name).as_ref()))
-            && self.data.iter().all(|(pointer, condition)| condition.holds(found.get(pointer).map(Operand::of)))
+            && self
+                .attribute
+                .iter()
+                .all(|(name, condition)| holds(condition, event.attribute(name).as_ref()))
+            && self
+                .data
+                .iter()
+                .all(|(pointer, condition)| condition.holds(found.get(pointer).map(Operand::of)))
             && self.all.iter().all(|inner| inner.matches(event, found))
             && (self.any.is_empty() || self.any.iter().any(|inner| inner.matches(event, found)))
             && self.not.as_ref().is_none_or(|inner| !inner.matches(event, found))
@@ -78,37 +86,61 @@ impl Filter {
 
     fn check_level(&self, depth: usize, conditions: &mut usize) -> Result<(), ValidationError> {
         if depth > MATCHER_DEPTH {
-            return Err(ValidationError::new("", format!("must have at most {MATCHER_DEPTH} levels")));
+            return Err(ValidationError::new(
+                "",
+                format!("must have at most {MATCHER_DEPTH} levels"),
+            ));
         }
-        let texts = [("type", &self.event_type), ("source", &self.source), ("subject", &self.subject)];
-        *conditions += texts.iter().filter(|(_, condition)| condition.is_some()).count() + self.attribute.len() + self.data.len();
+        let texts =
+            [("type", &self.event_type), ("source", &self.source), ("subject", &self.subject)];
+        *conditions += texts.iter().filter(|(_, condition)| condition.is_some()).count()
+            + self.attribute.len()
+            + self.data.len();
         if *conditions > MATCHER_CONDITIONS {
-            return Err(ValidationError::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
+            return Err(ValidationError::new(
+                "",
+                format!("must have at most {MATCHER_CONDITIONS} conditions in all"),
+            ));
         }
-        for (field, condition) in texts.into_iter().filter_map(|(field, condition)| Some((field, condition.as_ref()?))) {
+        for (field, condition) in
+            texts.into_iter().filter_map(|(field, condition)| Some((field, condition.as_ref()?)))
+        {
             check_condition(condition).map_err(|fault| fault.within(field))?;
         }
         for (name, condition) in &self.attribute {
             if !(1..=NAME_BYTES).contains(&name.len()) {
-                return Err(ValidationError::new("attribute", format!("must have names of 1 to {NAME_BYTES} bytes")));
+                return Err(ValidationError::new(
+                    "attribute",
+                    format!("must have names of 1 to {NAME_BYTES} bytes"),
+                ));
             }
             check_condition(condition).map_err(|fault| fault.within(name).within("attribute"))?;
         }
         for (pointer, condition) in &self.data {
             if pointer.len() > 1024 || !is_pointer(pointer) {
-                return Err(ValidationError::new("data", "must have keys that are JSON pointers such as /order/total, at most 1024 bytes"));
+                return Err(ValidationError::new(
+                    "data",
+                    "must have keys that are JSON pointers such as /order/total, at most 1024 bytes",
+                ));
             }
             check_condition(condition).map_err(|fault| fault.within(pointer).within("data"))?;
         }
         for (field, list) in [("all", &self.all), ("any", &self.any)] {
             if list.len() > LIST_VALUES {
-                return Err(ValidationError::new(field, format!("must have at most {LIST_VALUES} entries")));
+                return Err(ValidationError::new(
+                    field,
+                    format!("must have at most {LIST_VALUES} entries"),
+                ));
             }
             for (index, inner) in list.iter().enumerate() {
-                inner.check_level(depth + 1, conditions).map_err(|fault| fault.within(format_args!("{field}[{index}]")))?;
+                inner
+                    .check_level(depth + 1, conditions)
+                    .map_err(|fault| fault.within(format_args!("{field}[{index}]")))?;
             }
         }
-        self.not.as_ref().map_or(Ok(()), |inner| inner.check_level(depth + 1, conditions).map_err(|fault| fault.within("not")))
+        self.not.as_ref().map_or(Ok(()), |inner| {
+            inner.check_level(depth + 1, conditions).map_err(|fault| fault.within("not"))
+        })
     }
 }
 

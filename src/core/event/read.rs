@@ -3,6 +3,7 @@
 //!
 //! The data of a structured event is a slice of what came in, byte for byte.
 
+use crate::error_code::ErrorCode;
 use std::{borrow::Cow, fmt};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -31,7 +32,11 @@ pub type Batch = Vec<Result<Event, ValidationError>>;
 
 fn not_json(error: &serde_json::Error) -> ValidationError {
     // The words before the position are enough for whoever wrote a whole batch in one line.
-    ValidationError { code: "invalid_body", field: String::new(), message: format!("is not JSON as CloudEvents has it: {error}") }
+    ValidationError {
+        code: ErrorCode::InvalidBody,
+        field: String::new(),
+        message: format!("is not JSON as CloudEvents has it: {error}"),
+    }
 }
 
 /// The event that a JSON object is.
@@ -61,7 +66,9 @@ pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
                 return Err(ValidationError::new("data_base64", "must be a text"));
             };
             let bytes = BASE64_STANDARD.decode(text.as_bytes());
-            let bytes = bytes.map_err(|error| ValidationError::new("data_base64", format!("must be base64: {error}")))?;
+            let bytes = bytes.map_err(|error| {
+                ValidationError::new("data_base64", format!("must be base64: {error}"))
+            })?;
             // What says nothing of its media type, and is not written as JSON, is binary.
             payload_of(draft.content_type().or(Some(OCTETS)), bytes.into())
         };
@@ -75,7 +82,10 @@ pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
 /// # Errors
 ///
 /// A fault that names the attribute.
-pub fn parts(attributes: impl IntoIterator<Item = (String, Extension)>, data: Option<Payload>) -> Result<Event, ValidationError> {
+pub fn parts(
+    attributes: impl IntoIterator<Item = (String, Extension)>,
+    data: Option<Payload>,
+) -> Result<Event, ValidationError> {
     let mut draft = Draft::default();
     for (name, value) in attributes {
         draft.set(name, value)?;
@@ -105,7 +115,8 @@ pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
 ///
 /// `invalid_body` if it is no list; a fault if it has over 1000 events.
 pub fn batch(json: &Bytes) -> Result<Batch, ValidationError> {
-    let Texts(texts) = serde_json::from_slice(json).map_err(|error| too_many(&error).unwrap_or_else(|| not_json(&error)))?;
+    let Texts(texts) = serde_json::from_slice(json)
+        .map_err(|error| too_many(&error).unwrap_or_else(|| not_json(&error)))?;
     Ok(texts.into_iter().map(|raw| structured(&json.slice_ref(raw.get().as_bytes()))).collect())
 }
 
@@ -131,9 +142,15 @@ pub fn binary<'a>(
     body: Bytes,
 ) -> Result<Event, ValidationError> {
     let mut draft = Draft::default();
-    let named = |fault: ValidationError| ValidationError { field: format!("{PREFIX}{}", fault.field), ..fault };
+    let named = |fault: ValidationError| ValidationError {
+        field: format!("{PREFIX}{}", fault.field),
+        ..fault
+    };
     for (header, value) in headers {
-        let Some(name) = header.get(..PREFIX.len()).filter(|start| start.eq_ignore_ascii_case(PREFIX)).and(header.get(PREFIX.len()..))
+        let Some(name) = header
+            .get(..PREFIX.len())
+            .filter(|start| start.eq_ignore_ascii_case(PREFIX))
+            .and(header.get(PREFIX.len()..))
         else {
             continue;
         };
@@ -141,7 +158,9 @@ pub fn binary<'a>(
         if name == "datacontenttype" {
             return Err(named(ValidationError::new(name, "is said by Content-Type in this mode")));
         }
-        let text = decoded(value).ok_or_else(|| named(ValidationError::new(shortened(&name), "must be UTF-8, percent-encoded")))?;
+        let text = decoded(value).ok_or_else(|| {
+            named(ValidationError::new(shortened(&name), "must be UTF-8, percent-encoded"))
+        })?;
         draft.set(name, Extension::Text(text)).map_err(named)?;
     }
     if let Some(content_type) = content_type {
@@ -150,17 +169,29 @@ pub fn binary<'a>(
     if !body.is_empty() {
         draft.data("data", payload_of(content_type, body))?;
     }
-    draft.finish().map_err(|fault| if fault.field.is_empty() || fault.field == "datacontenttype" { fault } else { named(fault) })
+    draft.finish().map_err(|fault| {
+        if fault.field.is_empty() || fault.field == "datacontenttype" {
+            fault
+        } else {
+            named(fault)
+        }
+    })
 }
 
 /// A header's value: percent-encoded UTF-8, perhaps within double quotes.
 fn decoded(value: &[u8]) -> Option<String> {
     let value = value.trim_ascii();
-    let quoted = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).filter(|_| value.len() > 1);
+    let quoted = value
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""))
+        .filter(|_| value.len() > 1);
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = quoted.unwrap_or(value).iter();
     while let Some(byte) = rest.next() {
-        let digits = rest.as_slice().get(..2).filter(|digits| *byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = rest
+            .as_slice()
+            .get(..2)
+            .filter(|digits| *byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
         match (byte, digits) {
             (_, Some(digits)) => {
                 bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
@@ -178,7 +209,9 @@ fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, Validation
     let wrong = |message: &str| Err(ValidationError::new(shortened(name), message));
     let text = raw.get();
     match text.as_bytes().first() {
-        Some(b'"') => serde_json::from_str(text).map(|text| Some(Extension::Text(text))).or_else(|_| wrong("must be a text in UTF-8")),
+        Some(b'"') => serde_json::from_str(text)
+            .map(|text| Some(Extension::Text(text)))
+            .or_else(|_| wrong("must be a text in UTF-8")),
         Some(b't') => Ok(Some(Extension::Flag(true))),
         Some(b'f') => Ok(Some(Extension::Flag(false))),
         Some(b'n') => Ok(None),
@@ -248,7 +281,7 @@ impl<'de> Deserialize<'de> for Texts<'de> {
 
 fn not_msgpack(why: impl fmt::Display) -> ValidationError {
     ValidationError {
-        code: "invalid_body",
+        code: ErrorCode::InvalidBody,
         field: String::new(),
         message: format!("is not MessagePack as CloudEvents has it in JSON: {why}"),
     }
@@ -272,17 +305,24 @@ pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, ValidationError> {
 /// As for [`batch`].
 pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, ValidationError> {
     let mut rest = &bytes[..];
-    let count = length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is no list"))?;
+    let count =
+        length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is no list"))?;
     if count > MOST {
         return Err(over());
     }
-    let events = (0..count).map(|_| packed_event(bytes, &mut rest)).collect::<Result<Batch, ValidationError>>()?;
+    let events = (0..count)
+        .map(|_| packed_event(bytes, &mut rest))
+        .collect::<Result<Batch, ValidationError>>()?;
     if rest.is_empty() { Ok(events) } else { Err(not_msgpack("something follows the list")) }
 }
 
 /// The next event of `bytes`, of which `rest` is still to be read; an outer error ends the reading.
-fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, ValidationError>, ValidationError> {
-    let count = length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is no map"))?;
+fn packed_event(
+    bytes: &Bytes,
+    rest: &mut &[u8],
+) -> Result<Result<Event, ValidationError>, ValidationError> {
+    let count =
+        length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is no map"))?;
     let mut draft = Draft::default();
     let mut wrong = None;
     for _ in 0..count {
@@ -302,18 +342,28 @@ fn packed_event(bytes: &Bytes, rest: &mut &[u8]) -> Result<Result<Event, Validat
             continue;
         };
         let set = match (name, value) {
-            ("data", _) => draft.data("data", Payload { encoding: Encoding::MessagePack, bytes: raw }),
+            ("data", _) => {
+                draft.data("data", Payload { encoding: Encoding::MessagePack, bytes: raw })
+            }
             (_, ValueRef::Nil) => Ok(()),
             (name, ValueRef::Boolean(flag)) => draft.set(name.to_owned(), Extension::Flag(flag)),
-            (name, ValueRef::Integer(whole)) => match whole.as_i64().and_then(|whole| i32::try_from(whole).ok()) {
-                Some(whole) => draft.set(name.to_owned(), Extension::Whole(whole)),
-                None => Err(ValidationError::new(shortened(name), "must be a whole number from -2147483648 to 2147483647, or a text")),
-            },
+            (name, ValueRef::Integer(whole)) => {
+                match whole.as_i64().and_then(|whole| i32::try_from(whole).ok()) {
+                    Some(whole) => draft.set(name.to_owned(), Extension::Whole(whole)),
+                    None => Err(ValidationError::new(
+                        shortened(name),
+                        "must be a whole number from -2147483648 to 2147483647, or a text",
+                    )),
+                }
+            }
             (name, ValueRef::String(text)) => match text.into_str() {
                 Some(text) => draft.set(name.to_owned(), Extension::Text(text.to_owned())),
                 None => Err(ValidationError::new(shortened(name), "must be a text in UTF-8")),
             },
-            (name, _) => Err(ValidationError::new(shortened(name), "must be a text, a whole number, true or false")),
+            (name, _) => Err(ValidationError::new(
+                shortened(name),
+                "must be a text, a whole number, true or false",
+            )),
         };
         wrong = set.err();
     }

@@ -42,19 +42,30 @@ fn compile(value: &Value) -> Result<Compiled, ValidationError> {
     match value {
         Value::Object(fields) if fields.contains_key(KEY) => {
             let Some(Value::String(text)) = fields.get(KEY).filter(|_| fields.len() == 1) else {
-                return Err(ValidationError::new("", format!("must be {{\"{KEY}\": \"a JMESPath expression\"}} and nothing beside it")));
+                return Err(ValidationError::new(
+                    "",
+                    format!(
+                        "must be {{\"{KEY}\": \"a JMESPath expression\"}} and nothing beside it"
+                    ),
+                ));
             };
-            Expression::read(text).map(Compiled::Expression).map_err(|message| ValidationError::new("", message))
+            Expression::read(text)
+                .map(Compiled::Expression)
+                .map_err(|message| ValidationError::new("", message))
         }
         Value::Object(fields) => {
-            let compiled = fields.iter().map(|(name, inner)| Ok((name.clone(), compile(inner).map_err(|fault| fault.within(name))?)));
+            let compiled = fields.iter().map(|(name, inner)| {
+                Ok((name.clone(), compile(inner).map_err(|fault| fault.within(name))?))
+            });
             let compiled = compiled.collect::<Result<Vec<_>, ValidationError>>()?;
             let literal = compiled.iter().all(|(_, inner)| matches!(inner, Compiled::Literal(_)));
             Ok(if literal { Compiled::Literal(value.clone()) } else { Compiled::Object(compiled) })
         }
         Value::Array(items) => {
             let indexed = items.iter().enumerate();
-            let compiled = indexed.map(|(index, inner)| compile(inner).map_err(|fault| fault.within(format_args!("[{index}]"))));
+            let compiled = indexed.map(|(index, inner)| {
+                compile(inner).map_err(|fault| fault.within(format_args!("[{index}]")))
+            });
             let compiled = compiled.collect::<Result<Vec<_>, ValidationError>>()?;
             let literal = compiled.iter().all(|inner| matches!(inner, Compiled::Literal(_)));
             Ok(if literal { Compiled::Literal(value.clone()) } else { Compiled::List(compiled) })
@@ -69,19 +80,29 @@ impl Compiled {
     /// # Errors
     ///
     /// The path of the expression that failed, and why.
-    pub fn fill(&self, yields: &mut impl FnMut(&Expression) -> Result<Value, String>) -> Result<Value, ValidationError> {
+    pub fn fill(
+        &self,
+        yields: &mut impl FnMut(&Expression) -> Result<Value, String>,
+    ) -> Result<Value, ValidationError> {
         match self {
             Self::Literal(value) => Ok(value.clone()),
-            Self::Expression(expression) => yields(expression).map_err(|message| ValidationError::new("", message)),
+            Self::Expression(expression) => {
+                yields(expression).map_err(|message| ValidationError::new("", message))
+            }
             Self::List(items) => {
                 let filled = items.iter().enumerate();
-                let filled = filled.map(|(index, inner)| inner.fill(yields).map_err(|fault| fault.within(format_args!("[{index}]"))));
+                let filled = filled.map(|(index, inner)| {
+                    inner.fill(yields).map_err(|fault| fault.within(format_args!("[{index}]")))
+                });
                 filled.collect::<Result<Vec<_>, _>>().map(Value::Array)
             }
             Self::Object(fields) => {
                 let mut filled = Map::new();
                 for (name, inner) in fields {
-                    filled.insert(name.clone(), inner.fill(yields).map_err(|fault| fault.within(name))?);
+                    filled.insert(
+                        name.clone(),
+                        inner.fill(yields).map_err(|fault| fault.within(name))?,
+                    );
                 }
                 Ok(Value::Object(filled))
             }

@@ -3,6 +3,7 @@
 //! The one thing to know: a rule is checked as a whole when it is put, so that what can fail later depends on the event
 //! alone. Such a failure is a value, [`Decision::Failed`], which is kept as a dead letter.
 
+use crate::error_code::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,8 @@ pub struct TriggerItem {
 }
 
 /// The fields of `complete`.
-const COMPLETE: [&str; 8] = ["type", "correlation_key", "attempt", "status", "result", "message", "error", "retryable"];
+const COMPLETE: [&str; 8] =
+    ["type", "correlation_key", "attempt", "status", "result", "message", "error", "retryable"];
 
 /// A rule that was checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,33 +132,53 @@ impl Trigger {
     /// The first fault, with code `invalid_trigger`, `unknown_field` or `invalid_expression`.
     pub fn new(name: &TriggerName, config: &TriggerConfig) -> Result<Self, ValidationError> {
         let coded = |fault: ValidationError| {
-            if fault.code == "invalid_field" { ValidationError { code: "invalid_trigger", ..fault } } else { fault }
+            if fault.code == ErrorCode::InvalidField {
+                ValidationError { code: ErrorCode::InvalidTrigger, ..fault }
+            } else {
+                fault
+            }
         };
         Self::checked(name, config).map_err(coded)
     }
 
     fn checked(name: &TriggerName, config: &TriggerConfig) -> Result<Self, ValidationError> {
         config.filter.check().map_err(|fault| fault.within("filter"))?;
-        let (enqueues, part, given) = match (config.enqueue.is_empty(), config.complete.is_empty()) {
+        let (enqueues, part, given) = match (config.enqueue.is_empty(), config.complete.is_empty())
+        {
             (false, true) => (true, "enqueue", &config.enqueue),
             (true, false) => (false, "complete", &config.complete),
-            (true, true) => return Err(ValidationError::new("enqueue", "or `complete` must be given")),
-            (false, false) => return Err(ValidationError::new("complete", "goes not together with `enqueue`")),
+            (true, true) => {
+                return Err(ValidationError::new("enqueue", "or `complete` must be given"));
+            }
+            (false, false) => {
+                return Err(ValidationError::new("complete", "goes not together with `enqueue`"));
+            }
         };
-        let known =
-            |name: &str| if enqueues { matches!(name, "type" | "data") || fields::NAMES.contains(&name) } else { COMPLETE.contains(&name) };
+        let known = |name: &str| {
+            if enqueues {
+                matches!(name, "type" | "data") || fields::NAMES.contains(&name)
+            } else {
+                COMPLETE.contains(&name)
+            }
+        };
         let mut fields = BTreeMap::new();
         for (field, template) in given {
             if !known(field) {
-                let more = if enqueues && field == "id" { ": the event's source and id make it" } else { "" };
+                let more = if enqueues && field == "id" {
+                    ": the event's source and id make it"
+                } else {
+                    ""
+                };
                 return Err(ValidationError {
-                    code: "unknown_field",
+                    code: ErrorCode::UnknownField,
                     field: format!("{part}.{field}"),
                     message: format!("is no field here{more}"),
                 });
             }
-            let compiled =
-                template.compile().map_err(|fault| ValidationError { code: "invalid_expression", ..fault.within(field).within(part) })?;
+            let compiled = template.compile().map_err(|fault| ValidationError {
+                code: ErrorCode::InvalidExpression,
+                ..fault.within(field).within(part)
+            })?;
             if !enqueues || field == "type" {
                 check_literal(field, &compiled).map_err(|fault| fault.within(part))?;
             }
@@ -168,7 +190,9 @@ impl Trigger {
         let required: &[&str] = if enqueues { &["type"] } else { &["type", "correlation_key"] };
         match required.iter().find(|name| !fields.contains_key(**name)) {
             Some(missing) => Err(ValidationError::new(format!("{part}.{missing}"), "is required")),
-            None => Ok(Self { name: name.clone(), filter: config.filter.clone(), enqueues, fields }),
+            None => {
+                Ok(Self { name: name.clone(), filter: config.filter.clone(), enqueues, fields })
+            }
         }
     }
 
@@ -182,9 +206,14 @@ impl Trigger {
         if !self.filter.matches(look.event, &look.found) {
             return None;
         }
-        let made = if self.enqueues { self.job(look).map(Decision::Enqueue) } else { self.reply(look).map(Decision::Complete) };
+        let made = if self.enqueues {
+            self.job(look).map(Decision::Enqueue)
+        } else {
+            self.reply(look).map(Decision::Complete)
+        };
         Some(made.unwrap_or_else(|fault| {
-            let field = if fault.field.is_empty() { String::new() } else { format!("{}: ", fault.field) };
+            let field =
+                if fault.field.is_empty() { String::new() } else { format!("{}: ", fault.field) };
             Decision::Failed(format!("{field}{}", fault.message))
         }))
     }
@@ -220,14 +249,20 @@ impl Trigger {
         let mut value = |name: &str| match self.fields.get(name) {
             None => Ok(None),
             Some(template) => {
-                Ok(Some(look.fill(template, &mut left).map_err(|fault| fault.within(name))?).filter(|value| !value.is_null()))
+                Ok(Some(look.fill(template, &mut left).map_err(|fault| fault.within(name))?)
+                    .filter(|value| !value.is_null()))
             }
         };
         let job_type = type_of(&value("type")?.unwrap_or_default())?;
         let correlation_key = match value("correlation_key")? {
             Some(Value::String(text)) if (1..=256).contains(&text.len()) => text,
             Some(Value::Number(number)) => number.to_string(),
-            _ => return Err(ValidationError::new("correlation_key", "must be a text of 1 to 256 bytes, or a number")),
+            _ => {
+                return Err(ValidationError::new(
+                    "correlation_key",
+                    "must be a text of 1 to 256 bytes, or a number",
+                ));
+            }
         };
         let attempt = match value("attempt")? {
             None => None,
@@ -238,23 +273,40 @@ impl Trigger {
         };
         let attempt = match attempt {
             None => None,
-            Some(number) => match number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0) {
+            Some(number) => match number
+                .and_then(|number| u16::try_from(number).ok())
+                .filter(|number| *number > 0)
+            {
                 Some(number) => Some(number),
-                None => return Err(ValidationError::new("attempt", "must be a whole number from 1 to 65535")),
+                None => {
+                    return Err(ValidationError::new(
+                        "attempt",
+                        "must be a whole number from 1 to 65535",
+                    ));
+                }
             },
         };
         let succeeded = match value("status")? {
-            None if self.fields.contains_key("status") => return Err(ValidationError::new("status", "must not be null")),
+            None if self.fields.contains_key("status") => {
+                return Err(ValidationError::new("status", "must not be null"));
+            }
             None | Some(Value::Bool(true)) => true,
             Some(Value::Bool(false)) => false,
             Some(Value::String(word)) if word == "succeeded" => true,
             Some(Value::String(word)) if word == "failed" => false,
-            Some(_) => return Err(ValidationError::new("status", "must be succeeded, failed, true or false")),
+            Some(_) => {
+                return Err(ValidationError::new(
+                    "status",
+                    "must be succeeded, failed, true or false",
+                ));
+            }
         };
         let said = if succeeded {
             let result = match self.fields.get("result") {
                 None => look.event.data.clone(),
-                Some(template) => Some(look.payload(template, &mut left).map_err(|fault| fault.within("result"))?),
+                Some(template) => Some(
+                    look.payload(template, &mut left).map_err(|fault| fault.within("result"))?,
+                ),
             };
             TriggerOutcome::Succeeded(result)
         } else {
@@ -271,19 +323,36 @@ impl Trigger {
             let details = match (value("error")?, self.fields.contains_key("error")) {
                 (Some(details), _) => Some(details.to_string()),
                 (None, true) => None,
-                (None, false) => look.event.data.as_ref().and_then(|data| String::from_utf8(data.to_json().ok()?.into()).ok()),
+                (None, false) => look
+                    .event
+                    .data
+                    .as_ref()
+                    .and_then(|data| String::from_utf8(data.to_json().ok()?.into()).ok()),
             };
             // The job is to fail all the same.
-            let details =
-                details.map(|text| if text.len() > DETAILS_BYTES { format!("{{\"left_out_bytes\":{}}}", text.len()) } else { text });
+            let details = details.map(|text| {
+                if text.len() > DETAILS_BYTES {
+                    format!("{{\"left_out_bytes\":{}}}", text.len())
+                } else {
+                    text
+                }
+            });
             TriggerOutcome::Failed { message, details, retryable }
         };
-        Ok(Box::new(Reply { id: self.reply_id(look.event), job_type, correlation_key, attempt, said }))
+        Ok(Box::new(Reply {
+            id: self.reply_id(look.event),
+            job_type,
+            correlation_key,
+            attempt,
+            said,
+        }))
     }
 
     /// The id of the job that it makes of `event`: the same for a second delivery.
     pub fn job_id(&self, event: &Event) -> JobId {
-        format!("ev-{}", hex(&self.digest(event)[..20])).parse().expect("hexadecimal digits make an id")
+        format!("ev-{}", hex(&self.digest(event)[..20]))
+            .parse()
+            .expect("hexadecimal digits make an id")
     }
 
     /// The same for what `event` says of a job.
@@ -316,20 +385,25 @@ pub fn digest(texts: &[&str]) -> [u8; 32] {
 /// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        text.extend([byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])));
+        text.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
         text
     })
 }
 
 fn type_of(value: &Value) -> Result<TypeName, ValidationError> {
     let text = value.as_str().ok_or_else(|| ValidationError::new("type", "must be a text"))?;
-    text.parse().map_err(|error: crate::job::name::BadName| ValidationError::new("type", error.to_string()))
+    text.parse()
+        .map_err(|error: crate::job::name::BadName| ValidationError::new("type", error.to_string()))
 }
 
 /// Checks what the fields of a job are whatever the event, together, as `POST /v1/jobs` would.
 fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), ValidationError> {
     let literal = |(field, template): (&String, &Compiled)| match template {
-        Compiled::Literal(value) if fields::NAMES.contains(&field.as_str()) && !value.is_null() => Some((field.clone(), value.clone())),
+        Compiled::Literal(value) if fields::NAMES.contains(&field.as_str()) && !value.is_null() => {
+            Some((field.clone(), value.clone()))
+        }
         _ => None,
     };
     JobFields::read(fields.iter().filter_map(literal).collect())?.check()
@@ -337,16 +411,26 @@ fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), ValidationE
 
 /// Checks what a field is whatever the event.
 fn check_literal(field: &str, template: &Compiled) -> Result<(), ValidationError> {
-    let Compiled::Literal(value) = template else { return Ok(()) };
+    let Compiled::Literal(value) = template else {
+        return Ok(());
+    };
     match field {
         "type" => type_of(value).map(drop),
-        "correlation_key" if !value.is_number() && value.as_str().is_none_or(|text| !(1..=256).contains(&text.len())) => {
+        "correlation_key"
+            if !value.is_number()
+                && value.as_str().is_none_or(|text| !(1..=256).contains(&text.len())) =>
+        {
             Err(ValidationError::new(field, "must be a text of 1 to 256 bytes, or a number"))
         }
-        "status" if !matches!(value, Value::Bool(_)) && !matches!(value.as_str(), Some("succeeded" | "failed")) => {
+        "status"
+            if !matches!(value, Value::Bool(_))
+                && !matches!(value.as_str(), Some("succeeded" | "failed")) =>
+        {
             Err(ValidationError::new(field, "must be succeeded, failed, true or false"))
         }
-        "retryable" if !value.is_boolean() => Err(ValidationError::new(field, "must be true or false")),
+        "retryable" if !value.is_boolean() => {
+            Err(ValidationError::new(field, "must be true or false"))
+        }
         "message" if !value.is_string() => Err(ValidationError::new(field, "must be a text")),
         "attempt" if value.as_u64().is_none_or(|number| !(1..=65_535).contains(&number)) => {
             Err(ValidationError::new(field, "must be a whole number from 1 to 65535"))
@@ -383,7 +467,8 @@ impl Triggers {
         for trigger in &list {
             trigger.filter.pointers(&mut pointers);
         }
-        let pointers = pointers.into_iter().map(|pointer| (pointer.to_owned(), pointer.to_owned())).collect();
+        let pointers =
+            pointers.into_iter().map(|pointer| (pointer.to_owned(), pointer.to_owned())).collect();
         Self { list, pointers }
     }
 

@@ -1,5 +1,6 @@
 //! What an event is: the attributes of CloudEvents 1.0, checked, and its data as it came.
 
+use crate::error_code::ErrorCode;
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -22,7 +23,8 @@ pub const EXTENSIONS: usize = 32;
 /// The extension that counts through how many triggers an event has come to be.
 pub const HOPS: &str = "tidegatehops";
 /// The attributes that CloudEvents itself names.
-pub const ATTRIBUTES: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
+pub const ATTRIBUTES: [&str; 8] =
+    ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
 /// Something that happened elsewhere. Its `source` and `id` together name it: a second one with both is the same event.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,10 +72,21 @@ impl Event {
 
     /// How many bytes it takes, its data and its texts together.
     pub fn size(&self) -> usize {
-        let texts = [Some(&self.id), Some(&self.source), Some(&self.event_type), self.subject.as_ref(), self.data_schema.as_ref()];
-        let text = |value: &Extension| if let Extension::Text(text) = value { text.len() } else { 4 };
-        let extensions: usize = self.extensions.iter().map(|(name, value)| name.len() + text(value)).sum();
-        self.data.as_ref().map_or(0, |data| data.bytes.len()) + texts.into_iter().flatten().map(String::len).sum::<usize>() + extensions
+        let texts = [
+            Some(&self.id),
+            Some(&self.source),
+            Some(&self.event_type),
+            self.subject.as_ref(),
+            self.data_schema.as_ref(),
+        ];
+        let text = |value: &Extension| {
+            if let Extension::Text(text) = value { text.len() } else { 4 }
+        };
+        let extensions: usize =
+            self.extensions.iter().map(|(name, value)| name.len() + text(value)).sum();
+        self.data.as_ref().map_or(0, |data| data.bytes.len())
+            + texts.into_iter().flatten().map(String::len).sum::<usize>()
+            + extensions
     }
 
     /// The value of the attribute or extension `name`, as filters see it.
@@ -112,7 +125,10 @@ impl Serialize for Event {
                 map.serialize_entry("data_base64", &BASE64_STANDARD.encode(bytes))?;
             } else {
                 let json = data.to_json().map_err(S::Error::custom)?;
-                map.serialize_entry("data", serde_json::from_slice::<&RawValue>(&json).map_err(S::Error::custom)?)?;
+                map.serialize_entry(
+                    "data",
+                    serde_json::from_slice::<&RawValue>(&json).map_err(S::Error::custom)?,
+                )?;
             }
         }
         map.end()
@@ -129,19 +145,30 @@ pub(super) struct Draft {
 impl Draft {
     /// Adds an attribute.
     pub fn set(&mut self, name: String, value: Extension) -> Result<(), ValidationError> {
-        if !(1..=NAME_BYTES).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-            return Err(ValidationError::new(shortened(&name), format!("must be a name of 1 to {NAME_BYTES} small letters and digits")));
+        if !(1..=NAME_BYTES).contains(&name.len())
+            || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        {
+            return Err(ValidationError::new(
+                shortened(&name),
+                format!("must be a name of 1 to {NAME_BYTES} small letters and digits"),
+            ));
         }
         if let Extension::Text(text) = &value {
             if text.len() > TEXT_BYTES {
-                return Err(ValidationError::new(name, format!("must be at most {TEXT_BYTES} bytes")));
+                return Err(ValidationError::new(
+                    name,
+                    format!("must be at most {TEXT_BYTES} bytes"),
+                ));
             }
             if text.chars().any(char::is_control) {
                 return Err(ValidationError::new(name, "must not have control characters"));
             }
         }
         if self.given.len() == EXTENSIONS + ATTRIBUTES.len() {
-            return Err(ValidationError::new(name, format!("is one extension too many: at most {EXTENSIONS}")));
+            return Err(ValidationError::new(
+                name,
+                format!("is one extension too many: at most {EXTENSIONS}"),
+            ));
         }
         match self.given.insert(name.clone(), value) {
             None => Ok(()),
@@ -170,11 +197,15 @@ impl Draft {
     pub fn finish(mut self) -> Result<Event, ValidationError> {
         let mut text = |name: &str| match self.given.remove(name) {
             None => Ok(None),
-            Some(Extension::Text(text)) if text.is_empty() => Err(ValidationError::new(name, "must not be empty")),
+            Some(Extension::Text(text)) if text.is_empty() => {
+                Err(ValidationError::new(name, "must not be empty"))
+            }
             Some(Extension::Text(text)) => Ok(Some(text)),
             Some(_) => Err(ValidationError::new(name, "must be a text")),
         };
-        let required = |name: &str, value: Option<String>| value.ok_or_else(|| ValidationError::new(name, "is required"));
+        let required = |name: &str, value: Option<String>| {
+            value.ok_or_else(|| ValidationError::new(name, "is required"))
+        };
         let version = required("specversion", text("specversion")?)?;
         if version != "1.0" {
             return Err(ValidationError::new("specversion", "must be 1.0"));
@@ -192,16 +223,25 @@ impl Draft {
         };
         let spaced = |text: &str| text.chars().any(char::is_whitespace);
         if spaced(&event.source) {
-            return Err(ValidationError::new("source", "must be a URI reference, which has no spaces"));
+            return Err(ValidationError::new(
+                "source",
+                "must be a URI reference, which has no spaces",
+            ));
         }
         if event.data_schema.as_deref().is_some_and(|uri| spaced(uri) || !uri.contains(':')) {
             return Err(ValidationError::new("dataschema", "must be a URI"));
         }
         if event.time.as_deref().is_some_and(|time| time.parse::<Timestamp>().is_err()) {
-            return Err(ValidationError::new("time", "must be an RFC 3339 instant such as 2026-01-31T08:00:00Z"));
+            return Err(ValidationError::new(
+                "time",
+                "must be an RFC 3339 instant such as 2026-01-31T08:00:00Z",
+            ));
         }
         if event.data_content_type.as_deref().is_some_and(|media| !media.contains('/')) {
-            return Err(ValidationError::new("datacontenttype", "must be a media type such as application/json"));
+            return Err(ValidationError::new(
+                "datacontenttype",
+                "must be a media type such as application/json",
+            ));
         }
         checked(event)
     }
@@ -222,15 +262,28 @@ fn checked(mut event: Event) -> Result<Event, ValidationError> {
             Extension::Text(text) => text.parse::<u16>().ok(),
             Extension::Flag(_) => None,
         };
-        *hops = Extension::Whole(whole.ok_or_else(|| ValidationError::new(HOPS, "must be a whole number from 0 to 65535"))?.into());
+        *hops = Extension::Whole(
+            whole
+                .ok_or_else(|| {
+                    ValidationError::new(HOPS, "must be a whole number from 0 to 65535")
+                })?
+                .into(),
+        );
     }
     Ok(event)
 }
 
 /// What is wrong with data that is not what its media type says.
-pub(super) fn malformed_data(field: &str, malformed: &crate::job::payload::Malformed) -> ValidationError {
+pub(super) fn malformed_data(
+    field: &str,
+    malformed: &crate::job::payload::Malformed,
+) -> ValidationError {
     let fault = ValidationError::new(field, malformed.to_string());
-    if malformed.is_too_deep() { ValidationError { code: "nesting_too_deep", ..fault } } else { fault }
+    if malformed.is_too_deep() {
+        ValidationError { code: ErrorCode::NestingTooDeep, ..fault }
+    } else {
+        fault
+    }
 }
 
 /// The media type of bytes of which nobody says what they are.
@@ -239,7 +292,9 @@ pub const OCTETS: &str = "application/octet-stream";
 /// Bytes of this media type as a payload: JSON and MessagePack as they are, UTF-8 text as a JSON text, anything else as
 /// binary. None says JSON, as CloudEvents does. Whether JSON and MessagePack are well formed is still to be checked.
 pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
-    let Some(content_type) = content_type else { return Payload { encoding: Encoding::Json, bytes } };
+    let Some(content_type) = content_type else {
+        return Payload { encoding: Encoding::Json, bytes };
+    };
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if matches!(media.as_str(), "application/json" | "text/json") || media.ends_with("+json") {
         return Payload { encoding: Encoding::Json, bytes };
@@ -248,14 +303,19 @@ pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
         return Payload { encoding: Encoding::MessagePack, bytes };
     }
     match std::str::from_utf8(&bytes) {
-        Ok(text) if media.starts_with("text/") => Payload::json(serde_json::Value::from(text).to_string()),
+        Ok(text) if media.starts_with("text/") => {
+            Payload::json(serde_json::Value::from(text).to_string())
+        }
         _ => binary(&bytes),
     }
 }
 
 fn is_msgpack(media: &str) -> bool {
     let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    matches!(media.as_str(), "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack") || media.ends_with("+msgpack")
+    matches!(
+        media.as_str(),
+        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack"
+    ) || media.ends_with("+msgpack")
 }
 
 /// Bytes as a value of MessagePack, which alone can say binary.

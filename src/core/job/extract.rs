@@ -37,7 +37,11 @@ pub fn is_pointer(text: &str) -> bool {
 /// # Errors
 ///
 /// [`Malformed`] if `data` cannot be read, which a payload that was checked can.
-pub fn extract(pointers: &BTreeMap<String, String>, data: &Payload, text_bytes: usize) -> Result<Attributes, Malformed> {
+pub fn extract(
+    pointers: &BTreeMap<String, String>,
+    data: &Payload,
+    text_bytes: usize,
+) -> Result<Attributes, Malformed> {
     if pointers.is_empty() {
         return Ok(Attributes::new());
     }
@@ -47,10 +51,14 @@ pub fn extract(pointers: &BTreeMap<String, String>, data: &Payload, text_bytes: 
     match data.encoding {
         Encoding::Json => {
             let mut json = serde_json::Deserializer::from_slice(&data.bytes);
-            PlaceSeed { walk: &mut walk, depth: 0, here: every }.deserialize(&mut json).map_err(Malformed::new)?;
+            PlaceSeed { walk: &mut walk, depth: 0, here: every }
+                .deserialize(&mut json)
+                .map_err(Malformed::new)?;
         }
         Encoding::MessagePack => {
-            let value = rmpv::decode::read_value_ref_with_max_depth(&mut &data.bytes[..], DECODER_DEPTH).map_err(Malformed::new)?;
+            let value =
+                rmpv::decode::read_value_ref_with_max_depth(&mut &data.bytes[..], DECODER_DEPTH)
+                    .map_err(Malformed::new)?;
             walk.visit(&value, 0, &every);
         }
     }
@@ -88,7 +96,11 @@ impl Walk<'_> {
     /// Which of the pointers that lead `here` lead on to `key`. The last of several equal keys counts,
     /// so what they found below an earlier one is forgotten.
     fn under(&mut self, here: &[usize], depth: usize, leads: impl Fn(&str) -> bool) -> Vec<usize> {
-        let next: Vec<_> = here.iter().copied().filter(|pointer| self.token(*pointer, depth).is_some_and(&leads)).collect();
+        let next: Vec<_> = here
+            .iter()
+            .copied()
+            .filter(|pointer| self.token(*pointer, depth).is_some_and(&leads))
+            .collect();
         for pointer in &next {
             self.found[*pointer] = None;
         }
@@ -120,10 +132,15 @@ impl Walk<'_> {
     fn visit(&mut self, value: &ValueRef<'_>, depth: usize, here: &[usize]) {
         match value {
             _ if here.is_empty() => {}
-            ValueRef::Boolean(value) => self.text(here, depth, if *value { "true" } else { "false" }),
+            ValueRef::Boolean(value) => {
+                self.text(here, depth, if *value { "true" } else { "false" })
+            }
             ValueRef::String(text) => self.text(here, depth, text.as_str().unwrap_or_default()),
             ValueRef::Integer(number) => {
-                let whole = number.as_i64().map_or_else(|| number.as_u64().map(Number::from), |number| Some(number.into()));
+                let whole = number.as_i64().map_or_else(
+                    || number.as_u64().map(Number::from),
+                    |number| Some(number.into()),
+                );
                 self.number(here, depth, whole);
             }
             ValueRef::F32(number) => self.number(here, depth, Number::from_f64(f64::from(*number))),
@@ -156,7 +173,11 @@ struct PlaceSeed<'w, 'a> {
 impl<'de> DeserializeSeed<'de> for PlaceSeed<'_, '_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if self.here.is_empty() { deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ()) } else { deserializer.deserialize_any(self) }
+        if self.here.is_empty() {
+            deserializer.deserialize_ignored_any(IgnoredAny).map(|_| ())
+        } else {
+            deserializer.deserialize_any(self)
+        }
     }
 }
 

@@ -98,7 +98,19 @@ pub struct Progress {
 impl Eq for Progress {}
 
 /// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// An attempt succeeded.
@@ -263,10 +275,16 @@ impl ResultBody {
     /// The result that `body` is; none if it is kept beside a job, which results never are.
     pub fn of(body: &Body) -> Option<Self> {
         match body {
-            Body::Inline(payload) => Some(Self { encoding: payload.encoding, bytes: payload.bytes.clone(), object: None }),
-            Body::Object { encoding, key, len } => {
-                Some(Self { encoding: *encoding, bytes: bytes::Bytes::new(), object: Some((key.clone(), *len)) })
-            }
+            Body::Inline(payload) => Some(Self {
+                encoding: payload.encoding,
+                bytes: payload.bytes.clone(),
+                object: None,
+            }),
+            Body::Object { encoding, key, len } => Some(Self {
+                encoding: *encoding,
+                bytes: bytes::Bytes::new(),
+                object: Some((key.clone(), *len)),
+            }),
             Body::Beside(_) => None,
         }
     }
@@ -274,8 +292,13 @@ impl ResultBody {
     /// The result as a body.
     pub fn body(&self) -> Body {
         match &self.object {
-            Some((key, len)) => Body::Object { encoding: self.encoding, key: key.clone(), len: *len },
-            None => Body::Inline(super::payload::Payload { encoding: self.encoding, bytes: self.bytes.clone() }),
+            Some((key, len)) => {
+                Body::Object { encoding: self.encoding, key: key.clone(), len: *len }
+            }
+            None => Body::Inline(super::payload::Payload {
+                encoding: self.encoding,
+                bytes: self.bytes.clone(),
+            }),
         }
     }
 }
@@ -465,22 +488,35 @@ impl Lifecycle {
         let mut life = self.clone();
         life.revision.0 += 1;
         match (&self.state, event) {
-            (S::Scheduled { run_at, waiting }, E::Claim { version, token, worker, lease, granted, decided_at })
-                if version == self.version
-                    && *waiting != Waiting::RetryDecision
-                    && *run_at <= now.max(decided_at)
-                    && spec.expires_at.into_iter().chain(spec.deadline_at).all(|end| now < end) =>
+            (
+                S::Scheduled { run_at, waiting },
+                E::Claim { version, token, worker, lease, granted, decided_at },
+            ) if version == self.version
+                && *waiting != Waiting::RetryDecision
+                && *run_at <= now.max(decided_at)
+                && spec.expires_at.into_iter().chain(spec.deadline_at).all(|end| now < end) =>
             {
                 life.attempt += 1;
                 life.deferral_reason = None;
                 life.started_at = Some(now);
                 let timeout_at = now + spec.timeout.duration();
                 let lease_until = (now + lease).min(timeout_at);
-                let running = Running { token, started_at: now, lease_until, timeout_at, worker, granted, cancel: false, progress: None };
+                let running = Running {
+                    token,
+                    started_at: now,
+                    lease_until,
+                    timeout_at,
+                    worker,
+                    granted,
+                    cancel: false,
+                    progress: None,
+                };
                 life.state = S::Running(running);
                 return Ok(life);
             }
-            (S::Running(run), E::Heartbeat { attempt, until, progress }) if attempt == self.attempt => {
+            (S::Running(run), E::Heartbeat { attempt, until, progress })
+                if attempt == self.attempt =>
+            {
                 let mut run = run.clone();
                 run.lease_until = until.max(run.lease_until).min(run.timeout_at);
                 run.progress = progress.or(run.progress);
@@ -504,7 +540,8 @@ impl Lifecycle {
                 let outcome = if run.cancel { Outcome::Cancelled } else { Outcome::Succeeded };
                 life.record(run, now, Outcome::Succeeded, None, None);
                 life.error = None;
-                life.result = if spec.keep_result == KeepResult::None || run.cancel { None } else { result };
+                life.result =
+                    if spec.keep_result == KeepResult::None || run.cancel { None } else { result };
                 life.end(now, outcome);
             }
             (S::Scheduled { .. }, E::SucceedLate { result }) if self.attempt > 0 => {
@@ -518,13 +555,28 @@ impl Lifecycle {
             }
             (S::Running(run), E::LeaseExpired { next, at_most_once }) if run.lease_until <= now => {
                 let failure = if at_most_once {
-                    Failure::new(Reason::OutcomeUnknown, "its worker was not heard of; it may have run, and must not run twice")
+                    Failure::new(
+                        Reason::OutcomeUnknown,
+                        "its worker was not heard of; it may have run, and must not run twice",
+                    )
                 } else if run.timeout_at <= now {
-                    Failure::new(Reason::Timeout, format!("no result within {} s", spec.timeout.as_f64()))
+                    Failure::new(
+                        Reason::Timeout,
+                        format!("no result within {} s", spec.timeout.as_f64()),
+                    )
                 } else {
-                    Failure::new(Reason::LeaseExpired, "its worker was not heard of until the lease ended")
+                    Failure::new(
+                        Reason::LeaseExpired,
+                        "its worker was not heard of until the lease ended",
+                    )
                 };
-                life.fail(run, spec, failure, if at_most_once { RetryDecision::GiveUp } else { next }, now);
+                life.fail(
+                    run,
+                    spec,
+                    failure,
+                    if at_most_once { RetryDecision::GiveUp } else { next },
+                    now,
+                );
             }
             (S::Running(run), E::Cancel { force: true }) => {
                 life.record(run, now, Outcome::Cancelled, None, None);
@@ -537,21 +589,28 @@ impl Lifecycle {
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::Deadline) if spec.deadline_at.is_some_and(|at| at <= now) => {
-                life.error = Some(Failure::new(Reason::Deadline, "its deadline came while it waited"));
+                life.error =
+                    Some(Failure::new(Reason::Deadline, "its deadline came while it waited"));
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::MustNotRunTwice) if self.attempt > 0 => {
-                life.error =
-                    Some(Failure::new(Reason::OutcomeUnknown, "it was started before its type became one whose jobs start once at most"));
+                life.error = Some(Failure::new(
+                    Reason::OutcomeUnknown,
+                    "it was started before its type became one whose jobs start once at most",
+                ));
                 life.end(now, Outcome::Failed);
             }
-            (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => life.end(now, Outcome::Expired),
+            (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => {
+                life.end(now, Outcome::Expired)
+            }
             (S::Scheduled { .. }, E::Cancel { .. }) => life.end(now, Outcome::Cancelled),
             (S::Scheduled { .. }, E::Drop { reason }) => {
                 life.error = Some(Failure::new(Reason::Failed, reason));
                 life.end(now, Outcome::Dropped);
             }
-            (S::Scheduled { run_at, waiting }, E::Revoke { version }) if version == self.version => {
+            (S::Scheduled { run_at, waiting }, E::Revoke { version })
+                if version == self.version =>
+            {
                 life.state = S::Scheduled { run_at: *run_at, waiting: *waiting };
             }
             (S::Scheduled { waiting: was, .. }, E::Move { version, run_at, waiting, reason })
@@ -560,7 +619,10 @@ impl Lifecycle {
                 life.state = S::Scheduled { run_at, waiting };
                 life.deferral_reason = reason;
             }
-            (S::Scheduled { run_at, waiting: Waiting::RetryDecision }, E::DecideRetry { version, plan }) if version == self.version => {
+            (
+                S::Scheduled { run_at, waiting: Waiting::RetryDecision },
+                E::DecideRetry { version, plan },
+            ) if version == self.version => {
                 match plan {
                     PluginRetry::Retry(at) => {
                         // What the target asked for stands, whatever the strategy says.
@@ -600,7 +662,9 @@ impl Lifecycle {
                     S::Scheduled { run_at: *was, waiting: *waiting }
                 };
             }
-            _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),
+            _ => {
+                return Err(Refused { state: self.state.clone(), attempt: self.attempt });
+            }
         }
         life.version.0 += 1;
         if !matches!(life.state, S::Scheduled { waiting: Waiting::Throttler, .. }) {
@@ -610,7 +674,14 @@ impl Lifecycle {
     }
 
     /// Ends the running attempt as failed: another one if that is allowed, else the end.
-    fn fail(&mut self, run: &Running, spec: &Spec, failure: Failure, next: RetryDecision, now: Timestamp) {
+    fn fail(
+        &mut self,
+        run: &Running,
+        spec: &Spec,
+        failure: Failure,
+        next: RetryDecision,
+        now: Timestamp,
+    ) {
         self.error = Some(failure.clone());
         let retry_at = match next {
             RetryDecision::Wait(wait) if !run.cancel && self.attempt < spec.max_attempts => {
@@ -618,7 +689,8 @@ impl Lifecycle {
             }
             RetryDecision::AskPlugin(wait) if !run.cancel && self.attempt < spec.max_attempts => {
                 self.record(run, now, Outcome::Failed, Some(failure), None);
-                self.state = State::Scheduled { run_at: now + wait, waiting: Waiting::RetryDecision };
+                self.state =
+                    State::Scheduled { run_at: now + wait, waiting: Waiting::RetryDecision };
                 return;
             }
             _ => None,
@@ -634,16 +706,47 @@ impl Lifecycle {
         self.state = State::Ended { at, outcome };
     }
 
-    fn record(&mut self, run: &Running, ended_at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
+    fn record(
+        &mut self,
+        run: &Running,
+        ended_at: Timestamp,
+        outcome: Outcome,
+        error: Option<Failure>,
+        retry_at: Option<Timestamp>,
+    ) {
         let (attempt, token) = (self.attempt, run.token);
-        self.enter(AttemptRecord { attempt, started_at: run.started_at, ended_at, outcome, error, retry_at, token, reply: None });
+        self.enter(AttemptRecord {
+            attempt,
+            started_at: run.started_at,
+            ended_at,
+            outcome,
+            error,
+            retry_at,
+            token,
+            reply: None,
+        });
     }
 
     /// Records what is heard of the latest attempt after it was over.
-    fn record_late(&mut self, at: Timestamp, outcome: Outcome, error: Option<Failure>, retry_at: Option<Timestamp>) {
+    fn record_late(
+        &mut self,
+        at: Timestamp,
+        outcome: Outcome,
+        error: Option<Failure>,
+        retry_at: Option<Timestamp>,
+    ) {
         let token = self.history.last().map_or(Token(0), |entry| entry.token);
         let (attempt, started_at) = (self.attempt, self.started_at.unwrap_or(at));
-        self.enter(AttemptRecord { attempt, started_at, ended_at: at, outcome, error, retry_at, token, reply: None });
+        self.enter(AttemptRecord {
+            attempt,
+            started_at,
+            ended_at: at,
+            outcome,
+            error,
+            retry_at,
+            token,
+            reply: None,
+        });
     }
 
     fn enter(&mut self, entry: AttemptRecord) {
@@ -651,11 +754,18 @@ impl Lifecycle {
             self.history.remove(1);
         }
         self.history.push(entry);
-        let Some((_, older)) = self.history.split_last_mut() else { return };
+        let Some((_, older)) = self.history.split_last_mut() else {
+            return;
+        };
         let said = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let mut bytes: usize =
-            older.iter().filter_map(|entry| entry.error.as_ref()).map(|error| said(&error.details) + said(&error.message)).sum();
-        for part in [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()] {
+        let mut bytes: usize = older
+            .iter()
+            .filter_map(|entry| entry.error.as_ref())
+            .map(|error| said(&error.details) + said(&error.message))
+            .sum();
+        for part in
+            [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()]
+        {
             for error in older.iter_mut().filter_map(|entry| entry.error.as_mut()) {
                 if bytes <= MAX_HISTORY_BYTES {
                     return;
@@ -686,12 +796,14 @@ impl Lifecycle {
     }
 
     fn forget_oldest(&mut self) {
-        self.processed_replies.drain(..self.processed_replies.len().saturating_sub(MAX_PROCESSED_REPLIES));
+        self.processed_replies
+            .drain(..self.processed_replies.len().saturating_sub(MAX_PROCESSED_REPLIES));
     }
 
     /// Whether `reply` was heard before, by this job or by one that had its correlation key before.
     pub fn has_processed(&self, reply: ReplyId) -> bool {
-        self.processed_replies.contains(&reply) || self.history.iter().any(|entry| entry.reply == Some(reply))
+        self.processed_replies.contains(&reply)
+            || self.history.iter().any(|entry| entry.reply == Some(reply))
     }
 
     /// When something must be done with a job that is `spec` even if nobody asks: it expires, its
@@ -708,13 +820,17 @@ impl Lifecycle {
                 let lease = (!run.granted).then_some(run.lease_until);
                 spec.deadline_at.into_iter().chain(lease).min()
             }
-            State::Ended { at, .. } => self.result_until(spec).into_iter().chain([*at + spec.retention.duration()]).min(),
+            State::Ended { at, .. } => {
+                self.result_until(spec).into_iter().chain([*at + spec.retention.duration()]).min()
+            }
         }
     }
 
     /// How long the result of a job that is `spec` is kept, if it ended with one.
     pub fn result_until(&self, spec: &Spec) -> Option<Timestamp> {
-        let State::Ended { at, .. } = &self.state else { return None };
+        let State::Ended { at, .. } = &self.state else {
+            return None;
+        };
         self.result.is_some().then(|| match spec.keep_result {
             KeepResult::None => *at,
             KeepResult::Once => *at + Duration::from_hours(1),

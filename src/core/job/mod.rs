@@ -49,7 +49,12 @@ impl Job {
     #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
     pub fn apply(&self, event: Event, now: crate::time::Timestamp) -> Result<Self, life::Refused> {
         let life = self.life.apply(&self.spec, event, now)?;
-        Ok(Self { id: self.id.clone(), spec: Arc::clone(&self.spec), data: self.data.clone(), life })
+        Ok(Self {
+            id: self.id.clone(),
+            spec: Arc::clone(&self.spec),
+            data: self.data.clone(),
+            life,
+        })
     }
 
     /// How many bytes it has at most where it is shown whole in the encoding of its data, or as a rule in JSON. Data that is all small numbers
@@ -57,7 +62,11 @@ impl Job {
     pub fn bytes(&self) -> usize {
         let beside = written(&*self.spec) + written(&self.life);
         // Instants are shown as texts, which are longer than their numbers.
-        FIELDS + beside + beside / 2 + shown(&self.data) + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
+        FIELDS
+            + beside
+            + beside / 2
+            + shown(&self.data)
+            + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
     }
 }
 
@@ -67,7 +76,8 @@ const FIELDS: usize = 1024;
 /// How many bytes `body` may have where it is shown: what is binary becomes base64 in JSON.
 fn shown(body: &Body) -> usize {
     match body {
-        Body::Inline(Payload { encoding: Encoding::Json, .. }) | Body::Object { encoding: Encoding::Json, .. } => body.len(),
+        Body::Inline(Payload { encoding: Encoding::Json, .. })
+        | Body::Object { encoding: Encoding::Json, .. } => body.len(),
         _ => body.len() + body.len() / 2,
     }
 }

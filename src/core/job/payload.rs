@@ -90,7 +90,9 @@ impl Payload {
                 let deep = Cell::new(false);
                 let level = Level { left: max_depth, deep: &deep };
                 let read = level.deserialize(&mut json).and_then(|()| json.end());
-                read.map_err(|error| if deep.get() { Malformed::too_deep(max_depth) } else { Malformed::new(error) })
+                read.map_err(|error| {
+                    if deep.get() { Malformed::too_deep(max_depth) } else { Malformed::new(error) }
+                })
             }
             Encoding::MessagePack => check_message_pack(&self.bytes, max_depth),
         }
@@ -105,7 +107,9 @@ impl Payload {
         match self.encoding {
             Encoding::Json => Ok(self.bytes.clone()),
             Encoding::MessagePack => {
-                let value = rmpv::decode::read_value_with_max_depth(&mut &self.bytes[..], DECODER_DEPTH).map_err(Malformed::new)?;
+                let value =
+                    rmpv::decode::read_value_with_max_depth(&mut &self.bytes[..], DECODER_DEPTH)
+                        .map_err(Malformed::new)?;
                 Ok(serde_json::to_vec(&transcode::json_of(value)).map_err(Malformed::new)?.into())
             }
         }
@@ -121,7 +125,9 @@ impl Payload {
             Encoding::MessagePack => Ok(self.bytes.clone()),
             Encoding::Json => {
                 let mut bytes = Vec::with_capacity(self.bytes.len());
-                let value = transcode::message_pack_of(serde_json::from_slice(&self.bytes).map_err(Malformed::new)?);
+                let value = transcode::message_pack_of(
+                    serde_json::from_slice(&self.bytes).map_err(Malformed::new)?,
+                );
                 rmpv::encode::write_value(&mut bytes, &value).map_err(Malformed::new)?;
                 Ok(bytes.into())
             }
@@ -203,7 +209,9 @@ impl<'de> Visitor<'de> for Level<'_> {
 /// Walks over MessagePack with a count of what is still to come on each level.
 fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
     fn take<'a>(rest: &mut &'a [u8], n: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, left) = rest.split_at_checked(n).ok_or_else(|| Malformed::new("ends in the middle of a value"))?;
+        let (taken, left) = rest
+            .split_at_checked(n)
+            .ok_or_else(|| Malformed::new("ends in the middle of a value"))?;
         *rest = left;
         Ok(taken)
     }
@@ -231,7 +239,8 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
             0xde | 0xdf => (0, 0, Some(length(&mut rest, 2 << (marker - 0xde))?.saturating_mul(2))),
             _ => return Err(Malformed::new("has a byte that starts no value")),
         };
-        std::str::from_utf8(take(&mut rest, text)?).map_err(|_| Malformed::new("has a text that is not UTF-8"))?;
+        std::str::from_utf8(take(&mut rest, text)?)
+            .map_err(|_| Malformed::new("has a text that is not UTF-8"))?;
         take(&mut rest, skip)?;
         if let Some(left) = levels.last_mut() {
             *left -= 1;
@@ -246,7 +255,11 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
             levels.pop();
         }
         if levels.is_empty() {
-            return if rest.is_empty() { Ok(()) } else { Err(Malformed::new("has something after its value")) };
+            return if rest.is_empty() {
+                Ok(())
+            } else {
+                Err(Malformed::new("has something after its value"))
+            };
         }
     }
 }

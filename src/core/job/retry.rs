@@ -53,8 +53,10 @@ impl TryFrom<Written> for Retry {
 
     fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
         match (strategy, plugin) {
-            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(&*config)
-                .map_or_else(|_| Self::Plugin(BUILT_IN.parse().expect("a good name"), config), Self::Exponential)),
+            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(&*config).map_or_else(
+                |_| Self::Plugin(BUILT_IN.parse().expect("a good name"), config),
+                Self::Exponential,
+            )),
             (None, Some(plugin)) => Ok(Self::Plugin(plugin, config)),
             _ => Err("either `strategy` (a built-in one: `exponential`) or `plugin` is required"),
         }
@@ -83,7 +85,8 @@ impl Serialize for Retry {
 impl<'de> Deserialize<'de> for Retry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            return Written::deserialize(deserializer).and_then(|written| Self::try_from(written).map_err(D::Error::custom));
+            return Written::deserialize(deserializer)
+                .and_then(|written| Self::try_from(written).map_err(D::Error::custom));
         }
         deserializer.deserialize_struct("Retry", &["strategy", "config"], RetryVisitor)
     }
@@ -111,12 +114,15 @@ impl<'de> Visitor<'de> for RetryVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Retry, A::Error> {
         let missing = |field| move || A::Error::missing_field(field);
-        let (_, strategy): (IgnoredAny, PluginName) = fields.next_entry()?.ok_or_else(missing("strategy"))?;
+        let (_, strategy): (IgnoredAny, PluginName) =
+            fields.next_entry()?.ok_or_else(missing("strategy"))?;
         if strategy.as_str() == BUILT_IN {
-            let (_, config): (IgnoredAny, Backoff) = fields.next_entry()?.ok_or_else(missing("config"))?;
+            let (_, config): (IgnoredAny, Backoff) =
+                fields.next_entry()?.ok_or_else(missing("config"))?;
             return Ok(Retry::Exponential(config));
         }
-        let (_, config): (IgnoredAny, Arc<Value>) = fields.next_entry()?.ok_or_else(missing("config"))?;
+        let (_, config): (IgnoredAny, Arc<Value>) =
+            fields.next_entry()?.ok_or_else(missing("config"))?;
         Ok(Retry::Plugin(strategy, config))
     }
 }
@@ -152,7 +158,11 @@ pub enum Jitter {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { base_seconds: Seconds::new(2), max_seconds: Seconds::new(3600), jitter: Jitter::Full }
+        Self {
+            base_seconds: Seconds::new(2),
+            max_seconds: Seconds::new(3600),
+            jitter: Jitter::Full,
+        }
     }
 }
 
@@ -163,7 +173,11 @@ impl Backoff {
     /// The wait after attempt `attempt` (from 1), where `drawn` is uniform in 0 up to 1.
     pub fn after(self, attempt: u16, drawn: f64) -> Duration {
         let doublings = u32::from(attempt.saturating_sub(1)).min(40);
-        let whole = self.base_seconds.millis().saturating_mul(1 << doublings).min(self.max_seconds.millis());
+        let whole = self
+            .base_seconds
+            .millis()
+            .saturating_mul(1 << doublings)
+            .min(self.max_seconds.millis());
         let whole = Duration::from_millis(whole);
         match self.jitter {
             Jitter::None => whole,
@@ -192,7 +206,8 @@ mod tests {
     #[test]
     fn the_wait_doubles_and_stops_at_its_maximum() {
         let backoff = Backoff { jitter: Jitter::None, ..Backoff::default() };
-        let waits: Vec<u64> = [1, 2, 3, 11, 12, 13, 65535].map(|n| backoff.after(n, 0.3).as_secs()).to_vec();
+        let waits: Vec<u64> =
+            [1, 2, 3, 11, 12, 13, 65535].map(|n| backoff.after(n, 0.3).as_secs()).to_vec();
         assert_eq!(waits, [2, 4, 8, 2048, 3600, 3600, 3600]);
     }
 

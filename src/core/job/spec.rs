@@ -53,7 +53,9 @@ impl Visitor<'_> for ValueVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Value, E> {
-        serde_json::Number::from_f64(number).map(Value::Number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+        serde_json::Number::from_f64(number)
+            .map(Value::Number)
+            .ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
@@ -76,7 +78,9 @@ impl Value {
         match self {
             Self::Number(number) => match number.as_f64() {
                 // Below 2^53 every whole number is a double.
-                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => (whole as i64).to_string().into(),
+                Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 9e15 => {
+                    (whole as i64).to_string().into()
+                }
                 _ => number.to_string().into(),
             },
             Self::Text(text) => text.into(),

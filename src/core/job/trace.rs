@@ -50,7 +50,10 @@ impl TraceContext {
 }
 
 /// The header `name` (lower case) among `headers`, whose names may be written in any case.
-pub fn named<'a>(headers: &'a BTreeMap<String, String>, name: &str) -> Option<(&'a String, &'a String)> {
+pub fn named<'a>(
+    headers: &'a BTreeMap<String, String>,
+    name: &str,
+) -> Option<(&'a String, &'a String)> {
     headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name))
 }
 
@@ -79,7 +82,8 @@ impl FromStr for TraceContext {
 
 /// The number that lower-case hexadecimal digits write; `from_str_radix` alone would take signs and capitals.
 fn hex(digits: Option<&str>) -> Option<u128> {
-    let digits = digits.filter(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))?;
+    let digits = digits
+        .filter(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))?;
     u128::from_str_radix(digits, 16).ok()
 }
 
@@ -98,7 +102,10 @@ mod tests {
     #[test]
     fn a_context_is_read_and_written_alike() {
         let context: TraceContext = GOOD.parse().unwrap();
-        assert_eq!((context.trace, context.span), (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331));
+        assert_eq!(
+            (context.trace, context.span),
+            (0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, 0xb7ad_6b71_6920_3331)
+        );
         assert!(context.sampled);
         assert_eq!(context.to_string(), GOOD);
         let other = context.with_span(1).to_string();
@@ -107,7 +114,9 @@ mod tests {
 
     #[test]
     fn of_the_flags_only_the_one_for_sampling_counts() {
-        for (flags, sampled) in [("00", false), ("01", true), ("02", false), ("03", true), ("ff", true)] {
+        for (flags, sampled) in
+            [("00", false), ("01", true), ("02", false), ("03", true), ("ff", true)]
+        {
             let text = format!("{}{flags}", &GOOD[..53]);
             assert_eq!(text.parse::<TraceContext>().unwrap().sampled, sampled, "{text}");
         }

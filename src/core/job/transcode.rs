@@ -30,11 +30,19 @@ pub(super) fn json_of(value: rmpv::Value) -> Json {
         V::Ext(kind, bytes) => json!({ "$ext": { "type": kind, "data": BASE64.encode(bytes) } }),
         V::Array(list) => list.into_iter().map(json_of).collect(),
         V::Map(map) if map.iter().all(|(key, _)| key.is_str()) => {
-            let object: serde_json::Map<_, _> =
-                map.into_iter().map(|(key, value)| (key.as_str().unwrap_or_default().to_owned(), json_of(value))).collect();
-            if meaning(&object).is_some() { json!({ "$map": object.into_iter().collect::<Vec<_>>() }) } else { object.into() }
+            let object: serde_json::Map<_, _> = map
+                .into_iter()
+                .map(|(key, value)| (key.as_str().unwrap_or_default().to_owned(), json_of(value)))
+                .collect();
+            if meaning(&object).is_some() {
+                json!({ "$map": object.into_iter().collect::<Vec<_>>() })
+            } else {
+                object.into()
+            }
         }
-        V::Map(map) => json!({ "$map": map.into_iter().map(|(key, value)| [json_of(key), json_of(value)]).collect::<Vec<_>>() }),
+        V::Map(map) => {
+            json!({ "$map": map.into_iter().map(|(key, value)| [json_of(key), json_of(value)]).collect::<Vec<_>>() })
+        }
     }
 }
 
@@ -62,7 +70,12 @@ pub(super) fn message_pack_of(json: Json) -> rmpv::Value {
         Json::Object(object) => match meaning(&object) {
             Some(Meaning::Value(value)) => value,
             Some(Meaning::Map) => V::Map(object.into_values().flat_map(pairs).collect()),
-            None => V::Map(object.into_iter().map(|(key, value)| (key.into(), message_pack_of(value))).collect()),
+            None => V::Map(
+                object
+                    .into_iter()
+                    .map(|(key, value)| (key.into(), message_pack_of(value)))
+                    .collect(),
+            ),
         },
     }
 }
@@ -83,7 +96,9 @@ fn meaning(object: &serde_json::Map<String, Json>) -> Option<Meaning> {
     let bytes = |value: &Json| BASE64.decode(value.as_str()?).ok();
     let value = match key.as_str() {
         "$binary" => V::Binary(bytes(value)?),
-        "$ext" if value.as_object()?.len() == 2 => V::Ext(i8::try_from(value.get("type")?.as_i64()?).ok()?, bytes(value.get("data")?)?),
+        "$ext" if value.as_object()?.len() == 2 => {
+            V::Ext(i8::try_from(value.get("type")?.as_i64()?).ok()?, bytes(value.get("data")?)?)
+        }
         "$float" => V::F64(match value.as_str()? {
             "NaN" => f64::NAN,
             "Infinity" => f64::INFINITY,
@@ -91,7 +106,10 @@ fn meaning(object: &serde_json::Map<String, Json>) -> Option<Meaning> {
             _ => return None,
         }),
         "$map" => {
-            let listed = value.as_array()?.iter().all(|pair| pair.as_array().is_some_and(|pair| pair.len() == 2));
+            let listed = value
+                .as_array()?
+                .iter()
+                .all(|pair| pair.as_array().is_some_and(|pair| pair.len() == 2));
             return listed.then_some(Meaning::Map);
         }
         _ => return None,
@@ -101,9 +119,13 @@ fn meaning(object: &serde_json::Map<String, Json>) -> Option<Meaning> {
 
 /// The pairs of a listed map.
 fn pairs(listed: Json) -> Vec<(rmpv::Value, rmpv::Value)> {
-    let Json::Array(listed) = listed else { return Vec::new() };
+    let Json::Array(listed) = listed else {
+        return Vec::new();
+    };
     let pair = |pair| match pair {
-        Json::Array(pair) => <[Json; 2]>::try_from(pair).ok().map(|[key, value]| (message_pack_of(key), message_pack_of(value))),
+        Json::Array(pair) => <[Json; 2]>::try_from(pair)
+            .ok()
+            .map(|[key, value]| (message_pack_of(key), message_pack_of(value))),
         _ => None,
     };
     listed.into_iter().filter_map(pair).collect()

@@ -48,7 +48,12 @@ pub struct Check {
 
 impl Check {
     /// Something that a person should know.
-    pub fn new(level: CheckLevel, about: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn new(
+        level: CheckLevel,
+        about: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         Self { level, about: about.into(), found: found.into(), advice: advice.into() }
     }
 

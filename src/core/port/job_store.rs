@@ -244,7 +244,10 @@ impl ItemKind {
 
     /// Whether it is configuration that engines keep a copy of, so that a change of it shows in [`JobStore::items_version`].
     pub fn is_decided_under(self) -> bool {
-        matches!(self, Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger | Self::Drain)
+        matches!(
+            self,
+            Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger | Self::Drain
+        )
     }
 }
 
@@ -288,7 +291,9 @@ impl Committed {
     #[must_use]
     pub fn regrouped(self, steps: &[usize]) -> Self {
         match self {
-            Self::Conflict { step, standing } => Self::Conflict { step: steps.get(step).copied().unwrap_or(step), standing },
+            Self::Conflict { step, standing } => {
+                Self::Conflict { step: steps.get(step).copied().unwrap_or(step), standing }
+            }
             Self::All => Self::All,
         }
     }
@@ -452,17 +457,35 @@ pub trait JobStore: Send + Sync {
     ) -> Result<BTreeMap<TypeName, u64>, StoreError>;
 
     /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in their order from after `after` on.
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError>;
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError>;
 
     /// At most `limit` jobs whose `wake_at` is `until` or before, earliest first; and the earliest `wake_at` after it, which
     /// a full page need not say.
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
     /// At most `limit` running jobs of `queue`, by id from after `after` on.
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError>;
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError>;
 
     /// A queue's head with the batches that it names, if it has one.
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError>;
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError>;
 
     /// The batches stored for `queue`, named or not.
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError>;
@@ -489,7 +512,13 @@ pub trait JobStore: Send + Sync {
     /// Drops records of `kind`: those whose time is over at `now`, then, those with the least time left first, what is more
     /// than `keep`; at most `limit` (1 to 10000) in one call. A store may leave some for a later call, and may count what is
     /// left as of a minute ago.
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError>;
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError>;
 }
 
 /// A store that is shared.

@@ -32,7 +32,10 @@ impl FromStr for Cursor {
     type Err = BadCursor;
     fn from_str(text: &str) -> Result<Self, BadCursor> {
         let (millis, tie) = text.split_once('_').ok_or(BadCursor)?;
-        Ok(Self { created_at: Timestamp::from_millis(millis.parse().map_err(|_| BadCursor)?), tie: tie.to_owned() })
+        Ok(Self {
+            created_at: Timestamp::from_millis(millis.parse().map_err(|_| BadCursor)?),
+            tie: tie.to_owned(),
+        })
     }
 }
 
@@ -55,6 +58,8 @@ impl ListQuery {
             && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
             && self.from.is_none_or(|from| from <= job.spec.created_at)
             && self.to.is_none_or(|to| job.spec.created_at < to)
-            && self.attributes.iter().all(|(name, value)| job.spec.attributes.get(name).is_some_and(|has| has.text() == value.text()))
+            && self.attributes.iter().all(|(name, value)| {
+                job.spec.attributes.get(name).is_some_and(|has| has.text() == value.text())
+            })
     }
 }

@@ -241,7 +241,9 @@ impl ThrottleAnswer {
     pub fn validated(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
         let (offered, decided) = (call.candidates.len(), self.decisions.len());
         if offered != decided {
-            return invalid(format!("answered {decided} decisions for {offered} candidates: there must be one for each, in their order"));
+            return invalid(format!(
+                "answered {decided} decisions for {offered} candidates: there must be one for each, in their order"
+            ));
         }
         for (index, decision) in self.decisions.iter_mut().enumerate() {
             let named = match decision.action {
@@ -250,9 +252,20 @@ impl ThrottleAnswer {
                 Action::Run | Action::Hold(None) | Action::Drop => None,
             };
             if let Some((at, does)) = named {
-                let said = || format!("decision {} (job {}) {does} {}", index + 1, call.candidates[index].id, shown(at));
+                let said = || {
+                    format!(
+                        "decision {} (job {}) {does} {}",
+                        index + 1,
+                        call.candidates[index].id,
+                        shown(at)
+                    )
+                };
                 if at <= call.now {
-                    return invalid(format!("{}, which is not after the time of the call, {}", said(), call.now));
+                    return invalid(format!(
+                        "{}, which is not after the time of the call, {}",
+                        said(),
+                        call.now
+                    ));
                 }
                 soon_enough(at, call.now, said)?;
             }
@@ -270,11 +283,17 @@ impl RetryAnswer {
     /// [`FaultKind::InvalidAnswer`] with what makes no sense, and what may be said.
     pub fn sound(self, call: &RetryCall) -> Result<Self, Fault> {
         Ok(match self {
-            Self::GiveUp(message) => Self::GiveUp(message.map(|message| cut(message, MESSAGE_BYTES))),
+            Self::GiveUp(message) => {
+                Self::GiveUp(message.map(|message| cut(message, MESSAGE_BYTES)))
+            }
             Self::Retry { at, data, priority } => {
                 soon_enough(at, call.now, || format!("plans the next attempt for {}", shown(at)))?;
-                if let Some(Err(error)) = data.as_ref().map(|data| Payload::json(data.clone()).check(MAX_DEPTH)) {
-                    return invalid(format!("replaces the data by what is no JSON text of at most {MAX_DEPTH} levels: {error}"));
+                if let Some(Err(error)) =
+                    data.as_ref().map(|data| Payload::json(data.clone()).check(MAX_DEPTH))
+                {
+                    return invalid(format!(
+                        "replaces the data by what is no JSON text of at most {MAX_DEPTH} levels: {error}"
+                    ));
                 }
                 Self::Retry { at, data, priority }
             }
@@ -289,7 +308,10 @@ fn invalid<T>(message: String) -> Result<T, Fault> {
 /// Nothing if `at` is not too far ahead of `now`. `said` names who said it.
 fn soon_enough(at: Timestamp, now: Timestamp, said: impl FnOnce() -> String) -> Result<(), Fault> {
     if at > now + AHEAD {
-        return invalid(format!("{}, which is more than 366 days after the time of the call, {now}", said()));
+        return invalid(format!(
+            "{}, which is more than 366 days after the time of the call, {now}",
+            said()
+        ));
     }
     Ok(())
 }
@@ -337,13 +359,24 @@ impl Purpose {
 #[async_trait]
 pub trait Policy: Send + Sync {
     /// What the throttler `plugin` says of `call`.
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault>;
+    async fn throttle(
+        &self,
+        plugin: &Plugin,
+        call: Arc<ThrottleCall>,
+        purpose: Purpose,
+    ) -> Result<ThrottleAnswer, Fault>;
 
     /// What the retry strategy `plugin` says of `call`.
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault>;
+    async fn retry(
+        &self,
+        plugin: &Plugin,
+        call: Arc<RetryCall>,
+        purpose: Purpose,
+    ) -> Result<RetryAnswer, Fault>;
 
     /// What `plugin` finds wrong with a configuration (JSON text) for `role`; empty if nothing.
-    async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault>;
+    async fn check(&self, plugin: &Plugin, role: Role, config: &str)
+    -> Result<Vec<Problem>, Fault>;
 
     /// Takes note of a fault that a live call had for its asker alone, who found that the answer cannot be followed, or could not
     /// ask: it counts and is shown like every other.
@@ -362,7 +395,12 @@ impl NoPolicy {
 
 #[async_trait]
 impl Policy for NoPolicy {
-    async fn throttle(&self, _: &Plugin, _: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(
+        &self,
+        _: &Plugin,
+        _: Arc<ThrottleCall>,
+        _: Purpose,
+    ) -> Result<ThrottleAnswer, Fault> {
         Self::fault()
     }
 

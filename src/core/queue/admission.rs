@@ -52,7 +52,11 @@ pub struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     /// The candidate that a job is.
     pub fn of(spec: &'a Spec) -> Self {
-        let subject = Subject { job_type: &spec.job_type, priority: spec.priority, attributes: &spec.attributes };
+        let subject = Subject {
+            job_type: &spec.job_type,
+            priority: spec.priority,
+            attributes: &spec.attributes,
+        };
         Self { subject, weight: spec.weight, critical: spec.critical, windows: &spec.windows }
     }
 }
@@ -137,17 +141,37 @@ pub struct Admission<'a> {
 
 impl<'a> Admission<'a> {
     /// A round at `now`, with `usage` granted and `buckets` not full.
-    pub fn new(limits: &'a Limits, usage: Usage, buckets: BTreeMap<(String, String), Bucket>, now: Timestamp) -> Self {
+    pub fn new(
+        limits: &'a Limits,
+        usage: Usage,
+        buckets: BTreeMap<(String, String), Bucket>,
+        now: Timestamp,
+    ) -> Self {
         let mut by_constraint: HashMap<usize, HashMap<String, Bucket>> = HashMap::new();
         let mut bucket_bytes = 0;
         for ((name, value), bucket) in buckets {
-            let Some(index) = limits.queue.constraints.iter().position(|constraint| constraint.name == name) else { continue };
-            if limits.queue.constraints[index].rate.is_some_and(|rate| rate.at(Some(bucket), now).tokens < rate.capacity()) {
+            let Some(index) =
+                limits.queue.constraints.iter().position(|constraint| constraint.name == name)
+            else {
+                continue;
+            };
+            if limits.queue.constraints[index]
+                .rate
+                .is_some_and(|rate| rate.at(Some(bucket), now).tokens < rate.capacity())
+            {
                 bucket_bytes += name.len() + value.len() + BUCKET_BYTES;
                 by_constraint.entry(index).or_default().insert(value, bucket);
             }
         }
-        Self { limits, now, usage, buckets: by_constraint, bucket_bytes, reserved: Reservations::default(), exhausted: HashMap::new() }
+        Self {
+            limits,
+            now,
+            usage,
+            buckets: by_constraint,
+            bucket_bytes,
+            reserved: Reservations::default(),
+            exhausted: HashMap::new(),
+        }
     }
 
     /// The verdict on the next candidate; a `Run` takes what it needs.
@@ -156,11 +180,19 @@ impl<'a> Admission<'a> {
             Ok(counted) => counted,
             Err(verdict) => return verdict,
         };
-        let Some(counted) = counted else { return AdmissionDecision::Run };
+        let Some(counted) = counted else {
+            return AdmissionDecision::Run;
+        };
         for (index, value) in &counted {
             if let Some(rate) = self.limits.queue.constraints[*index].rate {
                 let bucket = rate.at(self.bucket(*index, value), self.now).taken();
-                if self.buckets.entry(*index).or_default().insert(value.to_string(), bucket).is_none() {
+                if self
+                    .buckets
+                    .entry(*index)
+                    .or_default()
+                    .insert(value.to_string(), bucket)
+                    .is_none()
+                {
                     self.bucket_bytes += self.bytes_of(*index, value);
                 }
             }
@@ -176,7 +208,10 @@ impl<'a> Admission<'a> {
     }
 
     /// The constraints that count a candidate that may run (none for a critical one, which takes nothing), or why it may not.
-    fn evaluate<'c>(&mut self, candidate: Candidate<'c>) -> Result<Option<Counted<'c>>, AdmissionDecision>
+    fn evaluate<'c>(
+        &mut self,
+        candidate: Candidate<'c>,
+    ) -> Result<Option<Counted<'c>>, AdmissionDecision>
     where
         'a: 'c,
     {
@@ -191,11 +226,15 @@ impl<'a> Admission<'a> {
             return Ok(None);
         }
         if self.usage.live() >= MAX_RUNNING {
-            return Err(hold(Rule::Concurrency, format!("{MAX_RUNNING} jobs of the queue run, and no queue runs more")));
+            return Err(hold(
+                Rule::Concurrency,
+                format!("{MAX_RUNNING} jobs of the queue run, and no queue runs more"),
+            ));
         }
         let counted: Vec<_> = counting(self.limits, candidate.subject).collect();
         let weight = u64::from(candidate.weight);
-        let missed: Vec<_> = self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
+        let missed: Vec<_> =
+            self.levels(candidate, &counted).filter(|level| !level.fits(weight)).collect();
         // Reserved for a job that can never fit, a limit would be closed for good.
         if let Some(never) = missed.iter().find(|level| level.never_fits(weight)) {
             return Err(AdmissionDecision::Hold(self.full(never, candidate, &counted)));
@@ -218,24 +257,37 @@ impl<'a> Admission<'a> {
     }
 
     /// Every concurrency limit that counts `candidate`, what is used of it, and whether somebody reserved it.
-    fn levels<'c>(&'c self, candidate: Candidate<'c>, counted: &'c [(usize, Cow<'c, str>)]) -> impl Iterator<Item = Level> + 'c {
+    fn levels<'c>(
+        &'c self,
+        candidate: Candidate<'c>,
+        counted: &'c [(usize, Cow<'c, str>)],
+    ) -> impl Iterator<Item = Level> + 'c {
         let Self { limits, usage, reserved, .. } = self;
         let job_type = candidate.subject.job_type;
-        let queue = limits.queue.concurrency.map(|most| (Limit::Queue, most.into(), usage.weight(), reserved.queue));
+        let queue = limits
+            .queue
+            .concurrency
+            .map(|most| (Limit::Queue, most.into(), usage.weight(), reserved.queue));
         let of_type = limits.types.get(job_type).map(|most| {
             let reserved = !reserved.types.is_empty() && reserved.types.contains(job_type);
             (Limit::Type, (*most).into(), usage.of_type(job_type), reserved)
         });
         let constraints = counted.iter().enumerate().filter_map(|(place, (index, value))| {
             let most = limits.queue.constraints[*index].concurrency?;
-            let reserved = reserved.values.get(index).is_some_and(|values| values.contains(value.as_ref()));
+            let reserved =
+                reserved.values.get(index).is_some_and(|values| values.contains(value.as_ref()));
             Some((Limit::Counted(place), most.into(), usage.of_value(*index, value), reserved))
         });
         let levels = queue.into_iter().chain(of_type).chain(constraints);
         levels.map(|(limit, most, used, reserved)| Level { limit, most, used, reserved })
     }
 
-    fn reserve(&mut self, limit: Limit, candidate: Candidate<'_>, counted: &[(usize, Cow<'_, str>)]) {
+    fn reserve(
+        &mut self,
+        limit: Limit,
+        candidate: Candidate<'_>,
+        counted: &[(usize, Cow<'_, str>)],
+    ) {
         match limit {
             Limit::Queue => self.reserved.queue = true,
             Limit::Type => {
@@ -255,26 +307,41 @@ impl<'a> Admission<'a> {
     /// The hold of a candidate that lacks a token, until the last of its rates has one, and the rate that lacks it. Needs no
     /// reservation, since whoever comes later in this round needs the same token.
     fn lacking_token(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
-        let rates = counted.iter().filter_map(|(index, value)| Some((index, value, self.limits.queue.constraints[*index].rate?)));
+        let rates = counted.iter().filter_map(|(index, value)| {
+            Some((index, value, self.limits.queue.constraints[*index].rate?))
+        });
         let mut spent = rates.filter_map(|(index, value, rate)| {
             let bucket = rate.at(self.bucket(*index, value), self.now);
-            (!bucket.has_token()).then(|| (*index, value, rate, rate.wait(bucket).map(|wait| self.now + wait)))
+            (!bucket.has_token())
+                .then(|| (*index, value, rate, rate.wait(bucket).map(|wait| self.now + wait)))
         });
         let (index, value, rate, first_at) = spent.next()?;
         let earliest_at = spent.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
         let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
-        Some((Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at }, index, value.to_string()))
+        Some((
+            Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at },
+            index,
+            value.to_string(),
+        ))
     }
 
     /// The hold of a candidate whose tokens would be counted under a new value, while as many values as are kept have spent theirs.
     fn over_bytes(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
         let is_new = |(index, value): &&(usize, Cow<'_, str>)| {
-            self.limits.queue.constraints[*index].rate.is_some() && self.bucket(*index, value).is_none()
+            self.limits.queue.constraints[*index].rate.is_some()
+                && self.bucket(*index, value).is_none()
         };
-        let bytes: usize = counted.iter().filter(is_new).map(|(index, value)| self.bytes_of(*index, value)).sum();
-        let (index, value) = counted.iter().find(is_new).filter(|_| self.bucket_bytes + bytes > MAX_BUCKET_BYTES)?;
+        let bytes: usize =
+            counted.iter().filter(is_new).map(|(index, value)| self.bytes_of(*index, value)).sum();
+        let (index, value) =
+            counted.iter().find(is_new).filter(|_| self.bucket_bytes + bytes > MAX_BUCKET_BYTES)?;
         let reason = "the rate counts as many values as it can; a new one is counted when one of them has all its tokens back".into();
-        Some(Hold { rule: self.constraint(*index, value), reason, reserved: false, earliest_at: Some(self.now + BUCKET_RETRY_INTERVAL) })
+        Some(Hold {
+            rule: self.constraint(*index, value),
+            reason,
+            reserved: false,
+            earliest_at: Some(self.now + BUCKET_RETRY_INTERVAL),
+        })
     }
 
     /// What a bucket takes of [`MAX_BUCKET_BYTES`].
@@ -288,11 +355,19 @@ impl<'a> Admission<'a> {
 
     fn constraint(&self, index: usize, value: &str) -> Rule {
         let constraint = &self.limits.queue.constraints[index];
-        Rule::Constraint(constraint.name.clone(), constraint.per.is_some().then(|| value.to_owned()))
+        Rule::Constraint(
+            constraint.name.clone(),
+            constraint.per.is_some().then(|| value.to_owned()),
+        )
     }
 
     /// The hold of a candidate that does not fit `level`.
-    fn full(&self, level: &Level, candidate: Candidate<'_>, counted: &[(usize, Cow<'_, str>)]) -> Hold {
+    fn full(
+        &self,
+        level: &Level,
+        candidate: Candidate<'_>,
+        counted: &[(usize, Cow<'_, str>)],
+    ) -> Hold {
         let rule = match level.limit {
             Limit::Queue => Rule::Concurrency,
             Limit::Type => Rule::TypeConcurrency(candidate.subject.job_type.clone()),
@@ -311,7 +386,9 @@ impl<'a> Admission<'a> {
         } else if level.never_fits(weight) {
             format!("its weight {weight} is over the limit {most} of {whose}")
         } else if reserved {
-            format!("{used} of {most} of {whose} is in use, and the rest is kept for a job before it")
+            format!(
+                "{used} of {most} of {whose} is in use, and the rest is kept for a job before it"
+            )
         } else {
             format!("{used} of {most} of {whose} is in use, and it needs {weight}")
         };
@@ -320,22 +397,34 @@ impl<'a> Admission<'a> {
 
     /// Whether no further candidate (or none that is not critical) can be admitted in this round.
     pub fn closed(&self, critical: bool) -> bool {
-        let over = self.limits.queue.concurrency.is_some_and(|most| most == 0 || self.usage.weight() > most.into());
-        let full =
-            || over || self.reserved.queue || self.usage.live() >= MAX_RUNNING || self.stops(|constraint| constraint.matcher.is_empty());
+        let over = self
+            .limits
+            .queue
+            .concurrency
+            .is_some_and(|most| most == 0 || self.usage.weight() > most.into());
+        let full = || {
+            over || self.reserved.queue
+                || self.usage.live() >= MAX_RUNNING
+                || self.stops(|constraint| constraint.matcher.is_empty())
+        };
         self.limits.paused || (!critical && full())
     }
 
     /// Whether no further candidate of this type that is not critical can be admitted in this round: one was held by what counts
     /// them all.
     pub fn closed_to(&self, job_type: &TypeName) -> bool {
-        self.reserved.types.contains(job_type) || self.stops(|constraint| constraint.matcher.is_every(job_type))
+        self.reserved.types.contains(job_type)
+            || self.stops(|constraint| constraint.matcher.is_every(job_type))
     }
 
     /// The same of the candidates whose attribute `name` has this value.
     pub fn closed_to_value(&self, name: &str, value: &str) -> bool {
-        let whose = |constraint: &Constraint| constraint.per.as_deref() == Some(name) && constraint.matcher.is_empty();
-        self.stopped().any(|(index, values)| values.contains(value) && whose(&self.limits.queue.constraints[index]))
+        let whose = |constraint: &Constraint| {
+            constraint.per.as_deref() == Some(name) && constraint.matcher.is_empty()
+        };
+        self.stopped().any(|(index, values)| {
+            values.contains(value) && whose(&self.limits.queue.constraints[index])
+        })
     }
 
     /// Whether one of the constraints that count some jobs together, and all that `which` asks for, held a candidate.
@@ -368,8 +457,12 @@ impl<'a> Admission<'a> {
         let mut buckets = BTreeMap::new();
         for (index, values) in self.buckets {
             let constraint = &self.limits.queue.constraints[index];
-            let Some(rate) = constraint.rate else { continue };
-            let open = values.into_iter().filter(|(_, bucket)| rate.at(Some(*bucket), self.now).tokens < rate.capacity());
+            let Some(rate) = constraint.rate else {
+                continue;
+            };
+            let open = values
+                .into_iter()
+                .filter(|(_, bucket)| rate.at(Some(*bucket), self.now).tokens < rate.capacity());
             buckets.extend(open.map(|(value, bucket)| ((constraint.name.clone(), value), bucket)));
         }
         (self.usage, buckets)

@@ -141,7 +141,11 @@ impl Limits {
     /// Whether anything is limited, so that the queue needs a head.
     pub fn any(&self) -> bool {
         let Self { queue, paused, types, .. } = self;
-        *paused || queue.concurrency.is_some() || !queue.constraints.is_empty() || !types.is_empty() || queue.throttler.is_some()
+        *paused
+            || queue.concurrency.is_some()
+            || !queue.constraints.is_empty()
+            || !types.is_empty()
+            || queue.throttler.is_some()
     }
 
     /// The attributes that constraints and the throttler look at: what a grant must remember of its job.
@@ -152,7 +156,9 @@ impl Limits {
             names.extend(constraint.per.as_deref());
         }
         let declared = self.throttler.as_ref().and_then(|version| version.throttler.as_ref());
-        names.extend(declared.into_iter().flat_map(|declared| &declared.group_by).map(String::as_str));
+        names.extend(
+            declared.into_iter().flat_map(|declared| &declared.group_by).map(String::as_str),
+        );
         names
     }
 }

@@ -105,7 +105,9 @@ mod bits {
     pub(super) fn serialize<S: Serializer>(bits: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(bits)
     }
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
         use serde::Deserialize;
         bytes::Bytes::deserialize(deserializer).map(|bytes| bytes.to_vec())
     }

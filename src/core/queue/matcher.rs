@@ -87,7 +87,8 @@ impl<'de> Deserialize<'de> for Condition {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Condition, A::Error> {
-                Test::deserialize(MapAccessDeserializer::new(map)).map(|test| Condition::Test(Box::new(test)))
+                Test::deserialize(MapAccessDeserializer::new(map))
+                    .map(|test| Condition::Test(Box::new(test)))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -138,9 +139,17 @@ pub struct Subject<'a> {
 impl Matcher {
     /// Whether `subject` meets every condition.
     pub fn matches(&self, subject: Subject<'_>) -> bool {
-        self.job_type.as_ref().is_none_or(|c| c.holds(Some(Operand::Text(subject.job_type.as_str()))))
-            && self.priority.as_ref().is_none_or(|c| c.holds(Some(Operand::Whole(subject.priority.into()))))
-            && self.attribute.iter().all(|(name, c)| c.holds(subject.attributes.get(name).map(Operand::of)))
+        self.job_type
+            .as_ref()
+            .is_none_or(|c| c.holds(Some(Operand::Text(subject.job_type.as_str()))))
+            && self
+                .priority
+                .as_ref()
+                .is_none_or(|c| c.holds(Some(Operand::Whole(subject.priority.into()))))
+            && self
+                .attribute
+                .iter()
+                .all(|(name, c)| c.holds(subject.attributes.get(name).map(Operand::of)))
             && self.all.iter().all(|m| m.matches(subject))
             && (self.any.is_empty() || self.any.iter().any(|m| m.matches(subject)))
             && self.not.as_ref().is_none_or(|m| !m.matches(subject))
@@ -154,8 +163,15 @@ impl Matcher {
     /// Whether it matches every job of this type: it looks at nothing else.
     pub fn is_every(&self, job_type: &TypeName) -> bool {
         let Self { job_type: condition, priority, attribute, all, any, not } = self;
-        let of_type = condition.as_ref().is_none_or(|condition| condition.holds(Some(Operand::Text(job_type.as_str()))));
-        of_type && priority.is_none() && attribute.is_empty() && all.is_empty() && any.is_empty() && not.is_none()
+        let of_type = condition
+            .as_ref()
+            .is_none_or(|condition| condition.holds(Some(Operand::Text(job_type.as_str()))));
+        of_type
+            && priority.is_none()
+            && attribute.is_empty()
+            && all.is_empty()
+            && any.is_empty()
+            && not.is_none()
     }
 
     /// The names of all attributes that it looks at, added to `names`.
@@ -183,7 +199,9 @@ impl<'a> Operand<'a> {
     pub fn of(value: &'a Value) -> Self {
         match value {
             Value::Text(text) => Self::Text(text),
-            Value::Number(number) => number.as_i64().map_or_else(|| Self::Real(number.as_f64().unwrap_or(f64::NAN)), Self::Whole),
+            Value::Number(number) => number
+                .as_i64()
+                .map_or_else(|| Self::Real(number.as_f64().unwrap_or(f64::NAN)), Self::Whole),
         }
     }
 }
@@ -207,16 +225,23 @@ impl Test {
             return *self == Self { exists: Some(false), ..Self::default() };
         };
         let compares = |bound: &Option<Value>, fits: &[Ordering]| {
-            bound.as_ref().is_none_or(|bound| compare(value, Operand::of(bound)).is_some_and(|order| fits.contains(&order)))
+            bound.as_ref().is_none_or(|bound| {
+                compare(value, Operand::of(bound)).is_some_and(|order| fits.contains(&order))
+            })
         };
         self.exists != Some(false)
             && self.eq.as_ref().is_none_or(|wanted| equal(value, wanted))
-            && self.within.as_ref().is_none_or(|list| list.iter().any(|wanted| equal(value, wanted)))
+            && self
+                .within
+                .as_ref()
+                .is_none_or(|list| list.iter().any(|wanted| equal(value, wanted)))
             && compares(&self.lt, &[Less])
             && compares(&self.lte, &[Less, Equal])
             && compares(&self.gt, &[Greater])
             && compares(&self.gte, &[Greater, Equal])
-            && self.prefix.as_ref().is_none_or(|prefix| matches!(value, Operand::Text(text) if text.starts_with(prefix)))
+            && self.prefix.as_ref().is_none_or(
+                |prefix| matches!(value, Operand::Text(text) if text.starts_with(prefix)),
+            )
     }
 }
 

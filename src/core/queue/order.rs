@@ -45,7 +45,9 @@ impl Order {
     pub fn of(config: &QueueConfig) -> Self {
         match config.order {
             OrderKind::Time => Self::Time { step_millis: config.order_step_seconds.millis() },
-            OrderKind::Priority => Self::Priority { ageing_millis: config.ageing_seconds.map(crate::time::Seconds::millis) },
+            OrderKind::Priority => Self::Priority {
+                ageing_millis: config.ageing_seconds.map(crate::time::Seconds::millis),
+            },
         }
     }
 
@@ -55,8 +57,12 @@ impl Order {
         let (priority, at) = (i64::from(priority), run_at.millis());
         match self {
             Self::Time { step_millis: 0 } => (at.into(), priority, 0, id.clone()),
-            Self::Time { step_millis } => (i128::from(at.div_euclid(step_millis as i64)), priority, at, id.clone()),
-            Self::Priority { ageing_millis: None | Some(0) } => (priority.into(), at, 0, id.clone()),
+            Self::Time { step_millis } => {
+                (i128::from(at.div_euclid(step_millis as i64)), priority, at, id.clone())
+            }
+            Self::Priority { ageing_millis: None | Some(0) } => {
+                (priority.into(), at, 0, id.clone())
+            }
             Self::Priority { ageing_millis: Some(step) } => {
                 (i128::from(priority) * i128::from(step) + i128::from(at), priority, at, id.clone())
             }

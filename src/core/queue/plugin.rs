@@ -170,8 +170,12 @@ impl PluginItem {
     /// Forgets the oldest version that nobody needs; one that a rollback leads to only if there is no other. Whether there was one.
     pub fn forget_oldest(&mut self) -> bool {
         let kept = [Some(self.live), self.shadow, self.previous()];
-        let unneeded = |kept: &[Option<u32>]| self.versions.iter().position(|version| !kept.contains(&Some(version.number)));
-        let Some(oldest) = unneeded(&kept).or_else(|| unneeded(&kept[..2])) else { return false };
+        let unneeded = |kept: &[Option<u32>]| {
+            self.versions.iter().position(|version| !kept.contains(&Some(version.number)))
+        };
+        let Some(oldest) = unneeded(&kept).or_else(|| unneeded(&kept[..2])) else {
+            return false;
+        };
         let forgotten = self.versions.remove(oldest).number;
         self.was_live.retain(|was| *was != forgotten);
         true

@@ -75,7 +75,8 @@ impl Usage {
         }
         for (index, value) in counted {
             if limits.queue.constraints[index].concurrency.is_some() {
-                *self.values.entry(index).or_default().entry(value.into_owned()).or_default() += weight;
+                *self.values.entry(index).or_default().entry(value.into_owned()).or_default() +=
+                    weight;
             }
         }
     }
@@ -92,7 +93,9 @@ impl Usage {
 
     /// What jobs take of each constraint's concurrency, by the constraint's index and the value.
     pub fn values(&self) -> impl Iterator<Item = (usize, &str, u64)> {
-        self.values.iter().flat_map(|(index, values)| values.iter().map(|(value, weight)| (*index, value.as_str(), *weight)))
+        self.values.iter().flat_map(|(index, values)| {
+            values.iter().map(|(value, weight)| (*index, value.as_str(), *weight))
+        })
     }
 
     /// What jobs of a type take, if it has a limit.
@@ -117,7 +120,10 @@ fn lower<K: Borrow<str> + Eq + Hash>(counts: &mut HashMap<K, u64>, key: &str, by
 }
 
 /// The constraints that count `subject`: each one's index, and the value it is counted under (empty without `per`).
-pub(super) fn counting<'a>(limits: &'a Limits, subject: Subject<'a>) -> impl Iterator<Item = (usize, Cow<'a, str>)> {
+pub(super) fn counting<'a>(
+    limits: &'a Limits,
+    subject: Subject<'a>,
+) -> impl Iterator<Item = (usize, Cow<'a, str>)> {
     limits.queue.constraints.iter().enumerate().filter_map(move |(index, constraint)| {
         let value = match &constraint.per {
             None => Cow::Borrowed(""),

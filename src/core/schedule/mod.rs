@@ -182,7 +182,9 @@ impl ScheduleConfig {
         let (starts_at, ends_at) = (self.starts_at, self.ends_at);
         let rule = match (&self.cron, self.every_seconds) {
             (Some(cron), _) => Rule::Cron(cron.clone(), self.tz.unwrap_or_default()),
-            (None, Some(span)) => Rule::Every { span, anchor: self.anchor.or(starts_at).unwrap_or(Timestamp::EPOCH) },
+            (None, Some(span)) => {
+                Rule::Every { span, anchor: self.anchor.or(starts_at).unwrap_or(Timestamp::EPOCH) }
+            }
             (None, None) => return None,
         };
         Some(Recurrence { rule, starts_at, ends_at }).filter(|_| !self.paused)
@@ -300,10 +302,13 @@ impl ScheduleItem {
         if first > missed {
             return Some(Step { occurrence: Some(first), skipped: 0, upto: first });
         }
-        let made_up_for = recurrence.latest(upto, missed, self.config.made_up_for()).first().copied();
+        let made_up_for =
+            recurrence.latest(upto, missed, self.config.made_up_for()).first().copied();
         let passed = made_up_for.unwrap_or(missed + Duration::from_millis(1));
-        let skipped = recurrence.all_after(upto).take_while(|at| *at < passed).take(COUNTED).count() as u64;
-        let occurrence = made_up_for.or_else(|| recurrence.after(missed).filter(|next| *next <= horizon));
+        let skipped =
+            recurrence.all_after(upto).take_while(|at| *at < passed).take(COUNTED).count() as u64;
+        let occurrence =
+            made_up_for.or_else(|| recurrence.after(missed).filter(|next| *next <= horizon));
         Some(Step { occurrence, skipped, upto: occurrence.unwrap_or(missed) })
     }
 }
@@ -329,7 +334,10 @@ impl ScheduleState {
         if self.last_error.as_ref().is_some_and(known) {
             return None;
         }
-        Some(Self { last_error: Some(ScheduleError { occurrence, at: now, message: message.to_owned() }), ..self.clone() })
+        Some(Self {
+            last_error: Some(ScheduleError { occurrence, at: now, message: message.to_owned() }),
+            ..self.clone()
+        })
     }
 }
 
@@ -349,13 +357,21 @@ pub fn run_id(schedule: &ScheduleName, key: &str) -> JobId {
 
 fn id_under(schedule: &ScheduleName, rest: &str) -> JobId {
     let name = schedule.as_str();
-    let name = if name.len() <= 40 { name.to_owned() } else { format!("{}.{}", &name[..27], digest(name, 6)) };
-    format!("{name}:{rest}").parse().expect("40 bytes of a name and at most 20 more of its letters are a good id")
+    let name = if name.len() <= 40 {
+        name.to_owned()
+    } else {
+        format!("{}.{}", &name[..27], digest(name, 6))
+    };
+    format!("{name}:{rest}")
+        .parse()
+        .expect("40 bytes of a name and at most 20 more of its letters are a good id")
 }
 
 /// The first `bytes` of a text's digest, at most 8.
 fn digest(text: &str, bytes: usize) -> String {
-    let start = Sha256::digest(text)[..bytes].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    let start = Sha256::digest(text)[..bytes]
+        .iter()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{start:0width$x}", width = bytes * 2)
 }
 

@@ -36,21 +36,50 @@ struct TargetFields {
 impl TryFrom<TargetFields> for TargetConfig {
     type Error = &'static str;
     fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
-        let TargetFields { pull, url, headers, basic_auth, signing_secret, encoding, sqs, sns, event_bridge, lambda, complete } = fields;
-        let services =
-            [sqs.map(AwsService::Sqs), sns.map(AwsService::Sns), event_bridge.map(AwsService::EventBridge), lambda.map(AwsService::Lambda)];
+        let TargetFields {
+            pull,
+            url,
+            headers,
+            basic_auth,
+            signing_secret,
+            encoding,
+            sqs,
+            sns,
+            event_bridge,
+            lambda,
+            complete,
+        } = fields;
+        let services = [
+            sqs.map(AwsService::Sqs),
+            sns.map(AwsService::Sns),
+            event_bridge.map(AwsService::EventBridge),
+            lambda.map(AwsService::Lambda),
+        ];
         let mut services = services.into_iter().flatten();
         let (service, second) = (services.next(), services.next());
-        let bare = (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
+        let bare =
+            (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
         match (pull, url, service, second, complete) {
             (None, Some(url), None, None, complete) => {
-                let (headers, signing_secret) = (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
-                let (encoding, complete) = (encoding.unwrap_or_default(), complete.unwrap_or_default());
-                Ok(Self::Push(Box::new(Push { url, headers, basic_auth, signing_secret, encoding, complete })))
+                let (headers, signing_secret) =
+                    (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
+                let (encoding, complete) =
+                    (encoding.unwrap_or_default(), complete.unwrap_or_default());
+                Ok(Self::Push(Box::new(Push {
+                    url,
+                    headers,
+                    basic_auth,
+                    signing_secret,
+                    encoding,
+                    complete,
+                })))
             }
             (Some(pull), None, None, None, None) if bare => Ok(Self::Pull(Pull { pull })),
             (None, None, Some(service), None, complete) if bare => {
-                Ok(Self::Aws(Box::new(AwsTarget { service, complete: complete.unwrap_or(Complete::OnResult) })))
+                Ok(Self::Aws(Box::new(AwsTarget {
+                    service,
+                    complete: complete.unwrap_or(Complete::OnResult),
+                })))
             }
             _ => Err(
                 "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
@@ -150,7 +179,10 @@ pub enum Invocation {
 impl AwsTarget {
     /// Whether the result comes after the service has taken the job.
     pub fn is_later(&self) -> bool {
-        let waits = matches!(&self.service, AwsService::Lambda(LambdaTarget { invocation: Invocation::Wait, .. }));
+        let waits = matches!(
+            &self.service,
+            AwsService::Lambda(LambdaTarget { invocation: Invocation::Wait, .. })
+        );
         !waits && self.complete == Complete::OnResult
     }
 }

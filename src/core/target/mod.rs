@@ -4,6 +4,6 @@ pub mod config;
 pub mod signature;
 
 pub use config::{
-    AwsService, AwsTarget, BasicAuth, Complete, EventBridgeTarget, Invocation, LambdaTarget, Pull, Push, PushEncoding, Secrets, SnsTarget,
-    SqsTarget, TargetConfig,
+    AwsService, AwsTarget, BasicAuth, Complete, EventBridgeTarget, Invocation, LambdaTarget, Pull,
+    Push, PushEncoding, Secrets, SnsTarget, SqsTarget, TargetConfig,
 };

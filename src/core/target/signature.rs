@@ -98,16 +98,32 @@ impl std::fmt::Debug for Secret {
 /// # Errors
 ///
 /// [`BadSecret`] if one of them cannot be used.
-pub fn sign(secrets: &[String], id: &str, now: Timestamp, body: &[u8]) -> Result<Vec<(String, String)>, BadSecret> {
+pub fn sign(
+    secrets: &[String],
+    id: &str,
+    now: Timestamp,
+    body: &[u8],
+) -> Result<Vec<(String, String)>, BadSecret> {
     if secrets.is_empty() {
         return Ok(Vec::new());
     }
     let timestamp = seconds(now).to_string();
     let signatures: Result<Vec<String>, BadSecret> = secrets
         .iter()
-        .map(|secret| Ok(format!("v1,{}", BASE64.encode(Secret::parse(secret)?.mac(id, &timestamp, body).finalize().into_bytes()))))
+        .map(|secret| {
+            Ok(format!(
+                "v1,{}",
+                BASE64.encode(
+                    Secret::parse(secret)?.mac(id, &timestamp, body).finalize().into_bytes()
+                )
+            ))
+        })
         .collect();
-    Ok(vec![(ID.into(), id.into()), (TIMESTAMP.into(), timestamp), (SIGNATURE.into(), signatures?.join(" "))])
+    Ok(vec![
+        (ID.into(), id.into()),
+        (TIMESTAMP.into(), timestamp),
+        (SIGNATURE.into(), signatures?.join(" ")),
+    ])
 }
 
 /// Whether a signature fits one of `secrets` and its time is within [`TOLERANCE`] of `now`: what a worker asks of every request.
@@ -116,13 +132,23 @@ pub fn sign(secrets: &[String], id: &str, now: Timestamp, body: &[u8]) -> Result
 /// # Errors
 ///
 /// [`BadSignature`] says why not.
-pub fn verify(secrets: &[String], id: &str, timestamp: &str, signatures: &str, body: &[u8], now: Timestamp) -> Result<(), BadSignature> {
+pub fn verify(
+    secrets: &[String],
+    id: &str,
+    timestamp: &str,
+    signatures: &str,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), BadSignature> {
     let signed_at: i64 = timestamp.parse().map_err(|_| BadSignature::NotATime)?;
     if seconds(now).abs_diff(signed_at) > TOLERANCE.as_secs() {
         return Err(BadSignature::TooFar);
     }
-    let given: Vec<Vec<u8>> =
-        signatures.split(' ').filter_map(|one| one.strip_prefix("v1,")).filter_map(|coded| BASE64.decode(coded).ok()).collect();
+    let given: Vec<Vec<u8>> = signatures
+        .split(' ')
+        .filter_map(|one| one.strip_prefix("v1,"))
+        .filter_map(|coded| BASE64.decode(coded).ok())
+        .collect();
     for secret in secrets {
         let mac = Secret::parse(secret)?.mac(id, timestamp, body);
         if given.iter().any(|signature| mac.clone().verify_slice(signature).is_ok()) {
@@ -159,7 +185,10 @@ mod tests {
         let headers = sign(&secrets(&[SECRET]), MESSAGE, at(), BODY).unwrap();
         let expected = [(ID, MESSAGE), (TIMESTAMP, "1614265330"), (SIGNATURE, EXPECTED)];
         assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(verify(&secrets(&[SECRET]), MESSAGE, "1614265330", EXPECTED, BODY, at()), Ok(()));
+        assert_eq!(
+            verify(&secrets(&[SECRET]), MESSAGE, "1614265330", EXPECTED, BODY, at()),
+            Ok(())
+        );
     }
 
     #[test]
@@ -173,16 +202,24 @@ mod tests {
     fn while_a_secret_is_replaced_either_side_may_be_first() {
         let both = secrets(&[SECRET, "the new one"]);
         let signatures = sign(&both, MESSAGE, at(), BODY).unwrap()[2].1.clone();
-        assert!(signatures.starts_with(EXPECTED) && signatures.matches("v1,").count() == 2, "{signatures}");
+        assert!(
+            signatures.starts_with(EXPECTED) && signatures.matches("v1,").count() == 2,
+            "{signatures}"
+        );
         for one in [SECRET, "the new one"] {
-            assert_eq!(verify(&secrets(&[one]), MESSAGE, "1614265330", &signatures, BODY, at()), Ok(()));
+            assert_eq!(
+                verify(&secrets(&[one]), MESSAGE, "1614265330", &signatures, BODY, at()),
+                Ok(())
+            );
         }
         assert_eq!(verify(&both, MESSAGE, "1614265330", EXPECTED, BODY, at()), Ok(()));
     }
 
     #[test]
     fn whatever_differs_from_what_was_signed_does_not_fit() {
-        let check = |secret, id, timestamp, signature, body: &[u8]| verify(&secrets(&[secret]), id, timestamp, signature, body, at());
+        let check = |secret, id, timestamp, signature, body: &[u8]| {
+            verify(&secrets(&[secret]), id, timestamp, signature, body, at())
+        };
         let misfit = Err(BadSignature::NoneFits);
         assert_eq!(check("another", MESSAGE, "1614265330", EXPECTED, BODY), misfit);
         assert_eq!(check(SECRET, "msg_other", "1614265330", EXPECTED, BODY), misfit);
@@ -190,7 +227,11 @@ mod tests {
         assert_eq!(check(SECRET, MESSAGE, "1614265330", EXPECTED, b"{}"), misfit);
         let other_scheme = EXPECTED.replace("v1,", "v1a,");
         for signature in ["", "v1,", "v1,AAAA", &other_scheme, &EXPECTED[3..]] {
-            assert_eq!(check(SECRET, MESSAGE, "1614265330", signature, BODY), misfit, "{signature}");
+            assert_eq!(
+                check(SECRET, MESSAGE, "1614265330", signature, BODY),
+                misfit,
+                "{signature}"
+            );
         }
         assert_eq!(check(SECRET, MESSAGE, "soon", EXPECTED, BODY), Err(BadSignature::NotATime));
     }

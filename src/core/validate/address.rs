@@ -15,7 +15,11 @@ use super::ValidationError;
 const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
 
 /// Metadata services outside the link-local range: Alibaba's, Oracle's and Azure's.
-const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
 
 /// Refuses a URL whose host is unsafe as it is written.
 ///
@@ -23,7 +27,10 @@ const METADATA_V4: [Ipv4Addr; 3] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr:
 ///
 /// The host names an address, or a service, that is not to be called.
 pub fn check_host(field: &str, url: &Url) -> Result<(), ValidationError> {
-    url.host().as_ref().and_then(unsafe_host).map_or(Ok(()), |why| Err(ValidationError::new(field, format!("cannot be called: {why}"))))
+    url.host()
+        .as_ref()
+        .and_then(unsafe_host)
+        .map_or(Ok(()), |why| Err(ValidationError::new(field, format!("cannot be called: {why}"))))
 }
 
 /// Why a host may not be called, if that can be read off it.
@@ -80,7 +87,10 @@ fn kind_v6(ip: Ipv6Addr) -> Option<&'static str> {
 
 /// The IPv4 address that an IPv6 one stands for: mapped, compatible, translated (NAT64) or tunnelled (6to4).
 fn embedded(segments: [u16; 8]) -> Option<Ipv4Addr> {
-    let ([0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..]) = segments else {
+    let ([0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+    | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+    | [0x2002, high, low, ..]) = segments
+    else {
         return None;
     };
     Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))

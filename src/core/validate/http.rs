@@ -17,13 +17,22 @@ pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
     if let Some(auth) = &push.basic_auth {
         let plain = |text: &str| !text.chars().any(char::is_control);
         if auth.username.len() > 256 || auth.username.contains(':') || !plain(&auth.username) {
-            return Err(ValidationError::new("basic_auth.username", "must be at most 256 bytes without `:` and control characters"));
+            return Err(ValidationError::new(
+                "basic_auth.username",
+                "must be at most 256 bytes without `:` and control characters",
+            ));
         }
         if auth.password.len() > 1024 || !plain(&auth.password) {
-            return Err(ValidationError::new("basic_auth.password", "must be at most 1024 bytes without control characters"));
+            return Err(ValidationError::new(
+                "basic_auth.password",
+                "must be at most 1024 bytes without control characters",
+            ));
         }
         if push.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
-            return Err(ValidationError::new("headers.authorization", "goes not together with `basic_auth`"));
+            return Err(ValidationError::new(
+                "headers.authorization",
+                "goes not together with `basic_auth`",
+            ));
         }
     }
     let secrets = push.signing_secret.list();
@@ -31,13 +40,18 @@ pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
     if secrets.iter().all(|secret| good_secret(secret)) {
         return Ok(());
     }
-    Err(ValidationError::new("signing_secret", "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes"))
+    Err(ValidationError::new(
+        "signing_secret",
+        "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes",
+    ))
 }
 
 /// As Standard Webhooks has them, `whsec_` and base64; or any text, which is its own key.
 fn good_secret(secret: &str) -> bool {
     match secret.strip_prefix("whsec_") {
-        Some(key) => base64::engine::general_purpose::STANDARD.decode(key).is_ok_and(|key| (24..=64).contains(&key.len())),
+        Some(key) => base64::engine::general_purpose::STANDARD
+            .decode(key)
+            .is_ok_and(|key| (24..=64).contains(&key.len())),
         None => (1..=256).contains(&secret.len()),
     }
 }
@@ -52,11 +66,16 @@ fn check_template(template: &str) -> Result<(), ValidationError> {
         return Err(ValidationError::new("url", "can have only {type} and {id} in braces"));
     }
     // A place that moves with the job would let whoever names a job choose the server that gets its secrets.
-    let parse =
-        |sample| Url::parse(&target_url(template, sample, sample)).map_err(|_| ValidationError::new("url", "must be an http or https URL"));
+    let parse = |sample| {
+        Url::parse(&target_url(template, sample, sample))
+            .map_err(|_| ValidationError::new("url", "must be an http or https URL"))
+    };
     let (url, other) = (parse("1")?, parse("2")?);
     if url[..Position::BeforePath] != other[..Position::BeforePath] {
-        return Err(ValidationError::new("url", "can have {type} and {id} only in its path and query"));
+        return Err(ValidationError::new(
+            "url",
+            "can have {type} and {id} only in its path and query",
+        ));
     }
     check_url("url", &url)
 }
@@ -107,14 +126,25 @@ pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Validatio
         let field = || format!("headers.{name}");
         let symbol = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if !(1..=128).contains(&name.len()) || !name.bytes().all(symbol) {
-            return Err(ValidationError::new("headers", "must have names of 1 to 128 letters, digits and !#$%&'*+-.^_`|~"));
+            return Err(ValidationError::new(
+                "headers",
+                "must have names of 1 to 128 letters, digits and !#$%&'*+-.^_`|~",
+            ));
         }
         let lower = name.to_ascii_lowercase();
-        if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") || lower.starts_with("tidegate-") {
+        if RESERVED_HEADERS.contains(&lower.as_str())
+            || lower.starts_with("webhook-")
+            || lower.starts_with("tidegate-")
+        {
             return Err(ValidationError::new(field(), "is set by the delivery itself"));
         }
-        if value.len() > 4096 || !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
-            return Err(ValidationError::new(field(), "must be at most 4096 bytes of visible ASCII"));
+        if value.len() > 4096
+            || !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+        {
+            return Err(ValidationError::new(
+                field(),
+                "must be at most 4096 bytes of visible ASCII",
+            ));
         }
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! The bounds of a job, and of what a job and its type both have.
 
 use super::{
-    DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_headers, check_name, check_plugin_config, check_span, check_text,
-    check_url, check_value,
+    DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_headers, check_name,
+    check_plugin_config, check_span, check_text, check_url, check_value,
 };
+use crate::error_code::ErrorCode;
 use crate::{
     calendar::window::{MAX_WINDOWS, Window},
     job::{
@@ -47,7 +48,10 @@ pub fn check_timeout(span: Seconds) -> Result<(), ValidationError> {
 /// # Errors
 ///
 /// An empty text or one over 256 bytes; a period that is zero or over a year.
-pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Result<(), ValidationError> {
+pub fn check_keys(
+    correlation_key: Option<&str>,
+    unique: Option<&Unique>,
+) -> Result<(), ValidationError> {
     if let Some(key) = correlation_key {
         check_text("correlation_key", key, 256)?;
     }
@@ -65,9 +69,15 @@ pub fn check_keys(correlation_key: Option<&str>, unique: Option<&Unique>) -> Res
 /// # Errors
 ///
 /// Both; a while over ten years.
-pub fn check_start(run_at: Option<Timestamp>, delay: Option<Seconds>) -> Result<(), ValidationError> {
+pub fn check_start(
+    run_at: Option<Timestamp>,
+    delay: Option<Seconds>,
+) -> Result<(), ValidationError> {
     if run_at.is_some() && delay.is_some() {
-        return Err(ValidationError::new("delay_seconds", "must not be given together with run_at"));
+        return Err(ValidationError::new(
+            "delay_seconds",
+            "must not be given together with run_at",
+        ));
     }
     delay.map_or(Ok(()), |delay| check_span("delay_seconds", delay, Seconds::default(), DECADE))
 }
@@ -101,7 +111,7 @@ pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Validatio
         (2.., Delivery::AtMostOnce) => "must be 1 with `delivery: at_most_once`",
         _ => return Ok(()),
     };
-    Err(ValidationError::new("max_attempts", message).of("invalid_max_attempts"))
+    Err(ValidationError::new("max_attempts", message).of(ErrorCode::InvalidMaxAttempts))
 }
 
 /// Checks how many windows there are; each was checked when it was made.
@@ -120,9 +130,9 @@ pub fn check_windows(windows: &[Window]) -> Result<(), ValidationError> {
 /// The first fault.
 pub fn check_retry(retry: &Retry) -> Result<(), ValidationError> {
     match retry {
-        Retry::Exponential(backoff) => {
-            backoff.fault().map_or(Ok(()), |(field, message)| Err(ValidationError::new(format!("retry.config.{field}"), message)))
-        }
+        Retry::Exponential(backoff) => backoff.fault().map_or(Ok(()), |(field, message)| {
+            Err(ValidationError::new(format!("retry.config.{field}"), message))
+        }),
         Retry::Plugin(name, config) => {
             check_plugin_config("retry.config", config)?;
             if name.as_str() == BUILT_IN { Err(unreadable(config)) } else { Ok(()) }
@@ -137,7 +147,7 @@ fn unreadable(config: &serde_json::Value) -> ValidationError {
         if let Err(error) = serde_json::from_value::<Backoff>(alone.into()) {
             let fault = ValidationError::new(format!("retry.config.{field}"), error.to_string());
             let known = ["base_seconds", "max_seconds", "jitter"].contains(&field.as_str());
-            return if known { fault } else { fault.of("unknown_field") };
+            return if known { fault } else { fault.of(ErrorCode::UnknownField) };
         }
     }
     ValidationError::new("retry.config", "must be a configuration of `exponential`")
@@ -150,7 +160,9 @@ fn unreadable(config: &serde_json::Value) -> ValidationError {
 /// Over ten years.
 pub fn check_keep_result(keep: KeepResult) -> Result<(), ValidationError> {
     match keep {
-        KeepResult::For(span) => check_span("keep_result.seconds", span, Seconds::default(), DECADE),
+        KeepResult::For(span) => {
+            check_span("keep_result.seconds", span, Seconds::default(), DECADE)
+        }
         KeepResult::None | KeepResult::Once => Ok(()),
     }
 }

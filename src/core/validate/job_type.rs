@@ -1,5 +1,6 @@
 //! The bounds of a job type.
 
+use crate::error_code::ErrorCode;
 use std::collections::BTreeMap;
 
 use url::Url;
@@ -7,8 +8,8 @@ use url::Url;
 use super::{
     DECADE, LEAST, ValidationError, YEAR,
     address::check_host,
-    check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry, check_span, check_text, check_url,
-    check_windows,
+    check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry,
+    check_span, check_text, check_url, check_windows,
     http::{check_push, target_url},
 };
 use crate::{
@@ -16,7 +17,9 @@ use crate::{
         extract,
         type_config::{Delivery, OnResponseTimeout, Start, TypeConfig},
     },
-    target::{AwsService, Complete, EventBridgeTarget, LambdaTarget, SnsTarget, SqsTarget, TargetConfig},
+    target::{
+        AwsService, Complete, EventBridgeTarget, LambdaTarget, SnsTarget, SqsTarget, TargetConfig,
+    },
     time::Seconds,
 };
 
@@ -27,7 +30,7 @@ use crate::{
 /// The first fault, with code `invalid_max_attempts` for the number of attempts and `invalid_type` for everything else.
 pub fn check_type(config: &TypeConfig) -> Result<(), ValidationError> {
     check_attempts(config.max_attempts.unwrap_or(1), config.delivery)?;
-    type_fields(config).map_err(|fault| fault.of("invalid_type"))
+    type_fields(config).map_err(|fault| fault.of(ErrorCode::InvalidType))
 }
 
 fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
@@ -47,23 +50,36 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
         check_url("callback_url", url)?;
     }
     match &config.target {
-        Some(TargetConfig::Pull(pull)) if !pull.pull => return Err(ValidationError::new("target.pull", "must be true")),
+        Some(TargetConfig::Pull(pull)) if !pull.pull => {
+            return Err(ValidationError::new("target.pull", "must be true"));
+        }
         Some(TargetConfig::Pull(_)) if config.start == Start::Plain => {
             return Err(ValidationError::new("start", "can be `plain` only with a push target"));
         }
         Some(TargetConfig::Pull(_)) | None => {}
-        Some(TargetConfig::Push(push)) => check_push(push).map_err(|fault| fault.within("target"))?,
+        Some(TargetConfig::Push(push)) => {
+            check_push(push).map_err(|fault| fault.within("target"))?
+        }
         Some(TargetConfig::Aws(target)) => {
             check_service(&target.service).map_err(|fault| fault.within("target"))?;
             if target.is_later() && config.start == Start::Plain {
-                return Err(ValidationError::new("start", "can be `plain` only with a target whose result is in its answer"));
+                return Err(ValidationError::new(
+                    "start",
+                    "can be `plain` only with a target whose result is in its answer",
+                ));
             }
         }
     }
     // A plain job has no record of being under way: nothing could tell a second start, count it, or wait for its result.
     let unfit = [
-        (config.delivery == Delivery::AtMostOnce, "can be `plain` only with `delivery: at_least_once`"),
-        (config.on_response_timeout == OnResponseTimeout::Wait, "can be `plain` only with `on_response_timeout: fail`"),
+        (
+            config.delivery == Delivery::AtMostOnce,
+            "can be `plain` only with `delivery: at_least_once`",
+        ),
+        (
+            config.on_response_timeout == OnResponseTimeout::Wait,
+            "can be `plain` only with `on_response_timeout: fail`",
+        ),
         (config.concurrency.is_some(), "can be `plain` only without `concurrency`"),
         (waits_for_result(config), "can be `plain` only with `complete: on_delivery`"),
     ];
@@ -76,7 +92,8 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
 fn check_service(service: &AwsService) -> Result<(), ValidationError> {
     match service {
         AwsService::Sqs(SqsTarget { queue_url }) => {
-            let url = Url::parse(queue_url).map_err(|_| ValidationError::new("sqs.queue_url", "must be the URL of a queue"))?;
+            let url = Url::parse(queue_url)
+                .map_err(|_| ValidationError::new("sqs.queue_url", "must be the URL of a queue"))?;
             check_url("sqs.queue_url", &url)
         }
         AwsService::Sns(SnsTarget { topic_arn }) => {
@@ -87,18 +104,28 @@ fn check_service(service: &AwsService) -> Result<(), ValidationError> {
             if good {
                 Ok(())
             } else {
-                Err(ValidationError::new("sns.topic_arn", "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs"))
+                Err(ValidationError::new(
+                    "sns.topic_arn",
+                    "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs",
+                ))
             }
         }
         AwsService::EventBridge(EventBridgeTarget { bus, source, detail_type }) => {
             check_text("event_bridge.bus", bus, 1600)?;
             check_text("event_bridge.source", source, 256)?;
             if source.starts_with("aws.") {
-                return Err(ValidationError::new("event_bridge.source", "must not begin with `aws.`"));
+                return Err(ValidationError::new(
+                    "event_bridge.source",
+                    "must not begin with `aws.`",
+                ));
             }
-            detail_type.as_ref().map_or(Ok(()), |text| check_text("event_bridge.detail_type", text, 128))
+            detail_type
+                .as_ref()
+                .map_or(Ok(()), |text| check_text("event_bridge.detail_type", text, 128))
         }
-        AwsService::Lambda(LambdaTarget { function, .. }) => check_text("lambda.function", function, 256),
+        AwsService::Lambda(LambdaTarget { function, .. }) => {
+            check_text("lambda.function", function, 256)
+        }
     }
 }
 
@@ -127,12 +154,12 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), ValidationE
 /// At the URL that names the host.
 pub fn check_type_hosts(config: &TypeConfig) -> Result<(), ValidationError> {
     if let Some(url) = &config.callback_url {
-        check_host("callback_url", url).map_err(|fault| fault.of("invalid_type"))?;
+        check_host("callback_url", url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
     }
     if let Some(TargetConfig::Push(push)) = &config.target
         && let Ok(url) = target_url(&push.url, "1", "1").parse()
     {
-        check_host("target.url", &url).map_err(|fault| fault.of("invalid_type"))?;
+        check_host("target.url", &url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
     }
     Ok(())
 }

@@ -10,16 +10,19 @@ mod job_type;
 mod queue;
 mod schedule;
 
+use crate::error_code::ErrorCode;
 use std::fmt::Display;
 
 pub use address::{check_host, unsafe_address, unsafe_host};
 pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
 pub use job::{
-    check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys, check_lease, check_retry, check_start,
-    check_timeout, check_windows,
+    check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,
+    check_lease, check_retry, check_start, check_timeout, check_windows,
 };
 pub use job_type::{check_type, check_type_hosts};
-pub use queue::{LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue};
+pub use queue::{
+    LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue,
+};
 pub use schedule::check_schedule;
 
 use crate::{
@@ -39,7 +42,7 @@ const LEAST: Seconds = Seconds::from_millis(1);
 #[error("{field} {message}")]
 pub struct ValidationError {
     /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`, `invalid_max_attempts`, else `invalid_field`.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// The field's path: `constraints[2].rate.count`.
     pub field: String,
     /// What it must be: a fragment that follows the field's path.
@@ -49,7 +52,7 @@ pub struct ValidationError {
 impl ValidationError {
     /// `field` is wrong: it `message`.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: "invalid_field", field: field.into(), message: message.into() }
+        Self { code: ErrorCode::InvalidField, field: field.into(), message: message.into() }
     }
 
     /// The same fault, its field seen from one level up.
@@ -60,8 +63,8 @@ impl ValidationError {
     }
 
     /// The same fault, with a code of its kind unless it has one already.
-    fn of(self, code: &'static str) -> Self {
-        if self.code == "invalid_field" { Self { code, ..self } } else { self }
+    fn of(self, code: ErrorCode) -> Self {
+        if self.code == ErrorCode::InvalidField { Self { code, ..self } } else { self }
     }
 }
 
@@ -70,7 +73,12 @@ impl ValidationError {
 /// # Errors
 ///
 /// It is not; the message names both bounds.
-pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> Result<(), ValidationError> {
+pub fn check_span(
+    field: &str,
+    span: Seconds,
+    least: Seconds,
+    most: Seconds,
+) -> Result<(), ValidationError> {
     if (least..=most).contains(&span) {
         return Ok(());
     }
@@ -83,16 +91,28 @@ pub fn check_span(field: &str, span: Seconds, least: Seconds, most: Seconds) -> 
 ///
 /// It has not; the message names the bound.
 pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), ValidationError> {
-    if (1..=most).contains(&text.len()) { Ok(()) } else { Err(ValidationError::new(field, format!("must be 1 to {most} bytes"))) }
+    if (1..=most).contains(&text.len()) {
+        Ok(())
+    } else {
+        Err(ValidationError::new(field, format!("must be 1 to {most} bytes")))
+    }
 }
 
 fn check_name(field: &str, name: &str) -> Result<(), ValidationError> {
-    check_text(field, name, extract::NAME_BYTES)
-        .map_err(|_| ValidationError::new(field, format!("must have names of 1 to {} bytes", extract::NAME_BYTES)))
+    check_text(field, name, extract::NAME_BYTES).map_err(|_| {
+        ValidationError::new(
+            field,
+            format!("must have names of 1 to {} bytes", extract::NAME_BYTES),
+        )
+    })
 }
 
 fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
-    if count <= most { Ok(()) } else { Err(ValidationError::new(field, format!("must have at most {most} entries"))) }
+    if count <= most {
+        Ok(())
+    } else {
+        Err(ValidationError::new(field, format!("must have at most {most} entries")))
+    }
 }
 
 /// Most bytes of a plugin's configuration, as JSON text.
@@ -104,7 +124,10 @@ fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), Va
         return Err(ValidationError::new(field, "must be an object"));
     }
     if config.to_string().len() > PLUGIN_CONFIG_BYTES {
-        return Err(ValidationError::new(field, format!("must have at most {PLUGIN_CONFIG_BYTES} bytes")));
+        return Err(ValidationError::new(
+            field,
+            format!("must have at most {PLUGIN_CONFIG_BYTES} bytes"),
+        ));
     }
     Ok(())
 }
@@ -121,9 +144,10 @@ fn check_value(field: &str, value: &Value, kind: HeaderUse) -> Result<(), Valida
     match (value, kind) {
         (Value::Text(_), HeaderUse::Number) => Err(ValidationError::new(field, "must be a number")),
         (Value::Number(_), HeaderUse::Text) => Err(ValidationError::new(field, "must be text")),
-        (Value::Text(text), _) if text.len() > extract::TEXT_BYTES => {
-            Err(ValidationError::new(field, format!("must be at most {} bytes", extract::TEXT_BYTES)))
-        }
+        (Value::Text(text), _) if text.len() > extract::TEXT_BYTES => Err(ValidationError::new(
+            field,
+            format!("must be at most {} bytes", extract::TEXT_BYTES),
+        )),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,10 @@
 //! The bounds of a queue and of its constraints.
 
-use super::{HeaderUse, LEAST, ValidationError, YEAR, check_count, check_name, check_plugin_config, check_span, check_text, check_value};
+use super::{
+    HeaderUse, LEAST, ValidationError, YEAR, check_count, check_name, check_plugin_config,
+    check_span, check_text, check_value,
+};
+use crate::error_code::ErrorCode;
 use crate::{
     job::{Value, extract},
     queue::{
@@ -23,11 +27,16 @@ pub const LIST_VALUES: usize = 100;
 ///
 /// The first fault, with code `invalid_queue`.
 pub fn check_queue(queue: &QueueConfig) -> Result<(), ValidationError> {
-    queue_fields(queue).map_err(|fault| fault.of("invalid_queue"))
+    queue_fields(queue).map_err(|fault| fault.of(ErrorCode::InvalidQueue))
 }
 
 fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
-    check_span("order_step_seconds", queue.order_step_seconds, Seconds::default(), Seconds::new(300))?;
+    check_span(
+        "order_step_seconds",
+        queue.order_step_seconds,
+        Seconds::default(),
+        Seconds::new(300),
+    )?;
     if let Some(ageing) = queue.ageing_seconds {
         if queue.order != OrderKind::Priority {
             return Err(ValidationError::new("ageing_seconds", "goes only with `order: priority`"));
@@ -39,12 +48,19 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
     }
     check_count("constraints", queue.constraints.len(), MAX_CONSTRAINTS)?;
     for (index, constraint) in queue.constraints.iter().enumerate() {
-        check_constraint(constraint).map_err(|fault| fault.within(format_args!("constraints[{index}]")))?;
+        check_constraint(constraint)
+            .map_err(|fault| fault.within(format_args!("constraints[{index}]")))?;
         if queue.constraints[..index].iter().any(|other| other.name == constraint.name) {
-            return Err(ValidationError::new(format!("constraints[{index}].name"), "must differ from the names of the other constraints"));
+            return Err(ValidationError::new(
+                format!("constraints[{index}].name"),
+                "must differ from the names of the other constraints",
+            ));
         }
     }
-    queue.throttler.as_ref().map_or(Ok(()), |throttler| check_plugin_config("throttler.config", &throttler.config))
+    queue
+        .throttler
+        .as_ref()
+        .map_or(Ok(()), |throttler| check_plugin_config("throttler.config", &throttler.config))
 }
 
 fn check_constraint(constraint: &Constraint) -> Result<(), ValidationError> {
@@ -55,7 +71,9 @@ fn check_constraint(constraint: &Constraint) -> Result<(), ValidationError> {
     }
     match &constraint.rate {
         Some(rate) => check_rate(rate).map_err(|fault| fault.within("rate")),
-        None if constraint.concurrency.is_none() => Err(ValidationError::new("concurrency", "or `rate` must be given")),
+        None if constraint.concurrency.is_none() => {
+            Err(ValidationError::new("concurrency", "or `rate` must be given"))
+        }
         None => Ok(()),
     }
 }
@@ -79,31 +97,45 @@ pub fn check_matcher(matcher: &Matcher) -> Result<(), ValidationError> {
     check_level(matcher, 1, &mut 0)
 }
 
-fn check_level(matcher: &Matcher, depth: usize, conditions: &mut usize) -> Result<(), ValidationError> {
+fn check_level(
+    matcher: &Matcher,
+    depth: usize,
+    conditions: &mut usize,
+) -> Result<(), ValidationError> {
     if depth > MATCHER_DEPTH {
         return Err(ValidationError::new("", format!("must have at most {MATCHER_DEPTH} levels")));
     }
-    *conditions += usize::from(matcher.job_type.is_some()) + usize::from(matcher.priority.is_some()) + matcher.attribute.len();
+    *conditions += usize::from(matcher.job_type.is_some())
+        + usize::from(matcher.priority.is_some())
+        + matcher.attribute.len();
     if *conditions > MATCHER_CONDITIONS {
-        return Err(ValidationError::new("", format!("must have at most {MATCHER_CONDITIONS} conditions in all")));
+        return Err(ValidationError::new(
+            "",
+            format!("must have at most {MATCHER_CONDITIONS} conditions in all"),
+        ));
     }
     if let Some(condition) = &matcher.job_type {
         check_condition_on(condition, HeaderUse::Text).map_err(|fault| fault.within("type"))?;
     }
     if let Some(condition) = &matcher.priority {
-        check_condition_on(condition, HeaderUse::Number).map_err(|fault| fault.within("priority"))?;
+        check_condition_on(condition, HeaderUse::Number)
+            .map_err(|fault| fault.within("priority"))?;
     }
     for (name, condition) in &matcher.attribute {
         check_name("attribute", name)?;
-        check_condition_on(condition, HeaderUse::Any).map_err(|fault| fault.within(name).within("attribute"))?;
+        check_condition_on(condition, HeaderUse::Any)
+            .map_err(|fault| fault.within(name).within("attribute"))?;
     }
     let lists = [("all", &matcher.all), ("any", &matcher.any)];
-    for (field, index, inner) in
-        lists.iter().flat_map(|(field, list)| list.iter().enumerate().map(move |(index, inner)| (field, index, inner)))
-    {
-        check_level(inner, depth + 1, conditions).map_err(|fault| fault.within(format_args!("{field}[{index}]")))?;
+    for (field, index, inner) in lists.iter().flat_map(|(field, list)| {
+        list.iter().enumerate().map(move |(index, inner)| (field, index, inner))
+    }) {
+        check_level(inner, depth + 1, conditions)
+            .map_err(|fault| fault.within(format_args!("{field}[{index}]")))?;
     }
-    matcher.not.as_ref().map_or(Ok(()), |inner| check_level(inner, depth + 1, conditions).map_err(|fault| fault.within("not")))
+    matcher.not.as_ref().map_or(Ok(()), |inner| {
+        check_level(inner, depth + 1, conditions).map_err(|fault| fault.within("not"))
+    })
 }
 
 /// Checks one condition on a value of any kind.
@@ -125,20 +157,33 @@ fn check_condition_on(condition: &Condition, kind: HeaderUse) -> Result<(), Vali
 
 fn check_test(test: &Test, kind: HeaderUse) -> Result<(), ValidationError> {
     if *test == Test::default() {
-        return Err(ValidationError::new("", "must have one of eq, in, lt, lte, gt, gte, prefix, exists"));
+        return Err(ValidationError::new(
+            "",
+            "must have one of eq, in, lt, lte, gt, gte, prefix, exists",
+        ));
     }
     if test.exists == Some(false) && *test != (Test { exists: Some(false), ..Test::default() }) {
         return Err(ValidationError::new("exists", "must be alone when it is false"));
     }
-    let compared = [("eq", &test.eq), ("lt", &test.lt), ("lte", &test.lte), ("gt", &test.gt), ("gte", &test.gte)];
-    for (field, value) in compared.into_iter().filter_map(|(field, value)| Some((field, value.as_ref()?))) {
+    let compared = [
+        ("eq", &test.eq),
+        ("lt", &test.lt),
+        ("lte", &test.lte),
+        ("gt", &test.gt),
+        ("gte", &test.gte),
+    ];
+    for (field, value) in
+        compared.into_iter().filter_map(|(field, value)| Some((field, value.as_ref()?)))
+    {
         check_value(field, value, kind)?;
     }
     if let Some(list) = &test.within {
         check_list("in", list, kind)?;
     }
     match &test.prefix {
-        Some(_) if kind == HeaderUse::Number => Err(ValidationError::new("prefix", "goes only with text")),
+        Some(_) if kind == HeaderUse::Number => {
+            Err(ValidationError::new("prefix", "goes only with text"))
+        }
         Some(prefix) => check_text("prefix", prefix, extract::TEXT_BYTES),
         None => Ok(()),
     }
@@ -148,6 +193,9 @@ fn check_list(field: &str, list: &[Value], kind: HeaderUse) -> Result<(), Valida
     if list.is_empty() || list.len() > LIST_VALUES {
         return Err(ValidationError::new(field, format!("must have 1 to {LIST_VALUES} values")));
     }
-    let faulty = list.iter().enumerate().find_map(|(index, value)| check_value(&format!("{field}[{index}]"), value, kind).err());
+    let faulty = list
+        .iter()
+        .enumerate()
+        .find_map(|(index, value)| check_value(&format!("{field}[{index}]"), value, kind).err());
     faulty.map_or(Ok(()), Err)
 }

@@ -1,6 +1,7 @@
 //! The bounds of a schedule. What it says of its jobs is checked as an enqueue checks it.
 
 use super::{DECADE, LEAST, ValidationError, YEAR, check_span};
+use crate::error_code::ErrorCode;
 use crate::{
     schedule::{MAX_MISSED, ScheduleConfig},
     time::{Seconds, Timestamp},
@@ -15,15 +16,26 @@ const SHORTEST: Seconds = Seconds::new(1);
 ///
 /// The first fault, with code `invalid_schedule`.
 pub fn check_schedule(config: &ScheduleConfig) -> Result<(), ValidationError> {
-    fields(config).map_err(|fault| fault.of("invalid_schedule"))
+    fields(config).map_err(|fault| fault.of(ErrorCode::InvalidSchedule))
 }
 
 fn fields(config: &ScheduleConfig) -> Result<(), ValidationError> {
     match (&config.cron, config.every_seconds) {
-        (None, None) => return Err(ValidationError::new("cron", "must be given, or `every_seconds`")),
-        (Some(_), Some(_)) => return Err(ValidationError::new("every_seconds", "must not be given together with `cron`")),
-        (Some(_), None) if config.anchor.is_some() => return Err(ValidationError::new("anchor", "goes only with `every_seconds`")),
-        (None, Some(_)) if config.tz.is_some() => return Err(ValidationError::new("tz", "goes only with `cron`")),
+        (None, None) => {
+            return Err(ValidationError::new("cron", "must be given, or `every_seconds`"));
+        }
+        (Some(_), Some(_)) => {
+            return Err(ValidationError::new(
+                "every_seconds",
+                "must not be given together with `cron`",
+            ));
+        }
+        (Some(_), None) if config.anchor.is_some() => {
+            return Err(ValidationError::new("anchor", "goes only with `every_seconds`"));
+        }
+        (None, Some(_)) if config.tz.is_some() => {
+            return Err(ValidationError::new("tz", "goes only with `cron`"));
+        }
         (Some(_), None) => {}
         (None, Some(span)) => check_span("every_seconds", span, SHORTEST, YEAR)?,
     }

@@ -1,5 +1,6 @@
 //! Every bound of configuration: just inside is taken, just outside is refused with the field's name.
 
+use crate::error_code::ErrorCode;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -92,7 +93,7 @@ fn a_queue_within_its_bounds_is_good(#[case] config: Value) {
 #[case::priority_text(matching(&json!({"priority": {"lt": "5"}})), "constraints[0].match.priority.lt", "must be a number")]
 #[case::priority_prefix(matching(&json!({"priority": {"prefix": "5"}})), "constraints[0].match.priority.prefix", "goes only with text")]
 fn a_queue_outside_a_bound_is_refused_by_the_fields_name(#[case] config: Value, #[case] field: &str, #[case] message: &str) {
-    assert_eq!(queue(config), Err(ValidationError { code: "invalid_queue", field: field.into(), message: message.into() }));
+    assert_eq!(queue(config), Err(ValidationError { code: ErrorCode::InvalidQueue, field: field.into(), message: message.into() }));
 }
 
 #[rstest]
@@ -160,7 +161,7 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
 #[case::bad_secret(push(&json!({"signing_secret": "whsec_c2hvcnQ="})), "target.signing_secret",
     "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes")]
 fn a_type_outside_a_bound_is_refused_by_the_fields_name(#[case] config: Value, #[case] field: &str, #[case] message: &str) {
-    assert_eq!(job_type(config), Err(ValidationError { code: "invalid_type", field: field.into(), message: message.into() }));
+    assert_eq!(job_type(config), Err(ValidationError { code: ErrorCode::InvalidType, field: field.into(), message: message.into() }));
 }
 
 #[rstest]
@@ -171,7 +172,7 @@ fn a_plain_start_goes_with_nothing_that_needs_a_claim(#[case] fields: Value, #[c
     let mut config = push(&json!({}));
     config["start"] = json!("plain");
     config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    assert_eq!(job_type(config), Err(ValidationError { code: "invalid_type", field: "start".into(), message: message.into() }));
+    assert_eq!(job_type(config), Err(ValidationError { code: ErrorCode::InvalidType, field: "start".into(), message: message.into() }));
 }
 
 #[rstest]
@@ -180,7 +181,7 @@ fn a_plain_start_goes_with_nothing_that_needs_a_claim(#[case] fields: Value, #[c
 #[case(2, Delivery::AtMostOnce, Some("must be 1 with `delivery: at_most_once`"))]
 #[case(2, Delivery::AtLeastOnce, None)]
 fn attempts_have_a_code_of_their_own(#[case] attempts: u16, #[case] delivery: Delivery, #[case] message: Option<&str>) {
-    let expected = message.map(|message| ValidationError { code: "invalid_max_attempts", field: "max_attempts".into(), message: message.into() });
+    let expected = message.map(|message| ValidationError { code: ErrorCode::InvalidMaxAttempts, field: "max_attempts".into(), message: message.into() });
     assert_eq!(check_attempts(attempts, delivery).err(), expected);
     let config = TypeConfig { attempts: Some(attempts), delivery, ..TypeConfig::default() };
     assert_eq!(check_type(&config).err(), expected);

@@ -56,7 +56,8 @@ impl Catalog {
     /// The live version of a plugin, if there is one and it has this role.
     pub fn plugin(&self, name: &PluginName, role: Role) -> Option<Plugin> {
         let item = self.plugins.get(name)?;
-        let version = item.numbered(item.live).filter(|version| version.description(role).is_some())?;
+        let version =
+            item.numbered(item.live).filter(|version| version.description(role).is_some())?;
         Some(Plugin { name: name.clone(), version: Arc::clone(version) })
     }
 
@@ -82,9 +83,16 @@ impl Catalog {
             .map(|(name, item)| {
                 let types = limited.get(name).cloned().unwrap_or_default();
                 let throttler = item.config.throttler.as_ref();
-                let throttler = throttler.and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
+                let throttler = throttler
+                    .and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
                 let throttler = throttler.map(|plugin| plugin.version);
-                let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types, throttler };
+                let limits = Limits {
+                    version: item.version,
+                    queue: item.config.clone(),
+                    paused: item.paused,
+                    types,
+                    throttler,
+                };
                 (name.clone(), Arc::new(limits))
             })
             .collect();
@@ -121,51 +129,76 @@ impl Engine {
         if seen.version == version && version > 0 {
             return Ok(seen);
         }
-        let damaged =
-            |name: &str, error: serde_json::Error| Error::Internal(format!("the configuration of {name} cannot be read: {error}"));
+        let damaged = |name: &str, error: serde_json::Error| {
+            Error::Internal(format!("the configuration of {name} cannot be read: {error}"))
+        };
         let mut queues = HashMap::new();
         for item in self.ports.store.items(ItemKind::Queue).await? {
-            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;
-            let mut queue: QueueItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;
+            let mut queue: QueueItem =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             queue.version = item.version;
             queues.insert(name, queue);
         }
         let mut types = HashMap::new();
         for item in self.ports.store.items(ItemKind::Type).await? {
-            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad type name {:?}", item.name)))?;
-            let mut job_type: TypeItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad type name {:?}", item.name)))?;
+            let mut job_type: TypeItem =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             job_type.version = item.version;
             types.insert(name, Arc::new(job_type));
         }
         let mut plugins = HashMap::new();
         for item in self.ports.store.items(ItemKind::Plugin).await? {
-            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad plugin name {:?}", item.name)))?;
-            let mut plugin: PluginItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad plugin name {:?}", item.name)))?;
+            let mut plugin: PluginItem =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             plugin.version = item.version;
             plugins.insert(name, Arc::new(plugin));
         }
         let mut schedules = BTreeMap::new();
         for item in self.ports.store.items(ItemKind::Schedule).await? {
-            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
-            let mut schedule: ScheduleItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
+            let mut schedule: ScheduleItem =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             schedule.version = item.version;
             schedules.insert(name, Arc::new(schedule));
         }
         let mut drains = BTreeMap::new();
         for item in self.ports.store.items(ItemKind::Drain).await? {
-            let since = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let since =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             drains.insert(item.name, since);
         }
-        let mut catalog = Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
+        let mut catalog =
+            Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
         let mut rules = Vec::new();
         for item in self.ports.store.items(ItemKind::Trigger).await? {
-            let name: TriggerName = item.name.parse().map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
-            let mut trigger: TriggerItem = serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
+            let name: TriggerName = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
+            let mut trigger: TriggerItem =
+                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
             trigger.version = item.version;
             match Trigger::new(&name, &trigger.config) {
                 Ok(rule) => rules.push(rule),
                 // It was good when it was put: another release has other bounds. Everything else goes on without it.
-                Err(fault) => tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew"),
+                Err(fault) => {
+                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew")
+                }
             }
             catalog.triggers.insert(name, trigger);
         }

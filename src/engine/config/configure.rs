@@ -12,6 +12,7 @@
 //! for before the look. Whoever dies between the two leaves a mark that the next enqueue or change takes away.
 
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Catalog, Engine, Error,
@@ -43,7 +44,12 @@ impl Engine {
     ///
     /// 400 for a bad value, of the throttler's configuration too; 403 for a name of the server's own; 412 if `if_match` is
     /// not its version; 503 if the throttler cannot be asked here.
-    pub async fn put_queue(&self, name: &QueueName, config: QueueConfig, if_match: Option<u64>) -> Result<(QueueItem, bool), Error> {
+    pub async fn put_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<(QueueItem, bool), Error> {
         validate::check_queue(&config).map_err(fault)?;
         refuse_reserved(name.as_str())?;
         self.alter_queue(name, if_match, |item| QueueItem { config: config.clone(), ..item }).await
@@ -85,16 +91,31 @@ impl Engine {
     }
 
     /// Checks a throttler that is new to its queue: what is to be written with it.
-    async fn check_throttler(&self, catalog: &Catalog, standing: Option<&QueueItem>, item: &QueueItem) -> Result<Vec<Write>, Error> {
+    async fn check_throttler(
+        &self,
+        catalog: &Catalog,
+        standing: Option<&QueueItem>,
+        item: &QueueItem,
+    ) -> Result<Vec<Write>, Error> {
         let before = standing.and_then(|item| item.config.throttler.as_ref());
-        let Some(throttler) = item.config.throttler.as_ref().filter(|throttler| before != Some(throttler)) else { return Ok(Vec::new()) };
+        let Some(throttler) =
+            item.config.throttler.as_ref().filter(|throttler| before != Some(throttler))
+        else {
+            return Ok(Vec::new());
+        };
         let (name, fields) = (&throttler.plugin, ["throttler.plugin", "throttler.config"]);
-        Ok(vec![self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?])
+        Ok(vec![
+            self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?,
+        ])
     }
 
     /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
     async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
-        let seen = if was == 0 { self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version) } else { was };
+        let seen = if was == 0 {
+            self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version)
+        } else {
+            was
+        };
         Ok(seen.max(self.version_before(was).await?) + 1)
     }
 
@@ -112,7 +133,8 @@ impl Engine {
     /// 404 `queue_not_found`.
     pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
         let catalog = self.catalog().await?;
-        let missing = || Error::NotFound { code: "queue_not_found", what: format!("queue {name}") };
+        let missing =
+            || Error::NotFound { code: ErrorCode::QueueNotFound, what: format!("queue {name}") };
         let implicit = (name.as_str() == DEFAULT_QUEUE).then(QueueItem::default);
         catalog.queues.get(name).cloned().or(implicit).ok_or_else(missing)
     }
@@ -126,17 +148,24 @@ impl Engine {
         for _ in 0..TRIES {
             let item = self.queue(name).await?;
             let catalog = self.catalog().await?;
-            if let Some((job_type, _)) = catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE) {
+            if let Some((job_type, _)) =
+                catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE)
+            {
                 let message = format!("type {job_type} belongs to it");
-                return Err(Error::Conflict { code: "queue_in_use", message, holder: None });
+                return Err(Error::Conflict { code: ErrorCode::QueueInUse, message, holder: None });
             }
-            self.refuse_live(None, Some(name), "queue_has_live_jobs").await?;
+            self.refuse_live(None, Some(name), ErrorCode::QueueHasLiveJobs).await?;
             if if_match.is_some_and(|version| version != item.version) {
                 return Err(Error::Stale { version: item.version });
             }
             // A type that joins raises the queue's version, so none has since, and without a type no job comes in.
-            let write =
-                Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was: item.version, version: item.version + 1, bytes: None };
+            let write = Write::SetItem {
+                kind: ItemKind::Queue,
+                name: name.to_string(),
+                was: item.version,
+                version: item.version + 1,
+                bytes: None,
+            };
             if self.write_items(vec![write]).await? {
                 return Ok(());
             }
@@ -150,7 +179,12 @@ impl Engine {
     ///
     /// 400 for a bad value; 403 for a name of the server's own; 404 `queue_not_found`; 409 `type_has_live_jobs`
     /// if its queue changes while jobs wait; 412 if `if_match` is not its version.
-    pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> {
+    pub async fn put_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TypeItem, bool), Error> {
         validate::check_type(&config).map_err(fault)?;
         if self.rules.refuse_unsafe_hosts {
             validate::check_type_hosts(&config).map_err(fault)?;
@@ -166,13 +200,22 @@ impl Engine {
             }
             self.queue(&config.queue).await?;
             let new_retry = standing.as_ref().is_none_or(|item| item.config.retry != config.retry);
-            let taken = if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
-            if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue) {
-                let Some(marked) = self.mark_leaving(name, item).await? else { continue };
+            let taken =
+                if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
+            if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue)
+            {
+                let Some(marked) = self.mark_leaving(name, item).await? else {
+                    continue;
+                };
                 was = marked;
             }
-            let item = TypeItem { config: config.clone(), version: self.version_before(was).await? + 1, leaving: false };
-            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item), taken).await? {
+            let item = TypeItem {
+                config: config.clone(),
+                version: self.version_before(was).await? + 1,
+                leaving: false,
+            };
+            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item), taken).await?
+            {
                 return Ok((item, standing.is_none()));
             }
         }
@@ -185,8 +228,17 @@ impl Engine {
     ///
     /// 404 `job_type_not_found`.
     pub async fn job_type(&self, name: &TypeName) -> Result<Arc<TypeItem>, Error> {
-        let missing = || Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") };
-        self.catalog().await?.types.get(name).filter(|_| !is_reserved(name.as_str())).cloned().ok_or_else(missing)
+        let missing = || Error::NotFound {
+            code: ErrorCode::JobTypeNotFound,
+            what: format!("job type {name}"),
+        };
+        self.catalog()
+            .await?
+            .types
+            .get(name)
+            .filter(|_| !is_reserved(name.as_str()))
+            .cloned()
+            .ok_or_else(missing)
     }
 
     /// Removes a type.
@@ -200,7 +252,9 @@ impl Engine {
             if if_match.is_some_and(|version| version != item.version) {
                 return Err(Error::Stale { version: item.version });
             }
-            let Some(marked) = self.mark_leaving(name, &item).await? else { continue };
+            let Some(marked) = self.mark_leaving(name, &item).await? else {
+                continue;
+            };
             let catalog = self.catalog().await?;
             if self.write_type(name, &catalog, marked, Some(&item), None, None).await? {
                 return Ok(());
@@ -213,7 +267,7 @@ impl Engine {
     /// none if somebody else changed it.
     async fn mark_leaving(&self, name: &TypeName, item: &TypeItem) -> Result<Option<u64>, Error> {
         // A type that has them for sure is not even marked.
-        self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
+        self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
         let marked = TypeItem { version: item.version + 1, leaving: true, ..item.clone() };
         if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
             return Ok(None);
@@ -222,7 +276,7 @@ impl Engine {
         if !flight.is_zero() {
             self.ports.clock.sleep_until(self.now() + flight).await;
         }
-        self.refuse_live(Some(name), None, "type_has_live_jobs").await?;
+        self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
         Ok(Some(marked.version))
     }
 
@@ -230,7 +284,9 @@ impl Engine {
     pub(crate) async fn keep_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
-            let Some(item) = catalog.types.get(name).filter(|item| item.leaving) else { return Ok(catalog) };
+            let Some(item) = catalog.types.get(name).filter(|item| item.leaving) else {
+                return Ok(catalog);
+            };
             let kept = TypeItem { version: item.version + 1, leaving: false, ..(**item).clone() };
             self.write_items(vec![type_write(name, item.version, Some(&kept))?]).await?;
         }
@@ -248,7 +304,11 @@ impl Engine {
         after: Option<&TypeItem>,
         taken: Option<Write>,
     ) -> Result<bool, Error> {
-        let limit = |item: Option<&TypeItem>| item.and_then(|item| item.config.concurrency.map(|most| (item.config.queue.clone(), most)));
+        let limit = |item: Option<&TypeItem>| {
+            item.and_then(|item| {
+                item.config.concurrency.map(|most| (item.config.queue.clone(), most))
+            })
+        };
         let (old, new) = (limit(before), limit(after));
         let mut moved: Vec<QueueName> = Vec::new();
         if old != new {
@@ -288,14 +348,26 @@ impl Engine {
         for _ in 0..TRIES {
             let (was, head) = match self.ports.store.ledger(queue).await? {
                 Some((head, _)) if head.config_version >= version => return Ok(()),
-                Some((head, _)) => (Expect::Is(head.version), Ledger { version: head.version + 1, config_version: version, ..head }),
+                Some((head, _)) => (
+                    Expect::Is(head.version),
+                    Ledger { version: head.version + 1, config_version: version, ..head },
+                ),
                 None => {
                     if !self.catalog().await?.limits(queue).any() {
                         return Ok(());
                     }
                     let now = self.now();
                     let settling_until = Some(now + self.ports.store.max_in_flight_write());
-                    (Expect::Absent, Ledger { version: 1, config_version: version, time: now, settling_until, ..Ledger::default() })
+                    (
+                        Expect::Absent,
+                        Ledger {
+                            version: 1,
+                            config_version: version,
+                            time: now,
+                            settling_until,
+                            ..Ledger::default()
+                        },
+                    )
                 }
             };
             let write = Write::SetLedger { queue: queue.clone(), head, was };
@@ -307,7 +379,12 @@ impl Engine {
     }
 
     /// Refuses if a job of the type, or in the queue, has not ended.
-    async fn refuse_live(&self, job_type: Option<&TypeName>, queue: Option<&QueueName>, code: &'static str) -> Result<(), Error> {
+    async fn refuse_live(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+        code: ErrorCode,
+    ) -> Result<(), Error> {
         let live = [StateFilter::Scheduled, StateFilter::Running];
         let depth = self.ports.store.depth().await?;
         let found = depth.iter().any(|depth| {
@@ -319,8 +396,13 @@ impl Engine {
         if !found {
             return Ok(());
         }
-        let query =
-            ListQuery { job_type: job_type.cloned(), queue: queue.cloned(), states: live.to_vec(), limit: 1, ..ListQuery::default() };
+        let query = ListQuery {
+            job_type: job_type.cloned(),
+            queue: queue.cloned(),
+            states: live.to_vec(),
+            limit: 1,
+            ..ListQuery::default()
+        };
         let holder = self.ports.store.list(&query).await?.jobs.pop().map(|job| job.id);
         Err(Error::Conflict { code, message: "it has jobs that have not ended".into(), holder })
     }
@@ -330,14 +412,27 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; 409 `concurrent_update`.
-    pub async fn put_item(&self, kind: ItemKind, name: &str, bytes: Option<Vec<u8>>) -> Result<(), Error> {
+    pub async fn put_item(
+        &self,
+        kind: ItemKind,
+        name: &str,
+        bytes: Option<Vec<u8>>,
+    ) -> Result<(), Error> {
         let items = self.ports.store.items(kind).await?;
         let mut was = items.iter().find(|item| item.name == name).map_or(0, |item| item.version);
         for _ in 0..TRIES {
-            let write = Write::SetItem { kind, name: name.to_owned(), was, version: was + 1, bytes: bytes.clone() };
+            let write = Write::SetItem {
+                kind,
+                name: name.to_owned(),
+                was,
+                version: was + 1,
+                bytes: bytes.clone(),
+            };
             match self.ports.store.commit(vec![vec![write]]).await?.pop() {
                 Some(Committed::All) => return Ok(()),
-                Some(Committed::Conflict { standing: CurrentRecord::Version(version), .. }) => was = version,
+                Some(Committed::Conflict { standing: CurrentRecord::Version(version), .. }) => {
+                    was = version
+                }
                 Some(Committed::Conflict { .. }) => was = 0,
                 None => break,
             }
@@ -347,7 +442,13 @@ impl Engine {
 }
 
 fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Error> {
-    Ok(Write::SetItem { kind: ItemKind::Queue, name: name.to_string(), was, version: item.version, bytes: Some(bytes(item)?) })
+    Ok(Write::SetItem {
+        kind: ItemKind::Queue,
+        name: name.to_string(),
+        was,
+        version: item.version,
+        bytes: Some(bytes(item)?),
+    })
 }
 
 fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Write, Error> {
@@ -357,13 +458,22 @@ fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Writ
 }
 
 pub(crate) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(item).map_err(|error| Error::Internal(format!("a configuration cannot be written: {error}")))
+    serde_json::to_vec(item)
+        .map_err(|error| Error::Internal(format!("a configuration cannot be written: {error}")))
 }
 
 fn refuse_reserved(name: &str) -> Result<(), Error> {
-    if is_reserved(name) { Err(Error::Forbidden("names that start with tidegate. are the server's own".into())) } else { Ok(()) }
+    if is_reserved(name) {
+        Err(Error::Forbidden("names that start with tidegate. are the server's own".into()))
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn contended(name: &str) -> Error {
-    Error::Conflict { code: "concurrent_update", message: format!("{name} keeps changing"), holder: None }
+    Error::Conflict {
+        code: ErrorCode::ConcurrentUpdate,
+        message: format!("{name} keeps changing"),
+        holder: None,
+    }
 }

@@ -19,16 +19,26 @@ impl Engine {
         if constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
             return Ok(Vec::new());
         }
-        let Some((head, batches)) = self.ports.store.ledger(queue).await? else { return Ok(Vec::new()) };
+        let Some((head, batches)) = self.ports.store.ledger(queue).await? else {
+            return Ok(Vec::new());
+        };
         let mut view = View::new(head, batches);
         let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
             let constraint = &constraints[index];
             let per = constraint.per.clone();
             let value = per.is_some().then(|| value.to_owned());
-            Some(ConstraintUse { name: constraint.name.clone(), per, value, running_weight, limit: constraint.concurrency? })
+            Some(ConstraintUse {
+                name: constraint.name.clone(),
+                per,
+                value,
+                running_weight,
+                limit: constraint.concurrency?,
+            })
         });
         let mut values: Vec<ConstraintUse> = values.collect();
-        values.sort_unstable_by(|a, b| (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value)));
+        values.sort_unstable_by(|a, b| {
+            (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value))
+        });
         values.truncate(MOST);
         Ok(values)
     }

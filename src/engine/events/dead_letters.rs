@@ -4,6 +4,7 @@
 //! There is at most one per trigger and event: a second failure takes the place of the first.
 
 use std::{collections::BTreeMap, fmt::Display, sync::atomic::Ordering};
+use tidegate_core::error_code::ErrorCode;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -69,15 +70,32 @@ pub enum Replayed {
 
 impl DeadLetter {
     /// The letter of `event`, of which `trigger` (or, without one, whoever read it) could make nothing at `now`.
-    pub fn new(trigger: Option<&TriggerName>, mut reason: String, event: &Event, now: Timestamp) -> Self {
+    pub fn new(
+        trigger: Option<&TriggerName>,
+        mut reason: String,
+        event: &Event,
+        now: Timestamp,
+    ) -> Self {
         if reason.len() > REASON_BYTES {
-            let end = (0..=REASON_BYTES).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or_default();
+            let end = (0..=REASON_BYTES)
+                .rev()
+                .find(|at| reason.is_char_boundary(*at))
+                .unwrap_or_default();
             reason.truncate(end);
         }
         let event_json = serde_json::value::to_raw_value(event).unwrap_or_default();
         let packed = event.data.as_ref().filter(|data| data.encoding == Encoding::MessagePack);
-        let packed = packed.filter(|_| read_json(&event_json).as_ref() != Ok(event)).map(|data| BASE64_STANDARD.encode(&data.bytes));
-        Self { id: letter_id(trigger, event), trigger: trigger.cloned(), reason, failed_at: now, event: event_json, packed }
+        let packed = packed
+            .filter(|_| read_json(&event_json).as_ref() != Ok(event))
+            .map(|data| BASE64_STANDARD.encode(&data.bytes));
+        Self {
+            id: letter_id(trigger, event),
+            trigger: trigger.cloned(),
+            reason,
+            failed_at: now,
+            event: event_json,
+            packed,
+        }
     }
 
     /// The event itself, as it was.
@@ -86,12 +104,18 @@ impl DeadLetter {
     ///
     /// [`Error::Internal`] if what is stored is none.
     pub fn event(&self) -> Result<Event, Error> {
-        let no_event = |why: &dyn Display| Error::Internal(format!("dead letter {} holds no event: {why}", self.id));
-        let Some(packed) = &self.packed else { return read_json(&self.event).map_err(|fault| no_event(&fault)) };
+        let no_event = |why: &dyn Display| {
+            Error::Internal(format!("dead letter {} holds no event: {why}", self.id))
+        };
+        let Some(packed) = &self.packed else {
+            return read_json(&self.event).map_err(|fault| no_event(&fault));
+        };
         let bytes = BASE64_STANDARD.decode(packed).map_err(|error| no_event(&error))?.into();
-        let mut attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_str(self.event.get()).map_err(|error| no_event(&error))?;
+        let mut attributes: BTreeMap<String, Box<RawValue>> =
+            serde_json::from_str(self.event.get()).map_err(|error| no_event(&error))?;
         attributes.retain(|name, _| name != "data" && name != "data_base64");
-        let attributes = serde_json::value::to_raw_value(&attributes).map_err(|error| no_event(&error))?;
+        let attributes =
+            serde_json::value::to_raw_value(&attributes).map_err(|error| no_event(&error))?;
         let event = read_json(&attributes).map_err(|fault| no_event(&fault))?;
         Ok(Event { data: Some(Payload { encoding: Encoding::MessagePack, bytes }), ..event })
     }
@@ -104,8 +128,14 @@ fn read_json(event: &RawValue) -> Result<Event, ValidationError> {
 impl Engine {
     /// A letter as a record.
     pub(crate) fn letter(&self, dead: DeadLetter) -> Result<Record, Error> {
-        let bytes = serde_json::to_vec(&dead).map_err(|error| Error::Internal(error.to_string()))?;
-        Ok(Record { kind: RecordKind::DeadLetter, name: dead.id, until: dead.failed_at + self.rules.events.dead_letter_retention, bytes })
+        let bytes =
+            serde_json::to_vec(&dead).map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(Record {
+            kind: RecordKind::DeadLetter,
+            name: dead.id,
+            until: dead.failed_at + self.rules.events.dead_letter_retention,
+            bytes,
+        })
     }
 
     /// Keeps what came as an event and cannot be one, each with the reason: no trigger sees it. A repeat takes the place of the first.
@@ -116,7 +146,12 @@ impl Engine {
     pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
         let now = self.now();
         let letter = |(event, reason): &(Event, String)| {
-            Ok(vec![Write::PutRecord(self.letter(DeadLetter::new(None, reason.clone(), event, now))?)])
+            Ok(vec![Write::PutRecord(self.letter(DeadLetter::new(
+                None,
+                reason.clone(),
+                event,
+                now,
+            ))?)])
         };
         let txns = unread.iter().map(letter).collect::<Result<Vec<_>, Error>>()?;
         if txns.is_empty() {
@@ -145,7 +180,8 @@ impl Engine {
     }
 
     async fn purge_dead(&self, keep: u64) -> Result<Purged, Error> {
-        let purged = self.ports.store.purge(RecordKind::DeadLetter, self.now(), keep, PURGE).await?;
+        let purged =
+            self.ports.store.purge(RecordKind::DeadLetter, self.now(), keep, PURGE).await?;
         self.dead_letters.store(purged.left, Ordering::Relaxed);
         self.dead_letters_dropped.fetch_add(purged.over, Ordering::Relaxed);
         Ok(purged)
@@ -175,13 +211,22 @@ impl Engine {
         limit: u32,
     ) -> Result<(Vec<DeadLetter>, Option<String>), Error> {
         let limit = limit.min(PAGE);
-        let query = RecordQuery { kind: RecordKind::DeadLetter, prefix: String::new(), after, limit };
+        let query =
+            RecordQuery { kind: RecordKind::DeadLetter, prefix: String::new(), after, limit };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
-        let next = page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
-        let letters = page
-            .iter()
-            .filter_map(|record| read_letter(record).inspect_err(|error| tracing::error!(%error, "a dead letter is left out")).ok());
-        Ok((letters.filter(|dead| trigger.is_none_or(|name| dead.trigger.as_ref() == Some(name))).collect(), next))
+        let next =
+            page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
+        let letters = page.iter().filter_map(|record| {
+            read_letter(record)
+                .inspect_err(|error| tracing::error!(%error, "a dead letter is left out"))
+                .ok()
+        });
+        Ok((
+            letters
+                .filter(|dead| trigger.is_none_or(|name| dead.trigger.as_ref() == Some(name)))
+                .collect(),
+            next,
+        ))
     }
 
     /// One letter.
@@ -194,9 +239,18 @@ impl Engine {
     }
 
     async fn dead_record(&self, id: &str) -> Result<Record, Error> {
-        let query = RecordQuery { kind: RecordKind::DeadLetter, prefix: id.to_owned(), after: None, limit: 1 };
-        let record = self.ports.store.records(&[query]).await?.pop().and_then(|mut page| page.pop());
-        let missing = || Error::NotFound { code: "dead_letter_not_found", what: format!("dead letter {id}") };
+        let query = RecordQuery {
+            kind: RecordKind::DeadLetter,
+            prefix: id.to_owned(),
+            after: None,
+            limit: 1,
+        };
+        let record =
+            self.ports.store.records(&[query]).await?.pop().and_then(|mut page| page.pop());
+        let missing = || Error::NotFound {
+            code: ErrorCode::DeadLetterNotFound,
+            what: format!("dead letter {id}"),
+        };
         record.filter(|record| record.name == id).ok_or_else(missing)
     }
 
@@ -211,7 +265,14 @@ impl Engine {
     }
 
     async fn remove_letter(&self, name: String) -> Result<(), Error> {
-        self.ports.store.commit(vec![vec![Write::RemoveRecord { kind: RecordKind::DeadLetter, name, until: None }]]).await?;
+        self.ports
+            .store
+            .commit(vec![vec![Write::RemoveRecord {
+                kind: RecordKind::DeadLetter,
+                name,
+                until: None,
+            }]])
+            .await?;
         Ok(())
     }
 
@@ -225,8 +286,10 @@ impl Engine {
     pub async fn replay_dead_letter(&self, id: &str) -> Result<(Replayed, Ingestion), Error> {
         let dead = self.dead_letter(id).await?;
         let Some(name) = &dead.trigger else {
-            let message = format!("dead letter {id} never was an event that a trigger could see; it is to be mended and sent anew");
-            return Err(Error::Conflict { code: "not_replayable", message, holder: None });
+            let message = format!(
+                "dead letter {id} never was an event that a trigger could see; it is to be mended and sent anew"
+            );
+            return Err(Error::Conflict { code: ErrorCode::NotReplayable, message, holder: None });
         };
         let event = dead.event()?;
         let catalog = self.catalog().await?;
@@ -245,5 +308,7 @@ impl Engine {
 }
 
 fn read_letter(record: &Record) -> Result<DeadLetter, Error> {
-    serde_json::from_slice(&record.bytes).map_err(|error| Error::Internal(format!("dead letter {} cannot be read: {error}", record.name)))
+    serde_json::from_slice(&record.bytes).map_err(|error| {
+        Error::Internal(format!("dead letter {} cannot be read: {error}", record.name))
+    })
 }

@@ -11,6 +11,7 @@
 //! event that could not be dealt with because the store did not answer is answered with that error, and is to be sent again.
 
 use std::time::Duration;
+use tidegate_core::error_code::ErrorCode;
 
 use serde::Serialize;
 
@@ -160,7 +161,10 @@ impl Engine {
         let catalog = match self.catalog().await {
             Ok(catalog) => catalog,
             Err(error) => {
-                return Ingestion { answers: events.iter().map(|_| Err(error.clone())).collect(), ..Ingestion::default() };
+                return Ingestion {
+                    answers: events.iter().map(|_| Err(error.clone())).collect(),
+                    ..Ingestion::default()
+                };
             }
         };
         let limit = self.rules.events.max_bytes;
@@ -169,7 +173,12 @@ impl Engine {
         if !catalog.rules.is_empty() {
             for (index, event) in events.iter().enumerate().filter(|(_, event)| !large(event)) {
                 let decided = catalog.rules.decide(event);
-                tasks.extend(decided.into_iter().map(|(trigger, decision)| Task { event: index, trigger, decision, did: None }));
+                tasks.extend(decided.into_iter().map(|(trigger, decision)| Task {
+                    event: index,
+                    trigger,
+                    decision,
+                    did: None,
+                }));
             }
         }
         let mut ingestion = self.apply(events, &mut tasks).await;
@@ -177,13 +186,22 @@ impl Engine {
             if large(event) {
                 return Err(Error::TooLarge { field: "event", limit });
             }
-            Ok(Ingested { id: event.id.clone(), source: event.source.clone(), outcomes: Vec::new() })
+            Ok(Ingested {
+                id: event.id.clone(),
+                source: event.source.clone(),
+                outcomes: Vec::new(),
+            })
         };
         ingestion.answers = events.iter().map(answer).collect();
         for Task { event, trigger, did, .. } in tasks {
             let answer = &mut ingestion.answers[event];
-            match (did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))), &mut *answer) {
-                (Ok(did), Ok(ingested)) => ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did }),
+            match (
+                did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+                &mut *answer,
+            ) {
+                (Ok(did), Ok(ingested)) => {
+                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did })
+                }
                 (Err(error), Ok(_)) => *answer = Err(error),
                 (_, Err(_)) => {}
             }
@@ -192,11 +210,19 @@ impl Engine {
     }
 
     /// Applies one trigger as it stands now to one event; none if its filter does not let it pass any more.
-    pub(crate) async fn ingest_by(&self, trigger: &Trigger, decision: Decision, event: &Event) -> (Result<Did, Error>, Ingestion) {
+    pub(crate) async fn ingest_by(
+        &self,
+        trigger: &Trigger,
+        decision: Decision,
+        event: &Event,
+    ) -> (Result<Did, Error>, Ingestion) {
         let mut tasks = [Task { event: 0, trigger, decision, did: None }];
         let ingestion = self.apply(std::slice::from_ref(event), &mut tasks).await;
         let [task] = tasks;
-        (task.did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))), ingestion)
+        (
+            task.did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+            ingestion,
+        )
     }
 
     /// Does what `tasks` say, and notes what was done.
@@ -216,13 +242,21 @@ impl Engine {
             let (event, name) = (&events[task.event], &task.trigger.name);
             if event.hops() >= most {
                 tracing::warn!(trigger = %name, source = event.source, id = event.id, hops = event.hops(), "an event goes round; it was dropped");
-                let reason = format!("it has come to be through {} triggers ({HOPS}), and at most {most} are allowed", event.hops());
+                let reason = format!(
+                    "it has come to be through {} triggers ({HOPS}), and at most {most} are allowed",
+                    event.hops()
+                );
                 task.did = Some(Ok(Did::Dropped { reason }));
             }
         }
     }
 
-    async fn enqueue_all(&self, events: &[Event], tasks: &mut [Task<'_>], ingestion: &mut Ingestion) {
+    async fn enqueue_all(
+        &self,
+        events: &[Event],
+        tasks: &mut [Task<'_>],
+        ingestion: &mut Ingestion,
+    ) {
         let (mut jobs, mut places) = (Vec::new(), Vec::new());
         for (place, task) in tasks.iter().enumerate().filter(|(_, task)| task.did.is_none()) {
             if let Decision::Enqueue(wanted) = &task.decision {
@@ -240,12 +274,18 @@ impl Engine {
                     Ok(enqueued) => {
                         let job = enqueued.job.id.clone();
                         let job_type = enqueued.job.spec.job_type.clone();
-                        let did = if enqueued.new { Did::Enqueued { job, job_type } } else { Did::Repeated { job } };
+                        let did = if enqueued.new {
+                            Did::Enqueued { job, job_type }
+                        } else {
+                            Did::Repeated { job }
+                        };
                         ingestion.enqueued.push(enqueued);
                         Some(Ok(did))
                     }
                     // The same event under another rule, or another of the same name: its job is there.
-                    Err(Error::Conflict { code: "id_taken", holder: Some(job), .. }) => Some(Ok(Did::Repeated { job })),
+                    Err(Error::Conflict {
+                        code: ErrorCode::IdTaken, holder: Some(job), ..
+                    }) => Some(Ok(Did::Repeated { job })),
                     Err(error) => refused(task, error),
                 };
             }
@@ -284,11 +324,18 @@ impl Engine {
         let (mut txns, mut places): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
         for (place, task) in tasks.iter().enumerate() {
             if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
-                let dead = DeadLetter::new(Some(&task.trigger.name), reason.clone(), &events[task.event], self.now());
+                let dead = DeadLetter::new(
+                    Some(&task.trigger.name),
+                    reason.clone(),
+                    &events[task.event],
+                    self.now(),
+                );
                 let letter = dead.id.clone();
                 match self.letter(dead) {
                     Ok(record) => txns.push(vec![Write::PutRecord(record)]),
-                    Err(error) => tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written"),
+                    Err(error) => {
+                        tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written")
+                    }
                 }
                 places.push((place, Did::Dead { letter, reason: reason.clone() }));
             }
@@ -311,8 +358,11 @@ impl Engine {
 fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
     match error {
         Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
-        Error::Stale { .. } | Error::Conflict { code: "concurrent_update", .. } => {
-            Some(Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: error.to_string() }))
+        Error::Stale { .. } | Error::Conflict { code: ErrorCode::ConcurrentUpdate, .. } => {
+            Some(Err(Error::Unavailable {
+                retry_after: Duration::from_secs(1),
+                message: error.to_string(),
+            }))
         }
         error => {
             task.decision = Decision::Failed(error.to_string());
@@ -332,7 +382,9 @@ fn new_job(wanted: Wanted, event: &Event) -> NewJob {
     };
     // A state without its parent means nothing.
     let parent = text("traceparent");
-    let trace = parent.map(|parent| [Some(parent), text("tracestate")].into_iter().flatten().collect()).unwrap_or_default();
+    let trace = parent
+        .map(|parent| [Some(parent), text("tracestate")].into_iter().flatten().collect())
+        .unwrap_or_default();
     NewJob {
         id: Some(id),
         priority: fields.priority,
@@ -365,20 +417,30 @@ mod tests {
 
     #[test]
     fn what_passes_is_sent_again_and_what_stays_is_a_dead_letter() {
-        let config: TriggerConfig = serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
+        let config: TriggerConfig =
+            serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
         let trigger = Trigger::new(&name("t"), &config).unwrap();
         let conflict = |code| Error::Conflict { code, message: "no".into(), holder: None };
-        let busy = || Error::Unavailable { retry_after: Duration::from_secs(1), message: "busy".into() };
+        let busy =
+            || Error::Unavailable { retry_after: Duration::from_secs(1), message: "busy".into() };
         for (error, passes) in [
             (busy(), true),
             (Error::Stale { version: 7 }, true),
-            (conflict("concurrent_update"), true),
-            (conflict("concurrent_update"), true),
-            (conflict("correlation_key_taken"), false),
+            (conflict(ErrorCode::ConcurrentUpdate), true),
+            (conflict(ErrorCode::ConcurrentUpdate), true),
+            (conflict(ErrorCode::CorrelationKeyTaken), false),
             (Error::invalid("max_attempts", "must be 1 to 65535"), false),
-            (Error::NotFound { code: "job_type_not_found", what: "job type work".into() }, false),
+            (
+                Error::NotFound { code: ErrorCode::JobTypeNotFound, what: "job type work".into() },
+                false,
+            ),
         ] {
-            let mut task = Task { event: 0, trigger: &trigger, decision: Decision::Failed(String::new()), did: None };
+            let mut task = Task {
+                event: 0,
+                trigger: &trigger,
+                decision: Decision::Failed(String::new()),
+                did: None,
+            };
             let said = error.to_string();
             let answer = refused(&mut task, error);
             assert_eq!(matches!(answer, Some(Err(Error::Unavailable { .. }))), passes, "{said}");

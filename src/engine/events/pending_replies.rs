@@ -48,21 +48,40 @@ impl StoredReply {
             TriggerOutcome::Succeeded(None) => {}
             TriggerOutcome::Succeeded(Some(payload)) => match payload.encoding {
                 Encoding::Json => result = serde_json::from_slice(&payload.bytes).ok(),
-                Encoding::MessagePack => result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes)),
+                Encoding::MessagePack => {
+                    result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes))
+                }
             },
             TriggerOutcome::Failed { message, details, retryable } => {
-                failed = Some(StoredFailure { message: message.clone(), details: details.clone(), retryable: *retryable });
+                failed = Some(StoredFailure {
+                    message: message.clone(),
+                    details: details.clone(),
+                    retryable: *retryable,
+                });
             }
         }
-        let (job_type, correlation_key) = (reply.job_type.to_string(), reply.correlation_key.clone());
-        Self { id: format!("{:032x}", reply.id.0), job_type, correlation_key, attempt: reply.attempt, result, result_msgpack, failed }
+        let (job_type, correlation_key) =
+            (reply.job_type.to_string(), reply.correlation_key.clone());
+        Self {
+            id: format!("{:032x}", reply.id.0),
+            job_type,
+            correlation_key,
+            attempt: reply.attempt,
+            result,
+            result_msgpack,
+            failed,
+        }
     }
 
     /// The reply; none if what is stored is none.
     pub fn reply(self) -> Option<Reply> {
         let said = match (self.failed, self.result, self.result_msgpack) {
-            (Some(StoredFailure { message, details, retryable }), ..) => TriggerOutcome::Failed { message, details, retryable },
-            (None, Some(json), _) => TriggerOutcome::Succeeded(Some(Payload::json(json.get().to_owned()))),
+            (Some(StoredFailure { message, details, retryable }), ..) => {
+                TriggerOutcome::Failed { message, details, retryable }
+            }
+            (None, Some(json), _) => {
+                TriggerOutcome::Succeeded(Some(Payload::json(json.get().to_owned())))
+            }
             (None, None, Some(packed)) => {
                 let bytes = BASE64_STANDARD.decode(packed).ok()?.into();
                 TriggerOutcome::Succeeded(Some(Payload { encoding: Encoding::MessagePack, bytes }))
@@ -70,6 +89,12 @@ impl StoredReply {
             (None, None, None) => TriggerOutcome::Succeeded(None),
         };
         let id = ReplyId(u128::from_str_radix(&self.id, 16).ok()?);
-        Some(Reply { id, job_type: self.job_type.parse().ok()?, correlation_key: self.correlation_key, attempt: self.attempt, said })
+        Some(Reply {
+            id,
+            job_type: self.job_type.parse().ok()?,
+            correlation_key: self.correlation_key,
+            attempt: self.attempt,
+            said,
+        })
     }
 }

@@ -16,6 +16,7 @@
 //! without a claim goes with the process that handed it on.)
 
 use std::{collections::HashMap, sync::atomic::Ordering, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Catalog, Engine, Error, TickOutcome,
@@ -139,8 +140,12 @@ impl Engine {
     /// Repeating it is harmless: a job knows which replies it heard.
     pub async fn reply(&self, replies: &[Reply]) -> ReplyMatches {
         let now = self.now();
-        let mut open: Vec<Open> = (0..replies.len()).map(|index| Open { index, record: None }).collect();
-        let mut met = ReplyMatches { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
+        let mut open: Vec<Open> =
+            (0..replies.len()).map(|index| Open { index, record: None }).collect();
+        let mut met = ReplyMatches {
+            answers: replies.iter().map(|_| Err(unanswered())).collect(),
+            changed: Vec::new(),
+        };
         if let Err(error) = self.meet(replies, &mut open, &mut met).await {
             return failed(met, &open, &error);
         }
@@ -154,7 +159,12 @@ impl Engine {
             let reply = &replies[one.index];
             let name = record_name(reply);
             let bytes = serde_json::to_vec(&StoredReply::of(reply)).unwrap_or_default();
-            txns.push(vec![Write::PutRecord(Record { kind: RecordKind::Reply, name: name.clone(), until, bytes })]);
+            txns.push(vec![Write::PutRecord(Record {
+                kind: RecordKind::Reply,
+                name: name.clone(),
+                until,
+                bytes,
+            })]);
             one.record = Some(name);
         }
         if let Err(error) = self.ports.store.commit(txns).await {
@@ -171,7 +181,12 @@ impl Engine {
     }
 
     /// Applies the open ones of `replies` that fit their jobs. Those that are not there yet stay open.
-    async fn meet(&self, replies: &[Reply], open: &mut Vec<Open>, met: &mut ReplyMatches) -> Result<(), Error> {
+    async fn meet(
+        &self,
+        replies: &[Reply],
+        open: &mut Vec<Open>,
+        met: &mut ReplyMatches,
+    ) -> Result<(), Error> {
         let catalog = self.catalog().await?;
         let keys: Vec<Key> = open.iter().map(|one| key_of(&replies[one.index])).collect();
         let holders = self.ports.store.keys(&keys).await?;
@@ -179,7 +194,8 @@ impl Engine {
         ids.sort_unstable();
         ids.dedup();
         let found = if ids.is_empty() { Vec::new() } else { self.ports.store.get(&ids).await? };
-        let mut jobs: HashMap<JobId, Job> = found.into_iter().flatten().map(|job| (job.id.clone(), job)).collect();
+        let mut jobs: HashMap<JobId, Job> =
+            found.into_iter().flatten().map(|job| (job.id.clone(), job)).collect();
         let mut left: Vec<(Open, JobId)> = Vec::new();
         for (one, holder) in std::mem::take(open).into_iter().zip(holders) {
             match holder.filter(|id| jobs.contains_key(id)) {
@@ -194,8 +210,10 @@ impl Engine {
             left = self.meet_once(replies, left, &mut jobs, &catalog, open, met).await?;
         }
         for (one, _) in left {
-            met.answers[one.index] =
-                Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: "the job keeps changing".into() });
+            met.answers[one.index] = Err(Error::Unavailable {
+                retry_after: Duration::from_secs(1),
+                message: "the job keeps changing".into(),
+            });
         }
         Ok(())
     }
@@ -220,7 +238,9 @@ impl Engine {
             // Handed on without a claim: the store does not know that it runs.
             let plain = self.unclaimed.revision(&id);
             let running = plain.and_then(|_| self.running.lock().get(&id).cloned());
-            let Some(job) = running.as_ref().or_else(|| jobs.get(&id)) else { continue };
+            let Some(job) = running.as_ref().or_else(|| jobs.get(&id)) else {
+                continue;
+            };
             // One change of a job at a time: the next reply to it sees what this one made of it. All that come too late are one.
             if let Some(change) = changes.iter_mut().find(|change| change.before.id == id) {
                 if change.is_late() && matches!(place(&change.after, reply), ReplyMatch::Late) {
@@ -249,16 +269,31 @@ impl Engine {
                     let mut after = job.clone();
                     after.life.revision = Revision(job.life.revision.0 + 1);
                     after.life.record_late_reply(reply.id);
-                    changes.push(ReplyChange { by: vec![one], before: job.clone(), after, replied: Replied::Late(id) });
+                    changes.push(ReplyChange {
+                        by: vec![one],
+                        before: job.clone(),
+                        after,
+                        replied: Replied::Late(id),
+                    });
                 }
-                ReplyMatch::Running | ReplyMatch::Waiting => match self.heard(job, reply, catalog, now).await {
-                    Ok((mut after, replied)) => {
-                        after.life.revision = Revision(plain.unwrap_or(job.life.revision).0 + 1);
-                        changes.push(ReplyChange { by: vec![one], before: job.clone(), after, replied });
+                ReplyMatch::Running | ReplyMatch::Waiting => {
+                    match self.heard(job, reply, catalog, now).await {
+                        Ok((mut after, replied)) => {
+                            after.life.revision =
+                                Revision(plain.unwrap_or(job.life.revision).0 + 1);
+                            changes.push(ReplyChange {
+                                by: vec![one],
+                                before: job.clone(),
+                                after,
+                                replied,
+                            });
+                        }
+                        Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => {
+                            return Err(error);
+                        }
+                        Err(error) => met.answers[one.index] = Err(error),
                     }
-                    Err(error @ (Error::Unavailable { .. } | Error::Internal(_))) => return Err(error),
-                    Err(error) => met.answers[one.index] = Err(error),
-                },
+                }
             }
         }
         if changes.is_empty() && known.is_empty() {
@@ -266,12 +301,18 @@ impl Engine {
         }
         let written = changes.iter().map(|change| {
             let was = Revision(change.after.life.revision.0 - 1);
-            let mut writes = if change.is_late() { note(was, &change.after) } else { self.change(was, &change.after, false, now) };
+            let mut writes = if change.is_late() {
+                note(was, &change.after)
+            } else {
+                self.change(was, &change.after, false, now)
+            };
             writes.extend(change.by.iter().filter_map(Open::forget));
             writes
         });
         let outcomes = self.ports.store.commit(written.chain(known).collect()).await?;
-        for (ReplyChange { by, before, after, replied }, outcome) in changes.into_iter().zip(outcomes) {
+        for (ReplyChange { by, before, after, replied }, outcome) in
+            changes.into_iter().zip(outcomes)
+        {
             let late = matches!(replied, Replied::Late(_));
             match outcome {
                 Committed::All => {
@@ -309,27 +350,56 @@ impl Engine {
     }
 
     /// What `reply` makes of `job`, whose attempt runs or whose retry waits.
-    async fn heard(&self, job: &Job, reply: &Reply, catalog: &Catalog, now: Timestamp) -> Result<(Job, Replied), Error> {
+    async fn heard(
+        &self,
+        job: &Job,
+        reply: &Reply,
+        catalog: &Catalog,
+        now: Timestamp,
+    ) -> Result<(Job, Replied), Error> {
         let verdict = match &reply.said {
-            TriggerOutcome::Succeeded(result) => ReportOutcome::Succeeded { result: result.clone().map(Body::Inline) },
+            TriggerOutcome::Succeeded(result) => {
+                ReportOutcome::Succeeded { result: result.clone().map(Body::Inline) }
+            }
             TriggerOutcome::Failed { message, details, retryable } => {
-                let failure = Failure { reason: Reason::Failed, message: message.clone(), details: details.clone(), status: None };
+                let failure = Failure {
+                    reason: Reason::Failed,
+                    message: message.clone(),
+                    details: details.clone(),
+                    status: None,
+                };
                 ReportOutcome::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
             }
         };
-        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: None, outcome: verdict };
+        let report = Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: job.life.attempt,
+            token: None,
+            outcome: verdict,
+        };
         let report = self.prepare_report(report).await?;
         let (mut after, replied) = match (&job.life.state, report.outcome.clone()) {
-            (State::Running(_), _) => match self.settle(job, &report, delivery(catalog, job), now)? {
-                Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
-                Settled::Repeated => return Err(Error::Internal("a running attempt was settled before".into())),
-            },
+            (State::Running(_), _) => {
+                match self.settle(job, &report, delivery(catalog, job), now)? {
+                    Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
+                    Settled::Repeated => {
+                        return Err(Error::Internal("a running attempt was settled before".into()));
+                    }
+                }
+            }
             (_, ReportOutcome::Succeeded { result }) => {
                 let event = Event::SucceedLate { result: result.as_ref().and_then(ResultBody::of) };
-                (job.apply(event, now).map_err(|refused| Error::refused("not_running", &refused))?, Replied::Settled(job.id.clone()))
+                (
+                    job.apply(event, now)
+                        .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?,
+                    Replied::Settled(job.id.clone()),
+                )
             }
             (_, ReportOutcome::Failed { failure, .. }) => {
-                let after = job.apply(Event::FailLate { failure }, now).map_err(|refused| Error::refused("not_running", &refused))?;
+                let after = job
+                    .apply(Event::FailLate { failure }, now)
+                    .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?;
                 (after, Replied::Recorded(job.id.clone()))
             }
         };
@@ -339,7 +409,13 @@ impl Engine {
 
     /// Removes the large result that a refused change would have named.
     async fn forget_unused(&self, before: &Job, after: &Job) {
-        let key = |job: &Job| job.life.result.as_ref().and_then(|result| result.object.as_ref()).map(|(key, _)| key.clone());
+        let key = |job: &Job| {
+            job.life
+                .result
+                .as_ref()
+                .and_then(|result| result.object.as_ref())
+                .map(|(key, _)| key.clone())
+        };
         if let Some(unused) = key(after).filter(|unused| key(before).as_ref() != Some(unused)) {
             self.forget_object(&unused).await;
         }
@@ -362,8 +438,15 @@ impl Engine {
     /// Lets jobs whose attempts just started hear the replies that were kept for them. The jobs that changed, with the
     /// version they left; what fails here is done by a sweep.
     pub(crate) async fn hear_kept(&self, started: &[&Job]) -> Vec<(Job, Version)> {
-        let prefix = |job: &&Job| Some(prefix_of(job.spec.job_type.as_str(), job.spec.correlation_key.as_deref()?));
-        let query = |prefix| RecordQuery { kind: RecordKind::Reply, prefix, after: None, limit: OF_ONE_KEY };
+        let prefix = |job: &&Job| {
+            Some(prefix_of(job.spec.job_type.as_str(), job.spec.correlation_key.as_deref()?))
+        };
+        let query = |prefix| RecordQuery {
+            kind: RecordKind::Reply,
+            prefix,
+            after: None,
+            limit: OF_ONE_KEY,
+        };
         let queries: Vec<RecordQuery> = started.iter().filter_map(prefix).map(query).collect();
         if queries.is_empty() {
             return Vec::new();
@@ -382,20 +465,29 @@ impl Engine {
 
     /// Replies that are kept, met with their jobs, and how many were too late. Those that are still early stay.
     async fn meet_records(&self, records: Vec<Record>) -> Result<(ReplyMatches, u64), Error> {
-        let (mut replies, mut open) = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
+        let (mut replies, mut open) =
+            (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
         for record in records {
-            let Some(reply) = serde_json::from_slice::<StoredReply>(&record.bytes).ok().and_then(StoredReply::reply) else {
+            let Some(reply) = serde_json::from_slice::<StoredReply>(&record.bytes)
+                .ok()
+                .and_then(StoredReply::reply)
+            else {
                 tracing::error!(name = record.name, "a kept reply cannot be read");
                 continue;
             };
             open.push(Open { index: replies.len(), record: Some(record.name) });
             replies.push(reply);
         }
-        let mut met = ReplyMatches { answers: replies.iter().map(|_| Err(unanswered())).collect(), changed: Vec::new() };
+        let mut met = ReplyMatches {
+            answers: replies.iter().map(|_| Err(unanswered())).collect(),
+            changed: Vec::new(),
+        };
         if !replies.is_empty() {
             self.meet(&replies, &mut open, &mut met).await?;
         }
-        let late = met.answers.iter().filter(|answer| matches!(answer, Ok(Replied::Late(_)))).count() as u64;
+        let late =
+            met.answers.iter().filter(|answer| matches!(answer, Ok(Replied::Late(_)))).count()
+                as u64;
         Ok((met, late))
     }
 
@@ -416,9 +508,11 @@ impl Engine {
     ///
     /// The store's; a repeat is harmless.
     pub async fn look_at_replies(&self, after: Option<String>) -> Result<SweptReplies, Error> {
-        let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after, limit: SWEEP };
+        let query =
+            RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after, limit: SWEEP };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
-        let next = page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
+        let next =
+            page.last().filter(|_| page.len() as u32 == SWEEP).map(|record| record.name.clone());
         let (met, late) = self.meet_records(page).await?;
         Ok(SweptReplies {
             met: met.changed.len() as u64,
@@ -462,12 +556,16 @@ fn key_of(reply: &Reply) -> Key {
 }
 
 fn unanswered() -> Error {
-    Error::Unavailable { retry_after: Duration::from_secs(1), message: "the store did not say what became of it; send it again".into() }
+    Error::Unavailable {
+        retry_after: Duration::from_secs(1),
+        message: "the store did not say what became of it; send it again".into(),
+    }
 }
 
 /// Everything that is still open is answered with `error`.
 fn failed(mut met: ReplyMatches, open: &[Open], error: &Error) -> ReplyMatches {
-    let answered = |answer: &Result<Replied, Error>| !matches!(answer, Err(Error::Unavailable { .. }));
+    let answered =
+        |answer: &Result<Replied, Error>| !matches!(answer, Err(Error::Unavailable { .. }));
     for one in open {
         met.answers[one.index] = Err(error.clone());
     }

@@ -1,6 +1,7 @@
 //! Triggers, put and removed. A rule is checked as a whole when it is put, and counts from the answer on.
 
 use crate::{Engine, Error, config::configure::contended, jobs::enqueue::fault};
+use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
     event::{
         Trigger, TriggerConfig,
@@ -36,11 +37,17 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             if was == 0 && catalog.triggers.len() >= MOST_TRIGGERS {
-                let message = format!("there are {MOST_TRIGGERS} triggers, and there may be no more");
-                return Err(Error::Conflict { code: "too_many_triggers", message, holder: None });
+                let message =
+                    format!("there are {MOST_TRIGGERS} triggers, and there may be no more");
+                return Err(Error::Conflict {
+                    code: ErrorCode::TooManyTriggers,
+                    message,
+                    holder: None,
+                });
             }
             let item = TriggerItem { config: config.clone(), version: was + 1 };
-            let bytes = serde_json::to_vec(&item).map_err(|error| Error::Internal(error.to_string()))?;
+            let bytes =
+                serde_json::to_vec(&item).map_err(|error| Error::Internal(error.to_string()))?;
             if bytes.len() > BYTES {
                 return Err(Error::TooLarge { field: "trigger", limit: BYTES });
             }
@@ -65,7 +72,11 @@ impl Engine {
     /// # Errors
     ///
     /// 404; 412.
-    pub async fn delete_trigger(&self, name: &TriggerName, if_match: Option<u64>) -> Result<(), Error> {
+    pub async fn delete_trigger(
+        &self,
+        name: &TriggerName,
+        if_match: Option<u64>,
+    ) -> Result<(), Error> {
         for _ in 0..TRIES {
             let was = self.trigger(name).await?.version;
             if if_match.is_some_and(|version| version != was) {
@@ -78,13 +89,24 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    async fn set_trigger(&self, name: &TriggerName, was: u64, bytes: Option<Vec<u8>>) -> Result<bool, Error> {
-        let write = Write::SetItem { kind: ItemKind::Trigger, name: name.to_string(), was, version: was + 1, bytes };
+    async fn set_trigger(
+        &self,
+        name: &TriggerName,
+        was: u64,
+        bytes: Option<Vec<u8>>,
+    ) -> Result<bool, Error> {
+        let write = Write::SetItem {
+            kind: ItemKind::Trigger,
+            name: name.to_string(),
+            was,
+            version: was + 1,
+            bytes,
+        };
         Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
     }
 }
 
 /// There is no such trigger.
 pub(crate) fn no_trigger(name: &TriggerName) -> Error {
-    Error::NotFound { code: "trigger_not_found", what: format!("trigger {name}") }
+    Error::NotFound { code: ErrorCode::TriggerNotFound, what: format!("trigger {name}") }
 }

@@ -4,6 +4,7 @@
 //! still the one that was seen, else look again.
 
 use std::{sync::Arc, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use futures_util::{StreamExt, stream};
 use object_store::{ObjectStoreExt, path::Path};
@@ -15,7 +16,10 @@ use crate::{
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
 };
 use tidegate_core::{
-    job::{Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH, spec::KeepResult},
+    job::{
+        Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH,
+        spec::KeepResult,
+    },
     port::{Committed, StoreError, job_store::CurrentRecord},
     time::Timestamp,
     validate::check_windows,
@@ -37,7 +41,9 @@ impl Engine {
     /// 404 `job_not_found`, also for a job of another type.
     pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
         let found = self.ports.store.get(std::slice::from_ref(id)).await?.pop().flatten();
-        found.filter(|job| job_type.is_none_or(|name| *name == job.spec.job_type)).ok_or_else(|| Error::no_job(id))
+        found
+            .filter(|job| job_type.is_none_or(|name| *name == job.spec.job_type))
+            .ok_or_else(|| Error::no_job(id))
     }
 
     /// Changes a job: `make` is asked, again if need be, what becomes of it at `now`. Before and after come back.
@@ -54,20 +60,32 @@ impl Engine {
         let mut before = self.job(id, job_type).await?;
         for _ in 0..TRIES {
             let now = self.now();
-            let Some((after, all)) = make(&before, now)? else { return Ok((before.clone(), before)) };
+            let Some((after, all)) = make(&before, now)? else {
+                return Ok((before.clone(), before));
+            };
             let was = before.life.revision;
-            let writes = if before.life.ended().is_some() { note(was, &after) } else { self.change(was, &after, all, now) };
+            let writes = if before.life.ended().is_some() {
+                note(was, &after)
+            } else {
+                self.change(was, &after, all, now)
+            };
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.cache_job(&after);
                     Box::pin(self.forget_replaced(&before, &after)).await;
                     return Ok((before, after));
                 }
-                Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => before = *there,
+                Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => {
+                    before = *there
+                }
                 _ => return Err(Error::no_job(id)),
             }
         }
-        Err(Error::Conflict { code: "concurrent_update", message: "the job keeps changing".into(), holder: None })
+        Err(Error::Conflict {
+            code: ErrorCode::ConcurrentUpdate,
+            message: "the job keeps changing".into(),
+            holder: None,
+        })
     }
 
     /// Refuses what cannot follow a job's being handed on without a claim. It is not handed on while what comes back lives.
@@ -77,7 +95,7 @@ impl Engine {
             return Ok(held);
         }
         let message = "it was handed on without a claim, and its worker may have it".to_owned();
-        Err(Error::Conflict { code: "already_dispatched", message, holder: None })
+        Err(Error::Conflict { code: ErrorCode::AlreadyDispatched, message, holder: None })
     }
 
     /// Changes a scheduled job. Before and after come back.
@@ -104,7 +122,11 @@ impl Engine {
             }
             body = Some((
                 data.clone(),
-                if data.bytes.len() > self.rules.object_bytes { self.put_object(data).await? } else { Body::Inline(data) },
+                if data.bytes.len() > self.rules.object_bytes {
+                    self.put_object(data).await?
+                } else {
+                    Body::Inline(data)
+                },
             ));
         }
         let catalog = self.catalog().await?;
@@ -122,9 +144,14 @@ impl Engine {
                 extract_anew(&catalog, &mut spec, data)?;
             }
             let run_at = patch.run_at.map(|at| at.max(now));
-            let changed =
-                Job { spec: Arc::new(spec), data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()), ..job.clone() };
-            let after = changed.apply(Event::Patch { run_at }, now).map_err(|refused| Error::refused("not_scheduled", &refused))?;
+            let changed = Job {
+                spec: Arc::new(spec),
+                data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()),
+                ..job.clone()
+            };
+            let after = changed
+                .apply(Event::Patch { run_at }, now)
+                .map_err(|refused| Error::refused(ErrorCode::NotScheduled, &refused))?;
             Ok(Some((after, true)))
         });
         let altered = altered.await;
@@ -141,7 +168,12 @@ impl Engine {
     /// # Errors
     ///
     /// 409 `ended` or `already_dispatched`.
-    pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<(Job, Cancelled), Error> {
+    pub async fn cancel(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        force: bool,
+    ) -> Result<(Job, Cancelled), Error> {
         let _held = self.not_handed_on(id)?;
         let (before, job) = self
             .alter(id, job_type, |job, now| {
@@ -149,7 +181,11 @@ impl Engine {
                     return Ok(None);
                 }
                 let event = Event::Cancel { force };
-                Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("ended", &refused))?, false)))
+                Ok(Some((
+                    job.apply(event, now)
+                        .map_err(|refused| Error::refused(ErrorCode::Ended, &refused))?,
+                    false,
+                )))
             })
             .await?;
         let ended = job.life.ended().is_some();
@@ -165,7 +201,11 @@ impl Engine {
         let _held = self.not_handed_on(id)?;
         self.alter(id, None, |job, now| {
             let event = Event::Drop { reason: reason.to_owned() };
-            Ok(Some((job.apply(event, now).map_err(|refused| Error::refused("not_scheduled", &refused))?, false)))
+            Ok(Some((
+                job.apply(event, now)
+                    .map_err(|refused| Error::refused(ErrorCode::NotScheduled, &refused))?,
+                false,
+            )))
         })
         .await
     }
@@ -184,8 +224,9 @@ impl Engine {
     ) -> Result<Enqueued, Error> {
         let job = self.job(id, job_type).await?;
         if matches!(job.life.state, State::Scheduled { .. }) {
-            let message = "a scheduled job is not replayed: wait for it to start, or change it".to_owned();
-            return Err(Error::Conflict { code: "job_not_finished", message, holder: None });
+            let message =
+                "a scheduled job is not replayed: wait for it to start, or change it".to_owned();
+            return Err(Error::Conflict { code: ErrorCode::JobNotFinished, message, holder: None });
         }
         let data = match with.data {
             Some(data) => data,
@@ -204,7 +245,10 @@ impl Engine {
             replay_of: Some(job.id.clone()),
             ..NewJob::new(spec.job_type.clone(), data)
         };
-        self.enqueue(vec![new]).await.pop().unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+        self.enqueue(vec![new])
+            .await
+            .pop()
+            .unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
     }
 
     /// What a job carries, wherever it is kept.
@@ -216,11 +260,14 @@ impl Engine {
         match &job.data {
             Body::Inline(payload) => Ok(payload.clone()),
             Body::Beside(_) => {
-                let found = self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
+                let found =
+                    self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
                 found.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", job.id)))
             }
             Body::Object { encoding, key, .. } => {
-                let fetched = async { self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await };
+                let fetched = async {
+                    self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await
+                };
                 let bytes = fetched.await.map_err(|error| {
                     let message = format!("the body of job {} cannot be read: {error}", job.id);
                     match error {
@@ -244,7 +291,8 @@ impl Engine {
 
     /// The same, with an answer per job: one whose body is gone or damaged does not keep the others from theirs.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
-        let beside: Vec<usize> = (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
+        let beside: Vec<usize> =
+            (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
         if !beside.is_empty() {
             let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
             match self.bodies(&ids).await {
@@ -256,7 +304,10 @@ impl Engine {
                 Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
             }
         }
-        let is_here = |job: &Job| job.data.inline().is_some() && job.life.result.as_ref().is_none_or(|result| result.object.is_none());
+        let is_here = |job: &Job| {
+            job.data.inline().is_some()
+                && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
+        };
         if jobs.iter().all(is_here) {
             return jobs.into_iter().map(Ok).collect();
         }
@@ -287,7 +338,12 @@ impl Engine {
         match &job.data {
             Body::Inline(_) => {}
             Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
-            Body::Beside(_) => return Err(Error::Internal(format!("the body of job {} is gone or damaged", job.id))),
+            Body::Beside(_) => {
+                return Err(Error::Internal(format!(
+                    "the body of job {} is gone or damaged",
+                    job.id
+                )));
+            }
         }
         if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
             let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;
@@ -310,8 +366,14 @@ impl Engine {
     /// # Errors
     ///
     /// As for [`Engine::take_result`].
-    pub async fn take_result_if(&self, job: &Job, fits: impl Fn(&Payload) -> bool) -> Result<Option<Payload>, Error> {
-        let Some(result) = &job.life.result else { return Ok(None) };
+    pub async fn take_result_if(
+        &self,
+        job: &Job,
+        fits: impl Fn(&Payload) -> bool,
+    ) -> Result<Option<Payload>, Error> {
+        let Some(result) = &job.life.result else {
+            return Ok(None);
+        };
         // It is read before it is taken: taking removes it, and what could not be read is not lost.
         let read = self.data(&Job { data: result.body(), ..job.clone() }).await;
         if read.is_err() && self.job(&job.id, None).await?.life.result.is_none() {
@@ -324,7 +386,9 @@ impl Engine {
                     if job.life.result.is_none() {
                         return Ok(None);
                     }
-                    let after = job.apply(Event::ForgetResult, now).map_err(|refused| Error::refused("not_ended", &refused))?;
+                    let after = job
+                        .apply(Event::ForgetResult, now)
+                        .map_err(|refused| Error::refused(ErrorCode::NotEnded, &refused))?;
                     Ok(Some((after, false)))
                 })
                 .await?;

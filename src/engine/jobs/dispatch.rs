@@ -87,11 +87,20 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn is_unlimited_in(&self, queue: &QueueName, catalog: &Catalog) -> Result<bool, Error> {
+    pub async fn is_unlimited_in(
+        &self,
+        queue: &QueueName,
+        catalog: &Catalog,
+    ) -> Result<bool, Error> {
         self.is_unlimited_under(queue, catalog, &catalog.limits(queue)).await
     }
 
-    pub(crate) async fn is_unlimited_under(&self, queue: &QueueName, catalog: &Catalog, limits: &Limits) -> Result<bool, Error> {
+    pub(crate) async fn is_unlimited_under(
+        &self,
+        queue: &QueueName,
+        catalog: &Catalog,
+        limits: &Limits,
+    ) -> Result<bool, Error> {
         if limits.any() {
             return Ok(false);
         }
@@ -108,8 +117,15 @@ impl Engine {
     /// The work that `job` is, if it may be handed on without a grant: scheduled, pushed, waiting for nothing but its time.
     pub fn unlimited_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
         let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
-        let pushed = catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
-        pushed.then(|| Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, run_at, granted_at: None })
+        let pushed =
+            catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
+        pushed.then(|| Work {
+            queue: job.spec.queue.clone(),
+            job: job.id.clone(),
+            version: job.life.version,
+            run_at,
+            granted_at: None,
+        })
     }
 
     /// Hands on the jobs of `queue`, which has no head, that are due after `from`, and at `until` or before: at most `most` of them.
@@ -117,7 +133,13 @@ impl Engine {
     /// # Errors
     ///
     /// The store's and the work queue's; a repeat is harmless.
-    pub async fn dispatch(&self, queue: &QueueName, from: Timestamp, until: Timestamp, most: usize) -> Result<Dispatched, Error> {
+    pub async fn dispatch(
+        &self,
+        queue: &QueueName,
+        from: Timestamp,
+        until: Timestamp,
+        most: usize,
+    ) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
         self.send_due(queue, &catalog, Some(from), until, most, |_| true).await
     }
@@ -174,25 +196,44 @@ impl Engine {
     ///
     /// The store's.
     pub async fn note_round(&self, ahead: Lookahead, failed: usize) -> Result<(), Error> {
-        let Some((version, mut horizon)) = ahead.noted else { return Ok(()) };
-        let Some(last) = horizon.last.as_mut().filter(|last| last.failed != failed) else { return Ok(()) };
+        let Some((version, mut horizon)) = ahead.noted else {
+            return Ok(());
+        };
+        let Some(last) = horizon.last.as_mut().filter(|last| last.failed != failed) else {
+            return Ok(());
+        };
         last.failed = failed;
         // Whoever has moved it since notes its own.
         self.move_horizon(version, &horizon).await.map(drop)
     }
 
     async fn read_horizon(&self) -> Result<(u64, Horizon), Error> {
-        let item = self.ports.store.items(ItemKind::Horizon).await?.into_iter().find(|item| item.name == HORIZON);
-        let Some(item) = item else { return Ok((0, Horizon::default())) };
-        let horizon =
-            serde_json::from_slice(&item.bytes).map_err(|error| Error::Internal(format!("the horizon cannot be read: {error}")))?;
+        let item = self
+            .ports
+            .store
+            .items(ItemKind::Horizon)
+            .await?
+            .into_iter()
+            .find(|item| item.name == HORIZON);
+        let Some(item) = item else {
+            return Ok((0, Horizon::default()));
+        };
+        let horizon = serde_json::from_slice(&item.bytes)
+            .map_err(|error| Error::Internal(format!("the horizon cannot be read: {error}")))?;
         Ok((item.version, horizon))
     }
 
     /// Whether the horizon was moved: if not, somebody else did.
     async fn move_horizon(&self, was: u64, horizon: &Horizon) -> Result<bool, Error> {
-        let bytes = serde_json::to_vec(horizon).map_err(|error| Error::Internal(error.to_string()))?;
-        let write = Write::SetItem { kind: ItemKind::Horizon, name: HORIZON.into(), was, version: was + 1, bytes: Some(bytes) };
+        let bytes =
+            serde_json::to_vec(horizon).map_err(|error| Error::Internal(error.to_string()))?;
+        let write = Write::SetItem {
+            kind: ItemKind::Horizon,
+            name: HORIZON.into(),
+            was,
+            version: was + 1,
+            bytes: Some(bytes),
+        };
         Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
     }
 
@@ -264,13 +305,18 @@ impl Engine {
             id: LAST_ID.parse().expect("a good id"),
         });
         // Asked together, a store reads what both have in common once.
-        let first = self.ports.store.due(&[query(true, start.clone(), 0), query(false, start, 0)]).await?;
+        let first =
+            self.ports.store.due(&[query(true, start.clone(), 0), query(false, start, 0)]).await?;
         for (critical, first) in [true, false].into_iter().zip(first) {
             let (mut page, mut looked) = (first, 0);
             loop {
                 looked += page.jobs.len();
-                let work: Vec<Work> =
-                    page.jobs.iter().filter(|job| fits(job)).filter_map(|job| self.unlimited_work(catalog, job)).collect();
+                let work: Vec<Work> = page
+                    .jobs
+                    .iter()
+                    .filter(|job| fits(job))
+                    .filter_map(|job| self.unlimited_work(catalog, job))
+                    .collect();
                 if !work.is_empty() {
                     self.ports.work.send(&work).await?;
                     done.sent += work.len();
@@ -287,7 +333,13 @@ impl Engine {
                     run_at: last.life.run_at().unwrap_or(until),
                     id: last.id.clone(),
                 });
-                page = self.ports.store.due(&[query(critical, after, looked)]).await?.pop().unwrap_or_default();
+                page = self
+                    .ports
+                    .store
+                    .due(&[query(critical, after, looked)])
+                    .await?
+                    .pop()
+                    .unwrap_or_default();
             }
         }
         Ok(done)

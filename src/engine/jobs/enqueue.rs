@@ -8,6 +8,7 @@
 //! since, or is gone, makes the job be resolved anew.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use sha2::{Digest, Sha256};
 
@@ -74,11 +75,17 @@ impl EnqueueItem {
     /// What adds the job: what it requires, its type as it was, its keys, itself, and what follows it.
     fn writes(&self) -> Txn {
         let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
-        let mut writes = Vec::with_capacity(self.with.require.len() + self.keys.len() + 2 + self.with.then.len());
+        let mut writes = Vec::with_capacity(
+            self.with.require.len() + self.keys.len() + 2 + self.with.then.len(),
+        );
         writes.extend_from_slice(&self.with.require);
         writes.push(Write::RequireItem { kind, name, version: self.type_version });
         let keys = self.keys.iter();
-        writes.extend(keys.map(|(key, was)| Write::SetKey { key: key.clone(), job: self.job.id.clone(), was: was.clone() }));
+        writes.extend(keys.map(|(key, was)| Write::SetKey {
+            key: key.clone(),
+            job: self.job.id.clone(),
+            was: was.clone(),
+        }));
         writes.push(Write::AddJob(self.job.clone()));
         writes.extend_from_slice(&self.with.then);
         writes
@@ -113,7 +120,11 @@ impl Engine {
 
     /// The same, each with the writes that stand in its place in `with`, as far as that goes: if one of those is refused, so
     /// is the job, with [`Error::Stale`]. Where the answer is a job that was there before, what was to follow is not written.
-    pub(crate) async fn enqueue_with(&self, jobs: Vec<NewJob>, with: Vec<With>) -> Vec<Result<Enqueued, Error>> {
+    pub(crate) async fn enqueue_with(
+        &self,
+        jobs: Vec<NewJob>,
+        with: Vec<With>,
+    ) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
         let mut catalog = match self.catalog().await {
             Ok(catalog) => catalog,
@@ -128,9 +139,18 @@ impl Engine {
             match self.entry(&job, &mut catalog, &mut checked, now).await {
                 Ok((mut made, type_version, keys)) => {
                     made.life.revision = with.revision.unwrap_or(made.life.revision);
-                    entries.push(EnqueueItem { index, with, asked: job, job: made, type_version, keys });
+                    entries.push(EnqueueItem {
+                        index,
+                        with,
+                        asked: job,
+                        job: made,
+                        type_version,
+                        keys,
+                    });
                 }
-                Err(error) => answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await),
+                Err(error) => {
+                    answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await)
+                }
             }
         }
         for _ in 0..KEY_TRIES {
@@ -141,15 +161,25 @@ impl Engine {
         }
         for entry in entries {
             let message = "its type or its keys changed too often".to_owned();
-            let refused = Err(Error::Conflict { code: "concurrent_update", message, holder: None });
+            let refused =
+                Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None });
             Box::pin(self.forget_refused(&entry.job.data, &refused)).await;
             answers[entry.index] = Some(refused);
         }
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))).collect()
+        answers
+            .into_iter()
+            .map(|answer| {
+                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+            })
+            .collect()
     }
 
     /// One attempt to insert `entries`; those whose keys were given up by ended jobs, or whose type changed, come back.
-    async fn insert(&self, entries: Vec<EnqueueItem>, answers: &mut [Option<Result<Enqueued, Error>>]) -> Vec<EnqueueItem> {
+    async fn insert(
+        &self,
+        entries: Vec<EnqueueItem>,
+        answers: &mut [Option<Result<Enqueued, Error>>],
+    ) -> Vec<EnqueueItem> {
         let txns: Vec<Txn> = entries.iter().map(EnqueueItem::writes).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
@@ -165,7 +195,9 @@ impl Engine {
             let (index, body) = (entry.index, entry.job.data.clone());
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
-                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => Some(same_request(&entry.job, *there)),
+                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => {
+                    Some(same_request(&entry.job, *there))
+                }
                 Committed::Conflict { step, standing } => match (entry.part(step), standing) {
                     (Part::Key(key), CurrentRecord::Key { job, since }) => {
                         match Box::pin(self.contend(&mut entry, key, job, since)).await {
@@ -196,7 +228,11 @@ impl Engine {
                         None
                     }
                     (Part::With, standing) => {
-                        let version = if let CurrentRecord::Version(version) = standing { version } else { 0 };
+                        let version = if let CurrentRecord::Version(version) = standing {
+                            version
+                        } else {
+                            0
+                        };
                         Some(Err(Error::Stale { version }))
                     }
                 },
@@ -232,7 +268,10 @@ impl Engine {
             if holder != entry.job.id && self.may_be_under_way(since) {
                 if entry.asked.id.is_some() || !ids::is_drawn(&holder) {
                     let message = format!("job {holder} is being added under the same key");
-                    return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message });
+                    return Err(Error::Unavailable {
+                        retry_after: Duration::from_secs(1),
+                        message,
+                    });
                 }
                 entry.job.id = holder.clone();
             }
@@ -246,19 +285,25 @@ impl Engine {
                     Ok(Some(Enqueued { job: standing, new: false }))
                 } else {
                     let message = "another request was sent with this idempotency key".to_owned();
-                    Err(Error::Conflict { code: "idempotency_key_reused", message, holder: Some(holder) })
+                    Err(Error::Conflict {
+                        code: ErrorCode::IdempotencyKeyReused,
+                        message,
+                        holder: Some(holder),
+                    })
                 };
             }
             Key::Correlation(..) => !ended,
             Key::Unique(..) => {
                 let unique = standing.spec.unique.as_ref();
-                let in_period = unique
-                    .and_then(|unique| unique.period_seconds)
-                    .is_some_and(|period| entry.job.spec.created_at < standing.spec.created_at + period.duration());
+                let in_period =
+                    unique.and_then(|unique| unique.period_seconds).is_some_and(|period| {
+                        entry.job.spec.created_at < standing.spec.created_at + period.duration()
+                    });
                 in_period
                     || match unique.map(|unique| unique.hold) {
                         Some(UniqueWhile::Scheduled) => {
-                            matches!(standing.life.state, State::Scheduled { .. }) && standing.life.attempt == 0
+                            matches!(standing.life.state, State::Scheduled { .. })
+                                && standing.life.attempt == 0
                         }
                         Some(UniqueWhile::Live) | None => !ended,
                     }
@@ -304,11 +349,18 @@ impl Engine {
         if let Some(unique) = &new.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
-        if let Some(retry @ Retry::Plugin(..)) = new.retry.as_ref().filter(|retry| **retry != job_type.config.retry) {
+        if let Some(retry @ Retry::Plugin(..)) =
+            new.retry.as_ref().filter(|retry| **retry != job_type.config.retry)
+        {
             Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
         let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
-        if let Some(large) = job.data.inline().filter(|payload| payload.bytes.len() > self.rules.object_bytes).cloned() {
+        if let Some(large) = job
+            .data
+            .inline()
+            .filter(|payload| payload.bytes.len() > self.rules.object_bytes)
+            .cloned()
+        {
             job.data = Box::pin(self.put_object(large)).await?;
         }
         Ok((job, job_type.version, keys))
@@ -322,7 +374,14 @@ impl Engine {
         let digest = digest(new);
         let mut ids: Vec<JobId> = new.id.iter().cloned().collect();
         if let Some(key) = &new.idempotency_key {
-            ids.extend(self.ports.store.keys(&[Key::Idempotency(key.clone())]).await?.into_iter().flatten());
+            ids.extend(
+                self.ports
+                    .store
+                    .keys(&[Key::Idempotency(key.clone())])
+                    .await?
+                    .into_iter()
+                    .flatten(),
+            );
         }
         let found = self.ports.store.get(&ids).await?.into_iter().flatten();
         let same = found.into_iter().find(|job| job.spec.request_digest == digest);
@@ -334,7 +393,8 @@ impl Engine {
         let mut catalog = self.catalog().await?;
         let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
         let digest = entry.job.spec.request_digest;
-        let Job { spec, mut life, .. } = self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
+        let Job { spec, mut life, .. } =
+            self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
         // Its id stays, its revision, what it took over with its key, and its body, which may be an object by now.
         life.revision = entry.job.life.revision;
         life.processed_replies = std::mem::take(&mut entry.job.life.processed_replies);
@@ -343,7 +403,11 @@ impl Engine {
     }
 
     /// The type of a new job: made if the rules say so, and without the mark of somebody who means to move it.
-    async fn type_of(&self, name: &TypeName, catalog: &mut Arc<Catalog>) -> Result<Arc<TypeItem>, Error> {
+    async fn type_of(
+        &self,
+        name: &TypeName,
+        catalog: &mut Arc<Catalog>,
+    ) -> Result<Arc<TypeItem>, Error> {
         for _ in 0..KEY_TRIES {
             *catalog = match catalog.types.get(name).filter(|_| !is_reserved(name.as_str())) {
                 Some(item) if !item.leaving => return Ok(Arc::clone(item)),
@@ -351,13 +415,20 @@ impl Engine {
                 None => Box::pin(self.create_unknown_type(name)).await?,
             };
         }
-        Err(Error::Conflict { code: "concurrent_update", message: format!("type {name} keeps changing"), holder: None })
+        Err(Error::Conflict {
+            code: ErrorCode::ConcurrentUpdate,
+            message: format!("type {name} keeps changing"),
+            holder: None,
+        })
     }
 
     /// The catalog with a type that it did not have.
     async fn create_unknown_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
         if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
-            return Err(Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") });
+            return Err(Error::NotFound {
+                code: ErrorCode::JobTypeNotFound,
+                what: format!("job type {name}"),
+            });
         }
         match self.put_type(name, TypeConfig::default(), Some(0)).await {
             // Somebody else created it meanwhile: as good.
@@ -368,10 +439,20 @@ impl Engine {
     }
 
     /// Precedence: job over type over server default, settled here once.
-    pub(crate) fn resolve(&self, new: &NewJob, catalog: &Catalog, item: &TypeItem, digest: [u8; 16], now: Timestamp) -> Result<Job, Error> {
+    pub(crate) fn resolve(
+        &self,
+        new: &NewJob,
+        catalog: &Catalog,
+        item: &TypeItem,
+        digest: [u8; 16],
+        now: Timestamp,
+    ) -> Result<Job, Error> {
         let config = &item.config;
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
-            return Err(Error::invalid("id", format!("must not be one of {}", ROUTE_WORDS.join(", "))));
+            return Err(Error::invalid(
+                "id",
+                format!("must not be one of {}", ROUTE_WORDS.join(", ")),
+            ));
         }
         validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
         if let Some(deadline) = new.deadline_seconds {
@@ -380,25 +461,40 @@ impl Engine {
         if new.data.bytes.len() > self.rules.max_data_bytes {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
-        let attempts = new.max_attempts.or(config.max_attempts).unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
+        let attempts = new
+            .max_attempts
+            .or(config.max_attempts)
+            .unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
         new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         let limits = catalog.limits(&config.queue);
         let weight = new.weight.unwrap_or(config.weight);
-        if let Some(most) = limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical) {
+        if let Some(most) =
+            limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical)
+        {
             let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
-            return Err(Error::Invalid { code: "weight_over_limit", field: "weight".into(), message });
+            return Err(Error::Invalid {
+                code: ErrorCode::WeightOverLimit,
+                field: "weight".into(),
+                message,
+            });
         }
         let attributes = attributes(&config.attributes, &new.data, new.attributes.clone())?;
         let partition = partition(&limits, &attributes);
         let windows = new.windows.as_ref().unwrap_or(&config.windows).clone();
-        let asked = new.run_at.or_else(|| new.delay_seconds.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
+        let asked = new
+            .run_at
+            .or_else(|| new.delay_seconds.map(|delay| now + delay.duration()))
+            .unwrap_or(now)
+            .max(now);
         let run_at = window::next_opening(&windows, asked);
         let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
         let deadline = new.deadline_seconds.or(config.deadline_seconds);
         let mut headers = config.headers.clone();
         headers.extend(new.headers.clone());
         // A job that names its own trace does not belong to the request's, and a trace makes no good request a bad one.
-        if trace::named(&headers, trace::PARENT).is_none() && headers.len() + new.trace.len() <= validate::MAX_HEADERS {
+        if trace::named(&headers, trace::PARENT).is_none()
+            && headers.len() + new.trace.len() <= validate::MAX_HEADERS
+        {
             headers.extend(new.trace.clone());
         }
         let spec = Spec {
@@ -429,14 +525,23 @@ impl Engine {
         if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
             validate::check_host("callback_url", url).map_err(fault)?;
         }
-        let id = new.id.clone().unwrap_or_else(|| self.ports.store.assign_id(self.draw_id(now), &spec, run_at));
-        Ok(Job { id, spec: Arc::new(spec), data: Body::Inline(new.data.clone()), life: Lifecycle::new(run_at, waiting) })
+        let id = new
+            .id
+            .clone()
+            .unwrap_or_else(|| self.ports.store.assign_id(self.draw_id(now), &spec, run_at));
+        Ok(Job {
+            id,
+            spec: Arc::new(spec),
+            data: Body::Inline(new.data.clone()),
+            life: Lifecycle::new(run_at, waiting),
+        })
     }
 
     /// How long the job is kept when it has ended. One that waits for a reply knows a second delivery for one, and so is kept as
     /// long as an early reply would be, even where others go at their end.
     fn retention(&self, new: &NewJob, config: &TypeConfig) -> Seconds {
-        let waits = new.correlation_key.as_ref().map(|_| self.rules.events.reply_wait.as_millis() as u64);
+        let waits =
+            new.correlation_key.as_ref().map(|_| self.rules.events.reply_wait.as_millis() as u64);
         config.retention_seconds.max(Seconds::from_millis(waits.unwrap_or(0)))
     }
 }
@@ -447,8 +552,14 @@ impl Engine {
 /// # Errors
 ///
 /// 400 if what is found is out of bounds.
-pub(crate) fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -> Result<(), Error> {
-    let Some(item) = catalog.types.get(&spec.job_type) else { return Ok(()) };
+pub(crate) fn extract_anew(
+    catalog: &Catalog,
+    spec: &mut Spec,
+    data: &Payload,
+) -> Result<(), Error> {
+    let Some(item) = catalog.types.get(&spec.job_type) else {
+        return Ok(());
+    };
     let pointers = &item.config.attributes;
     let given = spec.attributes.iter().filter(|(name, _)| !pointers.contains_key(*name));
     let given = given.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -461,12 +572,25 @@ pub(crate) fn extract_anew(catalog: &Catalog, spec: &mut Spec, data: &Payload) -
 
 /// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
 fn partition(limits: &tidegate_core::queue::Limits, attributes: &Attributes) -> String {
-    limits.queue.partition_by.as_ref().and_then(|name| attributes.get(name)).map(tidegate_core::job::Value::text).unwrap_or_default()
+    limits
+        .queue
+        .partition_by
+        .as_ref()
+        .and_then(|name| attributes.get(name))
+        .map(tidegate_core::job::Value::text)
+        .unwrap_or_default()
 }
 
 /// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
-fn attributes(pointers: &BTreeMap<String, String>, data: &Payload, mut given: Attributes) -> Result<Attributes, Error> {
-    given.extend(extract(pointers, data, TEXT_BYTES).map_err(|malformed| Error::malformed("data", &malformed))?);
+fn attributes(
+    pointers: &BTreeMap<String, String>,
+    data: &Payload,
+    mut given: Attributes,
+) -> Result<Attributes, Error> {
+    given.extend(
+        extract(pointers, data, TEXT_BYTES)
+            .map_err(|malformed| Error::malformed("data", &malformed))?,
+    );
     Ok(given)
 }
 
@@ -484,7 +608,9 @@ pub fn fault(fault: validate::ValidationError) -> Error {
 pub(crate) fn digest(new: &NewJob) -> [u8; 16] {
     let mut sent = new.clone();
     // A repeat comes with a trace of its own.
-    sent.headers.retain(|name, _| !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE));
+    sent.headers.retain(|name, _| {
+        !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE)
+    });
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&sent).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == tidegate_core::job::Encoding::Json)]);
@@ -499,7 +625,7 @@ pub(crate) fn digest(new: &NewJob) -> [u8; 16] {
 
 fn correlation_key_taken(holder: JobId) -> Error {
     let message = format!("a live job of this type has this correlation key: {holder}");
-    Error::Conflict { code: "correlation_key_taken", message, holder: Some(holder) }
+    Error::Conflict { code: ErrorCode::CorrelationKeyTaken, message, holder: Some(holder) }
 }
 
 /// The answer where `wanted`'s id is taken by `there`.
@@ -512,5 +638,5 @@ fn same_request(wanted: &Job, there: Job) -> Result<Enqueued, Error> {
         return Ok(Enqueued { job: there, new: false });
     }
     let message = format!("another request made job {}", there.id);
-    Err(Error::Conflict { code: "id_taken", message, holder: Some(there.id) })
+    Err(Error::Conflict { code: ErrorCode::IdTaken, message, holder: Some(there.id) })
 }

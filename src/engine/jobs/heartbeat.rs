@@ -4,6 +4,7 @@ use crate::{
     Engine, Error,
     request::{Beat, Heartbeat},
 };
+use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
     job::{Event, Job, Revision, type_config::TypeConfig},
     port::{Committed, job_store::CurrentRecord},
@@ -33,22 +34,37 @@ impl Engine {
                 Err(None) => return Err(Error::no_job(&beat.id)),
             }
         }
-        Err(Error::Conflict { code: "concurrent_update", message: "the job keeps changing".into(), holder: None })
+        Err(Error::Conflict {
+            code: ErrorCode::ConcurrentUpdate,
+            message: "the job keeps changing".into(),
+            holder: None,
+        })
     }
 
     /// One try; the job that stands there instead if it was refused.
-    async fn beat(&self, beat: &Heartbeat, job: &Job, config: Option<&TypeConfig>) -> Result<Result<Beat, Option<Box<Job>>>, Error> {
+    async fn beat(
+        &self,
+        beat: &Heartbeat,
+        job: &Job,
+        config: Option<&TypeConfig>,
+    ) -> Result<Result<Beat, Option<Box<Job>>>, Error> {
         let now = self.now();
         let stale = || {
             let message = format!("attempt {} is not the running one", beat.attempt);
-            Error::Conflict { code: "stale_attempt", message, holder: None }
+            Error::Conflict { code: ErrorCode::StaleAttempt, message, holder: None }
         };
-        let run = job.life.running().filter(|_| job.life.attempt == beat.attempt).ok_or_else(stale)?;
+        let run =
+            job.life.running().filter(|_| job.life.attempt == beat.attempt).ok_or_else(stale)?;
         if beat.token.is_some_and(|token| token != run.token) {
             return Err(Error::Forbidden("the token is not that of the running attempt".into()));
         }
-        let lease = beat.lease_seconds.or(config.map(|config| config.lease_seconds)).unwrap_or_default();
-        let event = Event::Heartbeat { attempt: beat.attempt, until: now + lease.duration(), progress: beat.progress.clone() };
+        let lease =
+            beat.lease_seconds.or(config.map(|config| config.lease_seconds)).unwrap_or_default();
+        let event = Event::Heartbeat {
+            attempt: beat.attempt,
+            until: now + lease.duration(),
+            progress: beat.progress.clone(),
+        };
         let mut after = job.apply(event, now).map_err(|_| stale())?;
         // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
         let was = self.unclaimed.revision(&job.id).unwrap_or(job.life.revision);
@@ -66,7 +82,9 @@ impl Engine {
                 self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 match refused {
-                    Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => Err(Some(there)),
+                    Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => {
+                        Err(Some(there))
+                    }
                     _ => Err(None),
                 }
             }

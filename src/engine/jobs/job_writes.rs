@@ -62,9 +62,15 @@ impl Engine {
 
     /// The job that tells of the end of `job`, if somebody is to be told.
     fn callback(&self, job: &Job, now: Timestamp) -> Option<Job> {
-        let url = job.spec.callback_url.as_ref().filter(|_| job.spec.job_type.as_str() != CALLBACK_TYPE)?;
+        let url = job
+            .spec
+            .callback_url
+            .as_ref()
+            .filter(|_| job.spec.job_type.as_str() != CALLBACK_TYPE)?;
         let result = job.life.result.as_ref().and_then(|result| match result.body() {
-            Body::Inline(payload) => RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok(),
+            Body::Inline(payload) => {
+                RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok()
+            }
             Body::Beside(_) | Body::Object { .. } => None,
         });
         let body = json!({
@@ -90,7 +96,11 @@ impl Engine {
             retry: config.retry,
             correlation_key: None,
             unique: None,
-            attributes: [("type".to_owned(), tidegate_core::job::Value::Text(job.spec.job_type.to_string()))].into(),
+            attributes: [(
+                "type".to_owned(),
+                tidegate_core::job::Value::Text(job.spec.job_type.to_string()),
+            )]
+            .into(),
             keep_result: config.keep_result,
             callback_url: Some(url.clone()),
             headers: job.spec.headers.clone(),
@@ -102,7 +112,10 @@ impl Engine {
         Some(Job {
             id: self.ports.store.assign_id(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
-            data: Body::Inline(Payload { encoding: Encoding::Json, bytes: body.to_string().into() }),
+            data: Body::Inline(Payload {
+                encoding: Encoding::Json,
+                bytes: body.to_string().into(),
+            }),
             life: Lifecycle::new(now, Waiting::Due),
         })
     }

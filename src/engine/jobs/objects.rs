@@ -19,10 +19,12 @@ impl Engine {
     pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
         let key = format!("bodies/{}", self.draw_id(self.now()));
         let len = payload.bytes.len() as u32;
-        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(|error| Error::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            message: format!("the object store took no body: {error}"),
-        })?;
+        self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
+            |error| Error::Unavailable {
+                retry_after: std::time::Duration::from_secs(1),
+                message: format!("the object store took no body: {error}"),
+            },
+        )?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
     }
 
@@ -45,13 +47,16 @@ impl Engine {
     /// Removes what nothing names after a round: the bodies of jobs that it removed, and results that it did not take.
     pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &TickOutcome) {
         for (report, answer) in reports.iter().zip(&ticked.reports) {
-            if let ReportOutcome::Succeeded { result: Some(Body::Object { key, .. }) } = &report.outcome
+            if let ReportOutcome::Succeeded { result: Some(Body::Object { key, .. }) } =
+                &report.outcome
                 && !may_name(answer.as_ref(), key)
             {
                 self.forget_object(key).await;
             }
         }
-        for job in ticked.reports.iter().flatten().chain(&ticked.ended).filter(|job| is_removed(job)) {
+        for job in
+            ticked.reports.iter().flatten().chain(&ticked.ended).filter(|job| is_removed(job))
+        {
             self.forget_objects(job).await;
         }
     }
@@ -85,7 +90,12 @@ fn names(job: &Job) -> impl Iterator<Item = &str> {
         Body::Object { key, .. } => Some(key.as_str()),
         _ => None,
     };
-    let result = job.life.result.as_ref().and_then(|result| result.object.as_ref()).map(|(key, _)| key.as_str());
+    let result = job
+        .life
+        .result
+        .as_ref()
+        .and_then(|result| result.object.as_ref())
+        .map(|(key, _)| key.as_str());
     data.into_iter().chain(result)
 }
 

@@ -1,6 +1,7 @@
 //! What a report makes of its job: a result is accepted at most once, and only for the running attempt.
 
 use std::time::Duration;
+use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Engine, Error,
@@ -34,7 +35,13 @@ impl Engine {
     /// # Errors
     ///
     /// 404 for another type; 403 for another attempt's token; 409 `not_running` or `stale_attempt`.
-    pub(crate) fn settle(&self, job: &Job, report: &Report, delivery: Delivery, now: Timestamp) -> Result<Settled, Error> {
+    pub(crate) fn settle(
+        &self,
+        job: &Job,
+        report: &Report,
+        delivery: Delivery,
+        now: Timestamp,
+    ) -> Result<Settled, Error> {
         if report.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
             return Err(Error::no_job(&job.id));
         }
@@ -49,7 +56,9 @@ impl Engine {
         }
         let attempt = report.attempt;
         let event = match &report.outcome {
-            ReportOutcome::Succeeded { result } => Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) },
+            ReportOutcome::Succeeded { result } => {
+                Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) }
+            }
             ReportOutcome::Failed { failure, retryable, least_wait } => {
                 let next = if *retryable && delivery == Delivery::AtLeastOnce {
                     match self.next(job) {
@@ -63,14 +72,18 @@ impl Engine {
                 Event::Fail { attempt, failure: failure.clone(), next }
             }
         };
-        let job = job.apply(event, now).map_err(|refused| Error::refused("not_running", &refused))?;
+        let job = job
+            .apply(event, now)
+            .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?;
         Ok(Settled::Changed(Box::new(job)))
     }
 
     /// What the retry strategy of `job` says after its latest attempt.
     pub(crate) fn next(&self, job: &Job) -> RetryDecision {
         match &job.spec.retry {
-            Retry::Exponential(backoff) => RetryDecision::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction())),
+            Retry::Exponential(backoff) => {
+                RetryDecision::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction()))
+            }
             Retry::Plugin(..) => RetryDecision::AskPlugin(Duration::ZERO),
         }
     }
@@ -86,7 +99,9 @@ impl Engine {
                 return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
             }
             if payload.bytes.len() > RESULT_INLINE_BYTES {
-                report.outcome = ReportOutcome::Succeeded { result: Some(self.put_object(payload.clone()).await?) };
+                report.outcome = ReportOutcome::Succeeded {
+                    result: Some(self.put_object(payload.clone()).await?),
+                };
             }
         }
         Ok(report)
@@ -108,5 +123,5 @@ fn repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!("attempt {} is not the running one", report.attempt);
-    Err(Error::Conflict { code: "stale_attempt", message, holder: None })
+    Err(Error::Conflict { code: ErrorCode::StaleAttempt, message, holder: None })
 }

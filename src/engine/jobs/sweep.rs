@@ -55,7 +55,8 @@ impl Engine {
         let catalog = self.catalog().await?;
         let (jobs, next_at) = self.ports.store.overdue(now, limit).await?;
         let full = jobs.len() as u32 == limit;
-        let mut swept = Swept { next_at: if full { Some(now) } else { next_at }, full, ..Swept::default() };
+        let mut swept =
+            Swept { next_at: if full { Some(now) } else { next_at }, full, ..Swept::default() };
         let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
         let held = self.unclaimed.hold(jobs.iter().map(|job| &job.id));
         for job in jobs {

@@ -47,7 +47,10 @@ impl UnclaimedJobs {
     }
 
     /// Hands jobs on, but for those that are held now: these come back.
-    pub(crate) fn dispatch<'a>(&self, jobs: impl Iterator<Item = (&'a JobId, Revision)>) -> HashSet<JobId> {
+    pub(crate) fn dispatch<'a>(
+        &self,
+        jobs: impl Iterator<Item = (&'a JobId, Revision)>,
+    ) -> HashSet<JobId> {
         let mut known = self.known.lock();
         let mut refused = HashSet::new();
         for (id, was) in jobs {
@@ -68,7 +71,8 @@ impl UnclaimedJobs {
     /// Holds those of `ids` that were not handed on, until what comes back is dropped.
     pub(crate) fn hold<'a>(&self, ids: impl IntoIterator<Item = &'a JobId>) -> Held<'_> {
         let mut known = self.known.lock();
-        let ids: HashSet<JobId> = ids.into_iter().filter(|id| !known.dispatched.contains_key(*id)).cloned().collect();
+        let ids: HashSet<JobId> =
+            ids.into_iter().filter(|id| !known.dispatched.contains_key(*id)).cloned().collect();
         for id in &ids {
             *known.held.entry(id.clone()).or_default() += 1;
         }
@@ -117,11 +121,18 @@ mod tests {
         let held = plain.hold([&a]);
         let twice = plain.hold([&a]);
         assert!(held.holds(&a) && twice.holds(&a) && !held.holds(&b));
-        assert_eq!(plain.dispatch([(&a, Revision(1)), (&b, Revision(2))].into_iter()), HashSet::from([a.clone()]));
+        assert_eq!(
+            plain.dispatch([(&a, Revision(1)), (&b, Revision(2))].into_iter()),
+            HashSet::from([a.clone()])
+        );
         assert_eq!(plain.dispatched(), [(b.clone(), Revision(2))]);
         assert!(!plain.hold([&b]).holds(&b));
         drop(held);
-        assert_eq!(plain.dispatch([(&a, Revision(1))].into_iter()).len(), 1, "another holds it still");
+        assert_eq!(
+            plain.dispatch([(&a, Revision(1))].into_iter()).len(),
+            1,
+            "another holds it still"
+        );
         drop(twice);
         assert_ne!(plain.changes(), before);
         assert_eq!(plain.dispatch([(&a, Revision(1))].into_iter()).len(), 0);

@@ -42,7 +42,11 @@ impl Clock for FakeClock {
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        self.0.subscribe().wait_for(|now| *now >= at).await.expect("the sender is borrowed by this call");
+        self.0
+            .subscribe()
+            .wait_for(|now| *now >= at)
+            .await
+            .expect("the sender is borrowed by this call");
     }
 }
 

@@ -23,8 +23,9 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         job_store::{
-            Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind,
-            RecordQuery, StateFilter, StoreError, Txn, flatten, is_stored_apart,
+            Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
+            ListQuery, Purged, Record, RecordKind, RecordQuery, StateFilter, StoreError, Txn,
+            flatten, is_stored_apart,
         },
         listing::Cursor,
     },
@@ -75,7 +76,13 @@ impl JobStore for MemoryStore {
 
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
         let records = self.records.lock();
-        let body = |id| records.jobs.get(id).filter(|job| is_stored_apart(&job.data)).and_then(|job| job.data.inline().cloned());
+        let body = |id| {
+            records
+                .jobs
+                .get(id)
+                .filter(|job| is_stored_apart(&job.data))
+                .and_then(|job| job.data.inline().cloned())
+        };
         Ok(ids.iter().map(body).collect())
     }
 
@@ -92,7 +99,9 @@ impl JobStore for MemoryStore {
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         let records = self.records.lock();
-        let asked = |job: &&Job| types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until);
+        let asked = |job: &&Job| {
+            types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until)
+        };
         let mut counts = BTreeMap::new();
         for job in records.scheduled(queue).filter(asked).take(most as usize) {
             *counts.entry(job.spec.job_type.clone()).or_default() += 1;
@@ -100,7 +109,13 @@ impl JobStore for MemoryStore {
         Ok(counts)
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         let records = self.records.lock();
         let names: std::collections::BTreeSet<_> = records
             .scheduled(queue)
@@ -111,30 +126,49 @@ impl JobStore for MemoryStore {
         Ok(names.into_iter().take(limit as usize).map(str::to_owned).collect())
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         let records = self.records.lock();
         let due = records.wakes.iter().take_while(|(at, _)| *at <= until).take(limit as usize);
         let jobs = due.map(|(_, id)| shown(&records.jobs[id])).collect();
         Ok((jobs, records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until)))
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         let records = self.records.lock();
-        let Some(ids) = records.running.get(queue) else { return Ok(Vec::new()) };
-        let ids = ids.iter().filter(|id| after.is_none_or(|after| after < *id)).take(limit as usize);
+        let Some(ids) = records.running.get(queue) else {
+            return Ok(Vec::new());
+        };
+        let ids =
+            ids.iter().filter(|id| after.is_none_or(|after| after < *id)).take(limit as usize);
         Ok(ids.map(|id| shown(&records.jobs[id])).collect())
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let records = self.records.lock();
-        let Some(head) = records.heads.get(queue) else { return Ok(None) };
-        let named = head.referenced_batches().filter_map(|id| records.batches.get(&(queue.clone(), id)));
+        let Some(head) = records.heads.get(queue) else {
+            return Ok(None);
+        };
+        let named =
+            head.referenced_batches().filter_map(|id| records.batches.get(&(queue.clone(), id)));
         Ok(Some((head.clone(), named.cloned().collect())))
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
         let records = self.records.lock();
-        let all = records.batches.range((queue.clone(), BatchId(0))..=(queue.clone(), BatchId(u64::MAX)));
+        let all =
+            records.batches.range((queue.clone(), BatchId(0))..=(queue.clone(), BatchId(u64::MAX)));
         Ok(all.map(|((_, id), batch)| (*id, batch.for_head)).collect())
     }
 
@@ -152,7 +186,12 @@ impl JobStore for MemoryStore {
             },
         };
         let records = self.records.lock();
-        let mut found: Vec<(Cursor, &Job)> = records.jobs.values().filter(|job| query.asks_for(job)).map(|job| (place(job), job)).collect();
+        let mut found: Vec<(Cursor, &Job)> = records
+            .jobs
+            .values()
+            .filter(|job| query.asks_for(job))
+            .map(|job| (place(job), job))
+            .collect();
         found.retain(|(at, _)| after.as_ref().is_none_or(|after| at < after));
         found.sort_by(|(a, _), (b, _)| b.cmp(a));
         let more = found.len() > query.limit as usize;
@@ -165,15 +204,27 @@ impl JobStore for MemoryStore {
         let records = self.records.lock();
         let mut counts = BTreeMap::<_, u64>::new();
         for job in records.jobs.values() {
-            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            let place = (
+                job.spec.queue.clone(),
+                job.spec.job_type.clone(),
+                StateFilter::from(&job.life.state),
+            );
             *counts.entry(place).or_default() += 1;
         }
-        Ok(counts.into_iter().map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs }).collect())
+        Ok(counts
+            .into_iter()
+            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
+            .collect())
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
         let records = self.records.lock();
-        Ok(records.items.iter().filter(|((of, _), _)| *of == kind).map(|(_, item)| item.clone()).collect())
+        Ok(records
+            .items
+            .iter()
+            .filter(|((of, _), _)| *of == kind)
+            .map(|(_, item)| item.clone())
+            .collect())
     }
 
     async fn items_version(&self) -> Result<u64, StoreError> {
@@ -183,16 +234,30 @@ impl JobStore for MemoryStore {
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
         let records = self.records.lock();
         let page = |query: &RecordQuery| {
-            let start =
-                query.after.as_ref().filter(|after| **after >= query.prefix).map_or(Bound::Included(&query.prefix), Bound::Excluded);
-            let named = records.kept.range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded)).map(|(_, record)| record);
-            let asked = named.take_while(|record| record.kind == query.kind && record.name.starts_with(&query.prefix));
+            let start = query
+                .after
+                .as_ref()
+                .filter(|after| **after >= query.prefix)
+                .map_or(Bound::Included(&query.prefix), Bound::Excluded);
+            let named = records
+                .kept
+                .range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded))
+                .map(|(_, record)| record);
+            let asked = named.take_while(|record| {
+                record.kind == query.kind && record.name.starts_with(&query.prefix)
+            });
             asked.take(query.limit as usize).cloned().collect()
         };
         Ok(queries.iter().map(page).collect())
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         Ok(self.records.lock().purge(kind, now, keep, limit))
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidegate_core::{
     job::{Body, Job, JobId, QueueName},
     port::job_store::{
-        Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record, RecordKind, Txn, Write, is_stored_apart,
+        Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
+        RecordKind, Txn, Write, is_stored_apart,
     },
     queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
@@ -32,7 +33,11 @@ pub(super) struct Records {
 
 /// `job` as readers see it: a large body stays beside it.
 pub(super) fn shown(job: &Job) -> Job {
-    let data = if is_stored_apart(&job.data) { Body::Beside(job.data.len() as u32) } else { job.data.clone() };
+    let data = if is_stored_apart(&job.data) {
+        Body::Beside(job.data.len() as u32)
+    } else {
+        job.data.clone()
+    };
     Job { id: job.id.clone(), spec: job.spec.clone(), data, life: job.life.clone() }
 }
 
@@ -52,8 +57,14 @@ impl Records {
 
     /// What stands in the way of `write`.
     fn refusal(&self, write: &Write) -> Option<CurrentRecord> {
-        let job = |id| self.jobs.get(id).map_or(CurrentRecord::Nothing, |job| CurrentRecord::Job(Box::new(shown(job))));
-        let version = |version| if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) };
+        let job = |id| {
+            self.jobs
+                .get(id)
+                .map_or(CurrentRecord::Nothing, |job| CurrentRecord::Job(Box::new(shown(job))))
+        };
+        let version = |version| {
+            if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) }
+        };
         match write {
             Write::AddJob(new) => self.jobs.contains_key(&new.id).then(|| job(&new.id)),
             Write::SetJob { job: Job { id, .. }, was, .. } | Write::RemoveJob { id, was } => {
@@ -61,18 +72,28 @@ impl Records {
             }
             Write::SetKey { key, was, .. } => {
                 let now = self.keys.get(key);
-                (now != expected(was))
-                    .then(|| now.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key { job: job.clone(), since: None }))
+                (now != expected(was)).then(|| {
+                    now.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key {
+                        job: job.clone(),
+                        since: None,
+                    })
+                })
             }
             Write::SetLedger { queue, was, .. } => {
                 let now = self.heads.get(queue).map(|head| head.version);
-                (now.as_ref() != expected(was)).then(|| now.map_or(CurrentRecord::Nothing, CurrentRecord::Version))
+                (now.as_ref() != expected(was))
+                    .then(|| now.map_or(CurrentRecord::Nothing, CurrentRecord::Version))
             }
-            Write::RequireItem { kind, name, version: was } | Write::SetItem { kind, name, was, .. } => {
+            Write::RequireItem { kind, name, version: was }
+            | Write::SetItem { kind, name, was, .. } => {
                 let now = self.items.get(&(*kind, name.clone())).map_or(0, |item| item.version);
                 (now != *was).then(|| version(now))
             }
-            Write::AddBatch(..) | Write::RemoveBatch(..) | Write::Together(_) | Write::PutRecord(_) | Write::RemoveRecord { .. } => None,
+            Write::AddBatch(..)
+            | Write::RemoveBatch(..)
+            | Write::Together(_)
+            | Write::PutRecord(_)
+            | Write::RemoveRecord { .. } => None,
         }
     }
 
@@ -109,7 +130,9 @@ impl Records {
             Write::Together(_) => unreachable!("it was taken apart"),
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
-                    Some(bytes) => self.items.insert((kind, name.clone()), Item { name, version, bytes }),
+                    Some(bytes) => {
+                        self.items.insert((kind, name.clone()), Item { name, version, bytes })
+                    }
                     None => self.items.remove(&(kind, name)),
                 };
                 self.items_version += u64::from(kind.is_decided_under());
@@ -119,7 +142,11 @@ impl Records {
             }
             Write::RemoveRecord { kind, name, until } => {
                 let key = (kind, name);
-                if self.kept.get(&key).is_some_and(|record| until.is_none_or(|until| until == record.until)) {
+                if self
+                    .kept
+                    .get(&key)
+                    .is_some_and(|record| until.is_none_or(|until| until == record.until))
+                {
                     self.kept.remove(&key);
                 }
             }
@@ -127,9 +154,19 @@ impl Records {
     }
 
     /// Drops records; see the port.
-    pub(super) fn purge(&mut self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Purged {
-        let mut all: Vec<(Timestamp, String)> =
-            self.kept.iter().filter(|((of, _), _)| *of == kind).map(|((_, name), record)| (record.until, name.clone())).collect();
+    pub(super) fn purge(
+        &mut self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Purged {
+        let mut all: Vec<(Timestamp, String)> = self
+            .kept
+            .iter()
+            .filter(|((of, _), _)| *of == kind)
+            .map(|((_, name), record)| (record.until, name.clone()))
+            .collect();
         all.sort();
         let mut purged = Purged { left: all.len() as u64, ..Purged::default() };
         for (until, name) in all.into_iter().take(limit as usize) {
@@ -147,7 +184,10 @@ impl Records {
     /// Files `job` under everything it is found by.
     fn put(&mut self, job: Job) {
         if let Some(run_at) = job.life.run_at() {
-            self.scheduled.entry(job.spec.queue.clone()).or_default().insert((run_at, job.id.clone()));
+            self.scheduled
+                .entry(job.spec.queue.clone())
+                .or_default()
+                .insert((run_at, job.id.clone()));
         }
         if job.life.running().is_some() {
             self.running.entry(job.spec.queue.clone()).or_default().insert(job.id.clone());
@@ -160,7 +200,9 @@ impl Records {
 
     fn remove(&mut self, id: &JobId) -> Option<Job> {
         let job = self.jobs.remove(id)?;
-        if let (Some(run_at), Some(set)) = (job.life.run_at(), self.scheduled.get_mut(&job.spec.queue)) {
+        if let (Some(run_at), Some(set)) =
+            (job.life.run_at(), self.scheduled.get_mut(&job.spec.queue))
+        {
             set.remove(&(run_at, id.clone()));
         }
         if let Some(set) = self.running.get_mut(&job.spec.queue) {
@@ -184,7 +226,8 @@ impl Records {
                 && query.types.contains(&job.spec.job_type)
                 && query.partition.as_ref().is_none_or(|name| *name == job.spec.partition)
         });
-        let after = query.after.as_ref().map(|last| query.order.key(last.priority, last.run_at, &last.id));
+        let after =
+            query.after.as_ref().map(|last| query.order.key(last.priority, last.run_at, &last.id));
         let (mut due, mut next_due) = (Vec::new(), None);
         for job in asked.by_ref() {
             let run_at = job.life.run_at().expect("it is scheduled");

@@ -53,7 +53,12 @@ impl MemoryWorkQueue {
     /// When the next piece of work or wake-up can be taken; hints can be at once.
     pub fn next_at(&self) -> Option<Timestamp> {
         let lists = self.0.lock();
-        lists.work.iter().map(|work| work.run_at).chain(lists.wakes.iter().map(|wake| wake.at)).min()
+        lists
+            .work
+            .iter()
+            .map(|work| work.run_at)
+            .chain(lists.wakes.iter().map(|wake| wake.at))
+            .min()
     }
 }
 

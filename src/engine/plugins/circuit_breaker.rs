@@ -28,7 +28,12 @@ pub struct OpenCircuit {
 
 impl OpenCircuit {
     /// The trouble that a plugin is in which failed at `now`, and was in `earlier` before.
-    pub fn after(earlier: Option<Self>, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> Self {
+    pub fn after(
+        earlier: Option<Self>,
+        plugin: &Plugin,
+        config: &Arc<str>,
+        now: Timestamp,
+    ) -> Self {
         let earlier = earlier.filter(|trouble| trouble.is_of(plugin, config));
         let wait = earlier.map_or(FIRST_WAIT, |trouble| (trouble.wait * 2).min(LONGEST_WAIT));
         Self { plugin: plugin.clone(), config: Arc::clone(config), wait, until: now + wait }
@@ -60,7 +65,8 @@ impl CircuitBreaker {
         }
         let earlier = index.map(|index| troubles.swap_remove(index));
         if troubles.len() == MOST
-            && let Some((first, _)) = troubles.iter().enumerate().min_by_key(|(_, trouble)| trouble.until)
+            && let Some((first, _)) =
+                troubles.iter().enumerate().min_by_key(|(_, trouble)| trouble.until)
         {
             troubles.swap_remove(first);
         }
@@ -119,7 +125,12 @@ mod tests {
     fn no_more_than_so_many_are_remembered() {
         let troubles = CircuitBreaker::default();
         for n in 0..=MOST {
-            troubles.failed(&plugin(1), &config(n), Timestamp::EPOCH, Timestamp::EPOCH + Duration::from_millis(n as u64));
+            troubles.failed(
+                &plugin(1),
+                &config(n),
+                Timestamp::EPOCH,
+                Timestamp::EPOCH + Duration::from_millis(n as u64),
+            );
         }
         assert!(!troubles.is_open(&plugin(1), &config(0), Timestamp::EPOCH));
         assert!(troubles.is_open(&plugin(1), &config(MOST), Timestamp::EPOCH));

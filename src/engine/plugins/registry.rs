@@ -6,6 +6,7 @@
 //! answered nothing is decided by the version before.
 
 use std::{fmt::Write as _, sync::Arc};
+use tidegate_core::error_code::ErrorCode;
 
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, path::Path};
@@ -26,7 +27,9 @@ use tidegate_core::{
         job_store::ItemKind,
         policy::{FaultKind, Plugin},
     },
-    queue::plugin::{Compiled, Description, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem, PluginVersion, Role},
+    queue::plugin::{
+        Compiled, Description, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem, PluginVersion, Role,
+    },
     validate,
 };
 
@@ -90,15 +93,25 @@ impl Engine {
     ///
     /// 400 for a version without a role, or a name that is taken by what is built in; 403 for a name of the server's own; 409
     /// `config_refused` or `plugin_in_use` if a queue or type that uses the plugin could not go on with a live version.
-    pub async fn push_plugin(&self, name: &PluginName, new: NewVersion, stage: Stage) -> Result<Pushed, Error> {
+    pub async fn push_plugin(
+        &self,
+        name: &PluginName,
+        new: NewVersion,
+        stage: Stage,
+    ) -> Result<Pushed, Error> {
         if is_reserved(name.as_str()) {
-            return Err(Error::Forbidden("names that start with tidegate. are the server's own".into()));
+            return Err(Error::Forbidden(
+                "names that start with tidegate. are the server's own".into(),
+            ));
         }
         if new.throttler.is_none() && new.retry.is_none() {
             return Err(Error::invalid("wasm", "must be a throttler, a retry strategy or both"));
         }
         if name.as_str() == BUILT_IN && new.retry.is_some() {
-            return Err(Error::invalid("name", format!("must not be {BUILT_IN}, the built-in retry strategy")));
+            return Err(Error::invalid(
+                "name",
+                format!("must not be {BUILT_IN}, the built-in retry strategy"),
+            ));
         }
         let mut version = PluginVersion {
             number: 1,
@@ -117,13 +130,15 @@ impl Engine {
         }
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
-            let mut item = catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
+            let mut item =
+                catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
             let known = item.versions.iter().position(|there| there.sha256 == version.sha256);
             let number = if let Some(index) = known {
                 let has = |code: &&Compiled| !item.versions[index].compiled.contains(code);
                 let added: Vec<Compiled> = version.compiled.iter().filter(has).cloned().collect();
                 let number = item.versions[index].number;
-                let to_shadow = stage == Stage::Shadow && number != item.live && item.shadow != Some(number);
+                let to_shadow =
+                    stage == Stage::Shadow && number != item.live && item.shadow != Some(number);
                 if added.is_empty() && !to_shadow {
                     return Ok(Pushed { item, number, new: false });
                 }
@@ -131,7 +146,9 @@ impl Engine {
                     item.shadow = Some(number);
                 }
                 let there = Arc::make_mut(&mut item.versions[index]);
-                let replaced = |old: &Compiled| added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine));
+                let replaced = |old: &Compiled| {
+                    added.iter().any(|new| (&new.target, &new.engine) == (&old.target, &old.engine))
+                };
                 there.compiled.retain(|old| !replaced(old));
                 there.compiled.extend(added);
                 number
@@ -162,7 +179,8 @@ impl Engine {
     /// The store's.
     pub async fn plugins(&self) -> Result<Vec<(PluginName, Arc<PluginItem>)>, Error> {
         let catalog = self.catalog().await?;
-        let mut plugins: Vec<_> = catalog.plugins.iter().map(|(name, item)| (name.clone(), Arc::clone(item))).collect();
+        let mut plugins: Vec<_> =
+            catalog.plugins.iter().map(|(name, item)| (name.clone(), Arc::clone(item))).collect();
         plugins.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         Ok(plugins)
     }
@@ -181,9 +199,14 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 409 as for a push.
-    pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
+    pub async fn rollback_plugin(
+        &self,
+        name: &PluginName,
+        to: Option<u32>,
+    ) -> Result<PluginItem, Error> {
         self.alter_plugin(name, |item| {
-            let number = to.or(item.previous()).ok_or_else(|| no_version(name, "that was live before"))?;
+            let number =
+                to.or(item.previous()).ok_or_else(|| no_version(name, "that was live before"))?;
             item.numbered(number).ok_or_else(|| no_version(name, number))?;
             item.make_live(number);
             Ok(())
@@ -196,12 +219,19 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 400 for the live version.
-    pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
+    pub async fn shadow_plugin(
+        &self,
+        name: &PluginName,
+        number: Option<u32>,
+    ) -> Result<PluginItem, Error> {
         self.alter_plugin(name, |item| {
             if let Some(number) = number {
                 item.numbered(number).ok_or_else(|| no_version(name, number))?;
                 if number == item.live {
-                    return Err(Error::invalid("version", "is the live one, which is no shadow of itself"));
+                    return Err(Error::invalid(
+                        "version",
+                        "is the live one, which is no shadow of itself",
+                    ));
                 }
             }
             item.shadow = number;
@@ -221,7 +251,11 @@ impl Engine {
             let catalog = self.catalog().await?;
             let item = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
             if let Some((user, ..)) = users(&catalog, name).next() {
-                return Err(Error::Conflict { code: "plugin_in_use", message: format!("{user} uses it"), holder: None });
+                return Err(Error::Conflict {
+                    code: ErrorCode::PluginInUse,
+                    message: format!("{user} uses it"),
+                    holder: None,
+                });
             }
             let write = Write::SetItem {
                 kind: ItemKind::Plugin,
@@ -230,7 +264,10 @@ impl Engine {
                 version: item.version + 1,
                 bytes: None,
             };
-            if matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)) {
+            if matches!(
+                self.ports.store.commit(vec![vec![write]]).await?.pop(),
+                Some(Committed::All)
+            ) {
                 return Ok(());
             }
         }
@@ -259,36 +296,61 @@ impl Engine {
     }
 
     /// Writes `item` if it is still the one that was read; as it is stored, then.
-    async fn set_plugin(&self, name: &PluginName, mut item: PluginItem) -> Result<Option<PluginItem>, Error> {
+    async fn set_plugin(
+        &self,
+        name: &PluginName,
+        mut item: PluginItem,
+    ) -> Result<Option<PluginItem>, Error> {
         let was = item.version;
         item.version += 1;
         let write = set_item(name, &item, was)?;
-        let done = matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
+        let done =
+            matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
         Ok(done.then_some(item))
     }
 
     async fn put_plugin_object(&self, key: String, bytes: Bytes) -> Result<(), Error> {
         let done = self.ports.objects.put(&Path::from(key), bytes.into()).await;
-        done.map(drop).map_err(|error| unavailable(format!("the object store did not take the plugin: {error}")))
+        done.map(drop).map_err(|error| {
+            unavailable(format!("the object store did not take the plugin: {error}"))
+        })
     }
 
     /// Refuses a version that a queue or type which uses the plugin could not go on with.
-    async fn refuse_unfit(&self, catalog: &Catalog, name: &PluginName, version: &Arc<PluginVersion>) -> Result<(), Error> {
+    async fn refuse_unfit(
+        &self,
+        catalog: &Catalog,
+        name: &PluginName,
+        version: &Arc<PluginVersion>,
+    ) -> Result<(), Error> {
         for (user, role, config) in users(catalog, name) {
             if version.description(role).is_none() {
-                let message = format!("{user} uses it as its {}, which this version is not", word(role));
-                return Err(Error::Conflict { code: "plugin_in_use", message, holder: None });
+                let message =
+                    format!("{user} uses it as its {}, which this version is not", word(role));
+                return Err(Error::Conflict {
+                    code: ErrorCode::PluginInUse,
+                    message,
+                    holder: None,
+                });
             }
             let plugin = Plugin { name: name.clone(), version: Arc::clone(version) };
-            let refused = |message| Error::Conflict { code: "config_refused", message, holder: None };
+            let refused =
+                |message| Error::Conflict { code: ErrorCode::ConfigRefused, message, holder: None };
             match self.ports.policy.check(&plugin, role, &config.to_string()).await {
                 Ok(problems) => {
                     if let Some(problem) = problems.first() {
-                        return Err(refused(format!("it refuses the config of {user}: {} {}", problem.path, problem.message)));
+                        return Err(refused(format!(
+                            "it refuses the config of {user}: {} {}",
+                            problem.path, problem.message
+                        )));
                     }
                 }
-                Err(fault) if fault.kind == FaultKind::Unavailable => return Err(unavailable(fault.message)),
-                Err(fault) => return Err(refused(format!("it cannot check the config of {user}: {fault}"))),
+                Err(fault) if fault.kind == FaultKind::Unavailable => {
+                    return Err(unavailable(fault.message));
+                }
+                Err(fault) => {
+                    return Err(refused(format!("it cannot check the config of {user}: {fault}")));
+                }
             }
         }
         Ok(())
@@ -311,17 +373,35 @@ impl Engine {
         config: &serde_json::Value,
         fields: [&str; 2],
     ) -> Result<Write, Error> {
-        let item = catalog.plugins.get(name).ok_or_else(|| Error::invalid(fields[0], format!("must be a plugin; there is no {name}")))?;
+        let item = catalog.plugins.get(name).ok_or_else(|| {
+            Error::invalid(fields[0], format!("must be a plugin; there is no {name}"))
+        })?;
         let plugin = catalog.plugin(name, role).ok_or_else(|| {
-            Error::invalid(fields[0], format!("must be a {}, which plugin {name} is not in its version {}", word(role), item.live))
+            Error::invalid(
+                fields[0],
+                format!(
+                    "must be a {}, which plugin {name} is not in its version {}",
+                    word(role),
+                    item.live
+                ),
+            )
         })?;
         match self.ports.policy.check(&plugin, role, &config.to_string()).await {
             Ok(problems) => match problems.into_iter().next() {
-                None => set_item(name, &PluginItem { version: item.version + 1, ..(**item).clone() }, item.version),
-                Some(problem) => Err(Error::invalid(format!("{}{}", fields[1], problem.path), problem.message)),
+                None => set_item(
+                    name,
+                    &PluginItem { version: item.version + 1, ..(**item).clone() },
+                    item.version,
+                ),
+                Some(problem) => {
+                    Err(Error::invalid(format!("{}{}", fields[1], problem.path), problem.message))
+                }
             },
             Err(fault) if fault.kind == FaultKind::Unavailable => Err(unavailable(fault.message)),
-            Err(fault) => Err(Error::invalid(fields[1], format!("cannot be checked, for plugin {name} failed: {fault}"))),
+            Err(fault) => Err(Error::invalid(
+                fields[1],
+                format!("cannot be checked, for plugin {name} failed: {fault}"),
+            )),
         }
     }
 
@@ -331,8 +411,15 @@ impl Engine {
     /// # Errors
     ///
     /// As for a throttler, at `retry.plugin` and `retry.config`; also for those beyond 20 different ones in one request.
-    pub(crate) async fn check_retry(&self, catalog: &Catalog, retry: &Retry, checked: &mut Checked) -> Result<(), Error> {
-        let Retry::Plugin(name, config) = retry else { return Ok(()) };
+    pub(crate) async fn check_retry(
+        &self,
+        catalog: &Catalog,
+        retry: &Retry,
+        checked: &mut Checked,
+    ) -> Result<(), Error> {
+        let Retry::Plugin(name, config) = retry else {
+            return Ok(());
+        };
         if let Some((_, answer)) = checked.0.iter().find(|(known, _)| known == retry) {
             return answer.clone();
         }
@@ -352,7 +439,8 @@ impl Engine {
             );
             return Err(Error::invalid("retry", message));
         }
-        let answer = self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(drop);
+        let answer =
+            self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(drop);
         if answer.is_ok() {
             let mut good = self.good_retries.lock();
             if good.0 == catalog.version && good.1.len() < STRATEGIES {
@@ -368,8 +456,14 @@ impl Engine {
     /// # Errors
     ///
     /// As for a job's.
-    pub(crate) async fn take_retry(&self, catalog: &Catalog, retry: &Retry) -> Result<Option<Write>, Error> {
-        let Retry::Plugin(name, config) = retry else { return Ok(None) };
+    pub(crate) async fn take_retry(
+        &self,
+        catalog: &Catalog,
+        retry: &Retry,
+    ) -> Result<Option<Write>, Error> {
+        let Retry::Plugin(name, config) = retry else {
+            return Ok(None);
+        };
         validate::check_retry(retry).map_err(fault)?;
         self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(Some)
     }
@@ -385,17 +479,29 @@ pub(crate) struct Checked(Vec<(Retry, Result<(), Error>)>);
 /// Writes `item` if `was` is the version that stands.
 fn set_item(name: &PluginName, item: &PluginItem, was: u64) -> Result<Write, Error> {
     let bytes = Some(crate::config::configure::bytes(item)?);
-    Ok(Write::SetItem { kind: ItemKind::Plugin, name: name.to_string(), was, version: item.version, bytes })
+    Ok(Write::SetItem {
+        kind: ItemKind::Plugin,
+        name: name.to_string(),
+        was,
+        version: item.version,
+        bytes,
+    })
 }
 
 /// Who uses a plugin, by name, as what, and with which configuration.
-fn users<'a>(catalog: &'a Catalog, name: &'a PluginName) -> impl Iterator<Item = (String, Role, &'a serde_json::Value)> {
+fn users<'a>(
+    catalog: &'a Catalog,
+    name: &'a PluginName,
+) -> impl Iterator<Item = (String, Role, &'a serde_json::Value)> {
     let queues = catalog.queues.iter().filter_map(move |(queue, item)| {
-        let throttler = item.config.throttler.as_ref().filter(|throttler| throttler.plugin == *name)?;
+        let throttler =
+            item.config.throttler.as_ref().filter(|throttler| throttler.plugin == *name)?;
         Some((format!("queue {queue}"), Role::Throttler, &*throttler.config))
     });
     let types = catalog.types.iter().filter_map(move |(job_type, item)| match &item.config.retry {
-        Retry::Plugin(plugin, config) if plugin == name => Some((format!("type {job_type}"), Role::Retry, &**config)),
+        Retry::Plugin(plugin, config) if plugin == name => {
+            Some((format!("type {job_type}"), Role::Retry, &**config))
+        }
         _ => None,
     });
     queues.chain(types)
@@ -403,10 +509,13 @@ fn users<'a>(catalog: &'a Catalog, name: &'a PluginName) -> impl Iterator<Item =
 
 /// Forgets versions until the item is within its bounds.
 fn keep_to_bounds(item: &mut PluginItem) -> Result<(), Error> {
-    while item.versions.len() > MAX_VERSIONS || crate::config::configure::bytes(item)?.len() > MAX_ITEM_BYTES {
+    while item.versions.len() > MAX_VERSIONS
+        || crate::config::configure::bytes(item)?.len() > MAX_ITEM_BYTES
+    {
         if !item.forget_oldest() {
-            let message =
-                format!("is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes");
+            let message = format!(
+                "is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes"
+            );
             return Err(Error::invalid("config-schema", message));
         }
     }
@@ -433,9 +542,12 @@ fn unavailable(message: String) -> Error {
 }
 
 fn no_plugin(name: &PluginName) -> Error {
-    Error::NotFound { code: "plugin_not_found", what: format!("plugin {name}") }
+    Error::NotFound { code: ErrorCode::PluginNotFound, what: format!("plugin {name}") }
 }
 
 fn no_version(name: &PluginName, which: impl std::fmt::Display) -> Error {
-    Error::NotFound { code: "plugin_version_not_found", what: format!("version {which} of plugin {name}") }
+    Error::NotFound {
+        code: ErrorCode::PluginVersionNotFound,
+        what: format!("version {which} of plugin {name}"),
+    }
 }

@@ -82,9 +82,11 @@ impl Engine {
     /// The store's; a repeat is harmless.
     pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<RetryDecisions, Error> {
         let catalog = self.catalog().await?;
-        let waiting: Vec<Job> = jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
+        let waiting: Vec<Job> =
+            jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
         let strategies = by_strategy(waiting);
-        let each: Vec<_> = strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
+        let each: Vec<_> =
+            strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
         let made: Vec<Vec<_>> = stream::iter(each).buffered(PLUGINS_AT_ONCE).collect().await;
         let mut verdicts = RetryDecisions::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
@@ -107,14 +109,20 @@ impl Engine {
             return Ok(verdicts);
         }
         let outcomes = self.ports.store.commit(txns).await?;
-        verdicts
-            .changed
-            .extend(changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| matches!(outcome, Committed::All).then_some(change)));
+        verdicts.changed.extend(
+            changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| {
+                matches!(outcome, Committed::All).then_some(change)
+            }),
+        );
         Ok(verdicts)
     }
 
     /// What the one strategy of `jobs` says of each.
-    async fn verdicts_of_one(&self, catalog: &Catalog, jobs: &[Job]) -> Vec<Result<Option<Made>, Error>> {
+    async fn verdicts_of_one(
+        &self,
+        catalog: &Catalog,
+        jobs: &[Job],
+    ) -> Vec<Result<Option<Made>, Error>> {
         let asked: Vec<_> = jobs.iter().map(|job| self.verdict(catalog, job)).collect();
         stream::iter(asked).buffered(SHARE).collect().await
     }
@@ -135,8 +143,13 @@ impl Engine {
             not_before: job.life.run_at().filter(|at| *at > now),
         };
         let Some(plugin) = catalog.plugin(name, Role::Retry) else {
-            let fault = Fault { kind: FaultKind::Unavailable, message: format!("there is no retry strategy {name}") };
-            return Ok(self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault })));
+            let fault = Fault {
+                kind: FaultKind::Unavailable,
+                message: format!("there is no retry strategy {name}"),
+            };
+            return Ok(
+                self.fall_back(job, Some(RetryFault { plugin: None, call: Arc::new(call), fault }))
+            );
         };
         if self.breaker.is_open(&plugin, &call.config, now) {
             tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
@@ -144,14 +157,21 @@ impl Engine {
         }
         if plugin.version.retry.as_ref().is_some_and(|says| says.needs_data) {
             call.data = match self.data(job).await {
-                Ok(data) => data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok()),
+                Ok(data) => {
+                    data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok())
+                }
                 // A body that is gone stays gone: better asked without it than never.
                 Err(Error::Internal(_)) => None,
                 Err(error) => return Err(error),
             };
         }
         let call = Arc::new(call);
-        let answer = self.ports.policy.retry(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.sound(&call));
+        let answer = self
+            .ports
+            .policy
+            .retry(&plugin, Arc::clone(&call), Purpose::Live)
+            .await
+            .and_then(|answer| answer.sound(&call));
         let made = match answer.clone() {
             Ok(answer) => {
                 let followed = self.follow(catalog, job, answer, now).await?;
@@ -166,7 +186,11 @@ impl Engine {
             Ok(made) => {
                 self.breaker.answered(&plugin, &call.config);
                 let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
-                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked { plugin, call, answer });
+                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked {
+                    plugin,
+                    call,
+                    answer,
+                });
                 made.map(|made| Made { asked, ..made })
             }
             Err(fault) => {
@@ -188,7 +212,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Result<Option<Made>, Fault>, Error> {
         let (at, data, priority) = match answer {
-            RetryAnswer::GiveUp(message) => return Ok(Ok(planned(job, PluginRetry::GiveUp(message), false, now, None))),
+            RetryAnswer::GiveUp(message) => {
+                return Ok(Ok(planned(job, PluginRetry::GiveUp(message), false, now, None)));
+            }
             RetryAnswer::Retry { at, data, priority } => (at, data, priority),
         };
         let mut changed = job.clone();
@@ -203,8 +229,11 @@ impl Engine {
                 return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
-            changed.data =
-                if payload.bytes.len() > self.rules.object_bytes { self.put_object(payload).await? } else { Body::Inline(payload) };
+            changed.data = if payload.bytes.len() > self.rules.object_bytes {
+                self.put_object(payload).await?
+            } else {
+                Body::Inline(payload)
+            };
         }
         if let Some(priority) = priority {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
@@ -246,13 +275,20 @@ impl Engine {
 pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
     let mut strategies: BTreeMap<_, Vec<Job>> = BTreeMap::new();
     for job in jobs {
-        let name = if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.clone()) } else { None };
+        let name =
+            if let Retry::Plugin(name, _) = &job.spec.retry { Some(name.clone()) } else { None };
         strategies.entry(name).or_default().push(job);
     }
     strategies
 }
 
-fn planned(job: &Job, plan: PluginRetry, all: bool, now: Timestamp, fault: Option<RetryFault>) -> Option<Made> {
+fn planned(
+    job: &Job,
+    plan: PluginRetry,
+    all: bool,
+    now: Timestamp,
+    fault: Option<RetryFault>,
+) -> Option<Made> {
     let job = job.apply(Event::DecideRetry { version: job.life.version, plan }, now).ok()?;
     Some(Made { job, all, fault, asked: None })
 }

@@ -17,6 +17,7 @@
 //! after that: it stays, and stands for its occurrence.
 
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Catalog, Engine, Error,
@@ -30,7 +31,8 @@ use tidegate_core::{
     job::{Job, JobId, Payload, Revision, ScheduleName, State, payload::MAX_DEPTH},
     port::{Committed, Txn, Write, job_store::ItemKind},
     schedule::{
-        FAR_AHEAD, MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState, occurrence_id, run_id,
+        FAR_AHEAD, MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem,
+        ScheduleState, occurrence_id, run_id,
     },
     time::Timestamp,
     validate,
@@ -78,7 +80,10 @@ impl Engine {
     }
 
     /// The configuration, once nothing is left to do of an earlier change of this schedule; and the schedule in it.
-    async fn finished(&self, name: &ScheduleName) -> Result<(Arc<Catalog>, Option<Arc<ScheduleItem>>), Error> {
+    async fn finished(
+        &self,
+        name: &ScheduleName,
+    ) -> Result<(Arc<Catalog>, Option<Arc<ScheduleItem>>), Error> {
         for _ in 0..TRIES {
             let catalog = self.catalog().await?;
             let standing = catalog.schedules.get(name).cloned();
@@ -102,20 +107,32 @@ impl Engine {
         let (state_version, state) = self.schedule_states().await?.remove(name).unwrap_or_default();
         let now = self.now();
         let is = standing.map(|item| (&item.config, &item.data));
-        let made_ahead = standing.filter(|item| is != to_be && item.state(state.clone()).upto > now);
+        let made_ahead =
+            standing.filter(|item| is != to_be && item.state(state.clone()).upto > now);
         let version = match standing {
             Some(item) => item.version + 1,
             None => first_version(catalog, &state)?,
         };
-        let recurs = |config: &ScheduleConfig| to_be.is_some_and(|(to_be, _)| to_be.recurrence() == config.recurrence());
+        let recurs = |config: &ScheduleConfig| {
+            to_be.is_some_and(|(to_be, _)| to_be.recurrence() == config.recurrence())
+        };
         let goes_on = standing.filter(|item| made_ahead.is_none() && recurs(&item.config));
         let (rule, since) = goes_on.map_or((version, now), |item| (item.rule, item.since));
         let replaced = made_ahead.map(|item| {
             let (config, data, removed) = (item.config.clone(), item.data.clone(), to_be.is_none());
             Box::new(Replaced { config, data, rule: item.rule, upto: state.upto, removed })
         });
-        let Some((config, data)) = to_be.or(is) else { return Ok(None) };
-        let item = Arc::new(ScheduleItem { config: config.clone(), data: data.clone(), version, rule, since, replaced });
+        let Some((config, data)) = to_be.or(is) else {
+            return Ok(None);
+        };
+        let item = Arc::new(ScheduleItem {
+            config: config.clone(),
+            data: data.clone(),
+            version,
+            rule,
+            since,
+            replaced,
+        });
         // What would be made ahead in between was not reckoned with.
         let (kind, was) = (ItemKind::ScheduleState, standing.map_or(0, |item| item.version));
         let require = Write::RequireItem { kind, name: name.to_string(), version: state_version };
@@ -136,7 +153,13 @@ impl Engine {
         require: Option<Write>,
     ) -> Result<bool, Error> {
         let bytes = stays.then(|| bytes(item)).transpose()?;
-        let set = Write::SetItem { kind: ItemKind::Schedule, name: name.to_string(), was, version: item.version, bytes };
+        let set = Write::SetItem {
+            kind: ItemKind::Schedule,
+            name: name.to_string(),
+            was,
+            version: item.version,
+            bytes,
+        };
         let txn = require.into_iter().chain([set]).collect();
         if !matches!(self.ports.store.commit(vec![txn]).await?.pop(), Some(Committed::All)) {
             return Ok(false);
@@ -150,10 +173,17 @@ impl Engine {
 
     /// Does what is left of the change that `item` is: takes back what was made ahead for what it replaced, and has it occur from then on,
     /// or be gone. The item then. A repeat does nothing, and whoever finds it done, or changed further, leaves it.
-    pub(crate) async fn finish_schedule(&self, name: &ScheduleName, item: &Arc<ScheduleItem>) -> Result<Arc<ScheduleItem>, Error> {
-        let Some(replaced) = &item.replaced else { return Ok(Arc::clone(item)) };
+    pub(crate) async fn finish_schedule(
+        &self,
+        name: &ScheduleName,
+        item: &Arc<ScheduleItem>,
+    ) -> Result<Arc<ScheduleItem>, Error> {
+        let Some(replaced) = &item.replaced else {
+            return Ok(Arc::clone(item));
+        };
         self.take_back(name, replaced).await?;
-        let finished = ScheduleItem { version: item.version + 1, replaced: None, ..(**item).clone() };
+        let finished =
+            ScheduleItem { version: item.version + 1, replaced: None, ..(**item).clone() };
         self.write_item(name, item.version, &finished, !replaced.removed, None).await?;
         Ok(Arc::new(finished))
     }
@@ -162,24 +192,32 @@ impl Engine {
     /// behind, so that whatever the schedule is to do from now on makes its own under the same ids.
     async fn take_back(&self, name: &ScheduleName, replaced: &Replaced) -> Result<(), Error> {
         let Replaced { config, data, rule, upto, .. } = replaced;
-        let Some(recurrence) = config.recurrence() else { return Ok(()) };
+        let Some(recurrence) = config.recurrence() else {
+            return Ok(());
+        };
         let now = self.now();
         let upto = (*upto).min(now + FAR_AHEAD);
         // The job of the next one may be there, and not yet be noted.
         let last = recurrence.after(upto).unwrap_or(upto);
-        let times: Vec<Timestamp> = recurrence.all_after(now).take_while(|at| *at <= last).collect();
+        let times: Vec<Timestamp> =
+            recurrence.all_after(now).take_while(|at| *at <= last).collect();
         for times in times.chunks(TOGETHER) {
             let ids: Vec<JobId> = times.iter().map(|at| occurrence_id(name, *at)).collect();
             let found = self.ports.store.get(&ids).await?.into_iter().zip(times);
             let as_made = |job: &Job, at: Timestamp| {
-                let waits = matches!(job.life.state, State::Scheduled { run_at, .. } if run_at > now);
-                waits && job.life.revision == Revision(*rule) && job.spec.request_digest == digest(&occurrence(name, config, data, at))
+                let waits =
+                    matches!(job.life.state, State::Scheduled { run_at, .. } if run_at > now);
+                waits
+                    && job.life.revision == Revision(*rule)
+                    && job.spec.request_digest == digest(&occurrence(name, config, data, at))
             };
-            let jobs: Vec<Job> = found.filter_map(|(job, at)| job.filter(|job| as_made(job, *at))).collect();
+            let jobs: Vec<Job> =
+                found.filter_map(|(job, at)| job.filter(|job| as_made(job, *at))).collect();
             if jobs.is_empty() {
                 continue;
             }
-            let remove = |job: &Job| vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }];
+            let remove =
+                |job: &Job| vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }];
             let txns: Vec<Txn> = jobs.iter().map(remove).collect();
             for (job, committed) in jobs.iter().zip(self.ports.store.commit(txns).await?) {
                 // One that was changed meanwhile stays; of one that is gone somebody else sees to the rest.
@@ -192,7 +230,13 @@ impl Engine {
     }
 
     /// Checks that the jobs of a schedule would be accepted as things stand.
-    async fn check_occurrence(&self, catalog: &Catalog, name: &ScheduleName, config: &ScheduleConfig, data: &Payload) -> Result<(), Error> {
+    async fn check_occurrence(
+        &self,
+        catalog: &Catalog,
+        name: &ScheduleName,
+        config: &ScheduleConfig,
+        data: &Payload,
+    ) -> Result<(), Error> {
         if let Some(retry) = &config.retry {
             self.check_retry(catalog, retry, &mut Checked::default()).await?;
         }
@@ -201,10 +245,14 @@ impl Engine {
         match catalog.types.get(job_type).filter(|_| !reserved) {
             Some(item) => {
                 let now = self.now();
-                self.resolve(&occurrence(name, config, data, now), catalog, item, [0; 16], now).map(drop)
+                self.resolve(&occurrence(name, config, data, now), catalog, item, [0; 16], now)
+                    .map(drop)
             }
             None if self.rules.create_unknown_types && !reserved => Ok(()),
-            None => Err(Error::NotFound { code: "job_type_not_found", what: format!("job type {job_type}") }),
+            None => Err(Error::NotFound {
+                code: ErrorCode::JobTypeNotFound,
+                what: format!("job type {job_type}"),
+            }),
         }
     }
 
@@ -213,7 +261,11 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `schedule_not_found`.
-    pub async fn pause_schedule(&self, name: &ScheduleName, paused: bool) -> Result<Arc<ScheduleItem>, Error> {
+    pub async fn pause_schedule(
+        &self,
+        name: &ScheduleName,
+        paused: bool,
+    ) -> Result<Arc<ScheduleItem>, Error> {
         for _ in 0..TRIES {
             let (catalog, item) = self.finished(name).await?;
             let item = item.ok_or_else(|| missing(name))?;
@@ -221,7 +273,9 @@ impl Engine {
                 return Ok(item);
             }
             let config = ScheduleConfig { paused, ..item.config.clone() };
-            if let Some(item) = self.write_schedule(&catalog, name, Some((&config, &item.data))).await? {
+            if let Some(item) =
+                self.write_schedule(&catalog, name, Some((&config, &item.data))).await?
+            {
                 return Ok(item);
             }
         }
@@ -233,8 +287,18 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `schedule_not_found`.
-    pub async fn schedule(&self, name: &ScheduleName) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
-        let item = self.catalog().await?.schedules.get(name).filter(|item| !item.is_removed()).cloned().ok_or_else(|| missing(name))?;
+    pub async fn schedule(
+        &self,
+        name: &ScheduleName,
+    ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
+        let item = self
+            .catalog()
+            .await?
+            .schedules
+            .get(name)
+            .filter(|item| !item.is_removed())
+            .cloned()
+            .ok_or_else(|| missing(name))?;
         let stored = self.schedule_states().await?.remove(name).unwrap_or_default().1;
         let state = item.state(stored);
         Ok((item, state))
@@ -245,13 +309,16 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn schedules(&self) -> Result<Vec<(ScheduleName, (Arc<ScheduleItem>, ScheduleState))>, Error> {
+    pub async fn schedules(
+        &self,
+    ) -> Result<Vec<(ScheduleName, (Arc<ScheduleItem>, ScheduleState))>, Error> {
         let catalog = self.catalog().await?;
         let mut states = self.schedule_states().await?;
-        let all = catalog.schedules.iter().filter(|(_, item)| !item.is_removed()).map(|(name, item)| {
-            let stored = states.remove(name).unwrap_or_default().1;
-            (name.clone(), (Arc::clone(item), item.state(stored)))
-        });
+        let all =
+            catalog.schedules.iter().filter(|(_, item)| !item.is_removed()).map(|(name, item)| {
+                let stored = states.remove(name).unwrap_or_default().1;
+                (name.clone(), (Arc::clone(item), item.state(stored)))
+            });
         Ok(all.collect())
     }
 
@@ -260,7 +327,11 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `schedule_not_found`; 412.
-    pub async fn delete_schedule(&self, name: &ScheduleName, if_match: Option<u64>) -> Result<(), Error> {
+    pub async fn delete_schedule(
+        &self,
+        name: &ScheduleName,
+        if_match: Option<u64>,
+    ) -> Result<(), Error> {
         let catalog = self.catalog().await?;
         if let Some(removed) = catalog.schedules.get(name).filter(|item| item.is_removed()) {
             return self.finish_schedule(name, removed).await.map(drop);
@@ -284,15 +355,22 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `schedule_not_found`; as an enqueue.
-    pub async fn run_schedule(&self, name: &ScheduleName, idempotency_key: Option<String>) -> Result<Enqueued, Error> {
+    pub async fn run_schedule(
+        &self,
+        name: &ScheduleName,
+        idempotency_key: Option<String>,
+    ) -> Result<Enqueued, Error> {
         let (item, _) = self.schedule(name).await?;
         let id = idempotency_key.map(|key| run_id(name, &key));
-        let job = NewJob { id, run_at: None, ..occurrence(name, &item.config, &item.data, self.now()) };
+        let job =
+            NewJob { id, run_at: None, ..occurrence(name, &item.config, &item.data, self.now()) };
         match self.enqueue(vec![job]).await.pop() {
-            Some(Err(Error::Conflict { code: "id_taken", holder: Some(id), .. })) => {
+            Some(Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(id), .. })) => {
                 Ok(Enqueued { job: self.job(&id, None).await?, new: false })
             }
-            answer => answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into()))),
+            answer => {
+                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+            }
         }
     }
 }
@@ -301,11 +379,11 @@ impl Engine {
 fn first_version(catalog: &Catalog, state: &ScheduleState) -> Result<u64, Error> {
     if catalog.schedules.len() >= MAX_SCHEDULES {
         let message = format!("there are {MAX_SCHEDULES} schedules already");
-        return Err(Error::Conflict { code: "too_many_schedules", message, holder: None });
+        return Err(Error::Conflict { code: ErrorCode::TooManySchedules, message, holder: None });
     }
     Ok(state.rule + 1)
 }
 
 fn missing(name: &ScheduleName) -> Error {
-    Error::NotFound { code: "schedule_not_found", what: format!("schedule {name}") }
+    Error::NotFound { code: ErrorCode::ScheduleNotFound, what: format!("schedule {name}") }
 }

@@ -13,6 +13,7 @@
 //! again; once it is late enough to count as missed, that policy decides about it.
 
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Catalog, Engine, Error,
@@ -97,10 +98,15 @@ impl Planned {
         let (name, revision) = (name.to_string(), Some(Revision(self.item.rule)));
         let (was, version, bytes) = (self.was, self.was + 1, Some(bytes(state)?));
         let require = vec![
-            Write::RequireItem { kind: ItemKind::Schedule, name: name.clone(), version: self.item.version },
+            Write::RequireItem {
+                kind: ItemKind::Schedule,
+                name: name.clone(),
+                version: self.item.version,
+            },
             Write::RequireItem { kind: ItemKind::ScheduleState, name: name.clone(), version: was },
         ];
-        let then = vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
+        let then =
+            vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
         Ok(With { require, then, revision })
     }
 }
@@ -127,7 +133,11 @@ impl Engine {
             match self.pass(&mut agenda, look_ahead, &mut told).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    told.next_at = agenda.schedules.values().filter_map(|planned| planned.wants(look_ahead)).min();
+                    told.next_at = agenda
+                        .schedules
+                        .values()
+                        .filter_map(|planned| planned.wants(look_ahead))
+                        .min();
                     *self.agenda.lock() = agenda;
                     return Ok(told);
                 }
@@ -141,7 +151,12 @@ impl Engine {
     }
 
     /// One commit: a step of each schedule that has one. Whether there was any.
-    async fn pass(&self, agenda: &mut Agenda, look_ahead: Duration, told: &mut Materialized) -> Result<bool, Error> {
+    async fn pass(
+        &self,
+        agenda: &mut Agenda,
+        look_ahead: Duration,
+        told: &mut Materialized,
+    ) -> Result<bool, Error> {
         let mut catalog = self.catalog().await?;
         if agenda.catalog != catalog.version || catalog.version == 0 {
             if self.finish_schedules(&catalog, told).await {
@@ -154,7 +169,8 @@ impl Engine {
         if turns.is_empty() {
             return Ok(false);
         }
-        let (mut jobs, mut with, mut made, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Notes::default());
+        let (mut jobs, mut with, mut made, mut notes) =
+            (Vec::new(), Vec::new(), Vec::new(), Notes::default());
         for turn in turns {
             let planned = &agenda.schedules[&turn.name];
             let state = planned.state.after(&turn.name, turn.step);
@@ -178,8 +194,10 @@ impl Engine {
                     told.made.push((turn.name, enqueued));
                 }
                 // It stands there already: made by a call that died before it could say so, or by whoever took its id.
-                Ok(Enqueued { job, .. }) => notes.add(planned, turn, ScheduleState { last_job: Some(job.id), ..state })?,
-                Err(Error::Conflict { code: "id_taken", holder: Some(job), .. }) => {
+                Ok(Enqueued { job, .. }) => {
+                    notes.add(planned, turn, ScheduleState { last_job: Some(job.id), ..state })?
+                }
+                Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(job), .. }) => {
                     notes.add(planned, turn, ScheduleState { last_job: Some(job), ..state })?;
                 }
                 Err(Error::Stale { .. }) => stale = true,
@@ -196,7 +214,11 @@ impl Engine {
                 }
             }
         }
-        let committed = if notes.txns.is_empty() { Vec::new() } else { self.ports.store.commit(notes.txns).await? };
+        let committed = if notes.txns.is_empty() {
+            Vec::new()
+        } else {
+            self.ports.store.commit(notes.txns).await?
+        };
         for (committed, (turn, state)) in committed.into_iter().zip(notes.turns) {
             match committed {
                 Committed::All => {
@@ -238,12 +260,25 @@ impl Engine {
     }
 
     /// How far every schedule has come, with the version of what is stored.
-    pub(crate) async fn schedule_states(&self) -> Result<BTreeMap<ScheduleName, (u64, ScheduleState)>, Error> {
+    pub(crate) async fn schedule_states(
+        &self,
+    ) -> Result<BTreeMap<ScheduleName, (u64, ScheduleState)>, Error> {
         let mut states = BTreeMap::new();
         for item in self.ports.store.items(ItemKind::ScheduleState).await? {
-            let name = item.name.parse().map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
-            let damaged = |error| Error::Internal(format!("the state of schedule {} cannot be read: {error}", item.name));
-            states.insert(name, (item.version, serde_json::from_slice(&item.bytes).map_err(damaged)?));
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
+            let damaged = |error| {
+                Error::Internal(format!(
+                    "the state of schedule {} cannot be read: {error}",
+                    item.name
+                ))
+            };
+            states.insert(
+                name,
+                (item.version, serde_json::from_slice(&item.bytes).map_err(damaged)?),
+            );
         }
         Ok(states)
     }
@@ -269,7 +304,9 @@ impl Agenda {
     /// What the schedules that are due do next, those that wait longest first.
     fn turns(&mut self, now: Timestamp, horizon: Timestamp) -> Vec<Turn> {
         // A clock that was far ahead and is right again must not silence what it let occur.
-        for planned in self.schedules.values_mut().filter(|planned| planned.state.upto > horizon + FAR_AHEAD) {
+        for planned in
+            self.schedules.values_mut().filter(|planned| planned.state.upto > horizon + FAR_AHEAD)
+        {
             planned.state.upto = now;
             planned.plan();
         }
@@ -277,12 +314,17 @@ impl Agenda {
             .schedules
             .iter()
             .filter(|(_, planned)| planned.rests_until <= now)
-            .filter_map(|(name, planned)| Some((planned.next.filter(|next| *next <= horizon)?, name, planned)))
+            .filter_map(|(name, planned)| {
+                Some((planned.next.filter(|next| *next <= horizon)?, name, planned))
+            })
             .collect();
         due.sort_unstable_by_key(|(next, ..)| *next);
         due.truncate(BATCH);
         let turn = |(_, name, planned): (_, &ScheduleName, &Planned)| {
-            Some(Turn { name: name.clone(), step: planned.item.step(planned.state.upto, now, horizon)? })
+            Some(Turn {
+                name: name.clone(),
+                step: planned.item.step(planned.state.upto, now, horizon)?,
+            })
         };
         due.into_iter().filter_map(turn).collect()
     }
@@ -297,7 +339,12 @@ impl Materialized {
 }
 
 /// The job of an occurrence.
-pub(crate) fn occurrence(name: &ScheduleName, config: &ScheduleConfig, data: &Payload, at: Timestamp) -> NewJob {
+pub(crate) fn occurrence(
+    name: &ScheduleName,
+    config: &ScheduleConfig,
+    data: &Payload,
+    at: Timestamp,
+) -> NewJob {
     NewJob {
         id: Some(occurrence_id(name, at)),
         priority: config.priority,

@@ -90,11 +90,18 @@ pub(super) fn coming(scenario: &Scenario) -> Vec<Coming<'_>> {
 pub(super) fn ids(jobs: &[Coming<'_>]) -> Result<Vec<JobId>, BadScenario> {
     let width = jobs.len().to_string().len();
     let made = |index: usize| format!("job-{:0width$}", index + 1).parse().expect("a good id");
-    let ids: Vec<JobId> = jobs.iter().enumerate().map(|(index, job)| job.id.cloned().unwrap_or_else(|| made(index))).collect();
+    let ids: Vec<JobId> = jobs
+        .iter()
+        .enumerate()
+        .map(|(index, job)| job.id.cloned().unwrap_or_else(|| made(index)))
+        .collect();
     let mut sorted: Vec<&JobId> = ids.iter().collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(BadScenario { field: "jobs".into(), message: format!("two jobs have the id {}", pair[0]) }),
+        Some(pair) => Err(BadScenario {
+            field: "jobs".into(),
+            message: format!("two jobs have the id {}", pair[0]),
+        }),
         None => Ok(ids),
     }
 }
@@ -151,10 +158,19 @@ mod tests {
     #[test]
     fn each_pattern_has_its_times() {
         assert_eq!(seconds(&json!({"type": "t", "count": 3})), [0.0, 0.0, 0.0]);
-        assert_eq!(seconds(&json!({"type": "t", "count": 2, "at_once": true, "from_seconds": 5})), [5.0, 5.0]);
-        assert_eq!(seconds(&json!({"type": "t", "count": 3, "every_seconds": 2, "from_seconds": 1})), [1.0, 3.0, 5.0]);
+        assert_eq!(
+            seconds(&json!({"type": "t", "count": 2, "at_once": true, "from_seconds": 5})),
+            [5.0, 5.0]
+        );
+        assert_eq!(
+            seconds(&json!({"type": "t", "count": 3, "every_seconds": 2, "from_seconds": 1})),
+            [1.0, 3.0, 5.0]
+        );
         assert_eq!(seconds(&json!({"type": "t", "count": 3, "per_second": 4})), [0.0, 0.25, 0.5]);
-        assert_eq!(seconds(&json!({"type": "t", "count": 5, "burst": {"jobs": 2, "every_seconds": 10}})), [0.0, 0.0, 10.0, 10.0, 20.0]);
+        assert_eq!(
+            seconds(&json!({"type": "t", "count": 5, "burst": {"jobs": 2, "every_seconds": 10}})),
+            [0.0, 0.0, 10.0, 10.0, 20.0]
+        );
     }
 
     #[test]

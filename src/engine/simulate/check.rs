@@ -2,11 +2,15 @@
 
 use std::fmt::Display;
 
-use super::scenario::{Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, Scenario, Service, Span, TracedJob};
+use super::scenario::{
+    Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, Scenario, Service, Span, TracedJob,
+};
 use tidegate_core::{
     job::{TypeName, life::Reason},
     time::Seconds,
-    validate::{self, ValidationError, check_matcher, check_queue, check_span, check_text, check_type},
+    validate::{
+        self, ValidationError, check_matcher, check_queue, check_span, check_text, check_type,
+    },
 };
 
 /// Most jobs of a scenario.
@@ -47,7 +51,10 @@ impl Scenario {
         at_most("arrivals", self.arrivals.len(), 1000)?;
         at_most("service", self.service.len(), 100)?;
         if self.job_count() > MOST_JOBS {
-            return Err(ValidationError::new("arrivals", format!("must be at most {MOST_JOBS} jobs, those of `jobs` counted")));
+            return Err(ValidationError::new(
+                "arrivals",
+                format!("must be at most {MOST_JOBS} jobs, those of `jobs` counted"),
+            ));
         }
         each("arrivals", &self.arrivals, check_arrival)?;
         each("jobs", &self.jobs, check_job)?;
@@ -56,17 +63,34 @@ impl Scenario {
     }
 }
 
-fn each<T>(field: impl Display, items: &[T], check: impl Fn(&T) -> Result<(), ValidationError>) -> Result<(), ValidationError> {
-    items.iter().enumerate().try_for_each(|(index, item)| check(item).map_err(|fault| fault.within(format_args!("{field}[{index}]"))))
+fn each<T>(
+    field: impl Display,
+    items: &[T],
+    check: impl Fn(&T) -> Result<(), ValidationError>,
+) -> Result<(), ValidationError> {
+    items.iter().enumerate().try_for_each(|(index, item)| {
+        check(item).map_err(|fault| fault.within(format_args!("{field}[{index}]")))
+    })
 }
 
 fn at_most(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
-    if count <= most { Ok(()) } else { Err(ValidationError::new(field, format!("must have at most {most} entries"))) }
+    if count <= most {
+        Ok(())
+    } else {
+        Err(ValidationError::new(field, format!("must have at most {most} entries")))
+    }
 }
 
 fn own_name(name: &TypeName) -> Result<(), ValidationError> {
     let own = name.as_str().starts_with("tidegate.");
-    if own { Err(ValidationError::new(name.as_str(), "must not start with tidegate., as the server's own names do")) } else { Ok(()) }
+    if own {
+        Err(ValidationError::new(
+            name.as_str(),
+            "must not start with tidegate., as the server's own names do",
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
@@ -84,7 +108,10 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
     ];
     let mut given = patterns.iter().filter(|(_, given)| *given);
     if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
-        return Err(ValidationError::new(*second, format!("must not be given together with {first}")));
+        return Err(ValidationError::new(
+            *second,
+            format!("must not be given together with {first}"),
+        ));
     }
     if arrival.at_once == Some(false) {
         return Err(ValidationError::new("at_once", "must be true if it is given"));
@@ -92,7 +119,9 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
     if let Some(every) = arrival.every_seconds {
         check_span("every_seconds", every, MILLISECOND, LONGEST)?;
     }
-    for (field, rate) in [("per_second", arrival.per_second), ("poisson_per_second", arrival.poisson_per_second)] {
+    for (field, rate) in
+        [("per_second", arrival.per_second), ("poisson_per_second", arrival.poisson_per_second)]
+    {
         if rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e6)) {
             return Err(ValidationError::new(field, "must be over 0, and at most 1000000"));
         }
@@ -105,12 +134,17 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
     }
     for (name, choice) in &arrival.attributes {
         check_text("attributes", name, NAME_BYTES)?;
-        let Choice::Weighted(weights) = choice else { continue };
+        let Choice::Weighted(weights) = choice else {
+            continue;
+        };
         let field = || format!("attributes.{name}");
         at_most(&field(), weights.len(), 1000)?;
         let sum: f64 = weights.values().sum();
         if !(sum > 0.0 && sum.is_finite()) || weights.values().any(|weight| *weight < 0.0) {
-            return Err(ValidationError::new(field(), "must have weights of 0 or more, and a sum over 0"));
+            return Err(ValidationError::new(
+                field(),
+                "must have weights of 0 or more, and a sum over 0",
+            ));
         }
     }
     match arrival.delay_seconds {
@@ -128,21 +162,36 @@ fn check_job(job: &TracedJob) -> Result<(), ValidationError> {
 fn check_service(rule: &Service) -> Result<(), ValidationError> {
     check_matcher(&rule.matcher).map_err(|fault| fault.within("match"))?;
     check_drawn("seconds", rule.seconds)?;
-    rule.failure.as_ref().map_or(Ok(()), |failure| check_failure(failure).map_err(|fault| fault.within("failure")))
+    rule.failure
+        .as_ref()
+        .map_or(Ok(()), |failure| check_failure(failure).map_err(|fault| fault.within("failure")))
 }
 
 fn check_failure(failure: &FailureRule) -> Result<(), ValidationError> {
     if !(0.0..=1.0).contains(&failure.rate) {
         return Err(ValidationError::new("rate", "must be 0 to 1"));
     }
-    if !matches!(failure.reason, Reason::Failed | Reason::Timeout | Reason::LeaseExpired | Reason::ConnectionLost | Reason::NotDelivered) {
-        return Err(ValidationError::new("reason", "must be failed, timeout, lease_expired, connection_lost or not_delivered"));
+    if !matches!(
+        failure.reason,
+        Reason::Failed
+            | Reason::Timeout
+            | Reason::LeaseExpired
+            | Reason::ConnectionLost
+            | Reason::NotDelivered
+    ) {
+        return Err(ValidationError::new(
+            "reason",
+            "must be failed, timeout, lease_expired, connection_lost or not_delivered",
+        ));
     }
     if failure.status.is_some_and(|status| !(100..600).contains(&status)) {
         return Err(ValidationError::new("status", "must be 100 to 599"));
     }
     if failure.during_seconds.is_some_and(|[from, to]| from >= to) {
-        return Err(ValidationError::new("during_seconds", "must be [from, to] with from before to"));
+        return Err(ValidationError::new(
+            "during_seconds",
+            "must be [from, to] with from before to",
+        ));
     }
     failure.seconds.map_or(Ok(()), |seconds| check_drawn("seconds", seconds))
 }
@@ -153,15 +202,23 @@ fn check_drawn(field: &str, span: Span) -> Result<(), ValidationError> {
         Span::Fixed(seconds) | Span::Drawn(Drawn::Exponential(seconds)) => fits(seconds),
         Span::Drawn(Drawn::Uniform([least, most])) => fits(least) && fits(most) && least <= most,
     };
-    if good { Ok(()) } else { Err(ValidationError::new(field, format!("must be 0 to {}, the least before the most", LONGEST.as_f64()))) }
+    if good {
+        Ok(())
+    } else {
+        Err(ValidationError::new(
+            field,
+            format!("must be 0 to {}, the least before the most", LONGEST.as_f64()),
+        ))
+    }
 }
 
 fn check_expect(expect: &Expect) -> Result<(), ValidationError> {
     at_most("max_running", expect.max_running.len(), 1000)?;
     match expect.max_running.keys().find(|key| !key.is_empty() && !key.contains('=')) {
-        Some(key) => {
-            Err(ValidationError::new(format!("max_running.{key}"), "must be named attribute=value, type=name, or by an empty text"))
-        }
+        Some(key) => Err(ValidationError::new(
+            format!("max_running.{key}"),
+            "must be named attribute=value, type=name, or by an empty text",
+        )),
         None => Ok(()),
     }
 }

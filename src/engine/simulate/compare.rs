@@ -35,8 +35,12 @@ pub(super) fn differences(one: &Ran, other: &Ran) -> (Vec<Difference>, u64) {
     for (number, id) in one.ids.iter().enumerate() {
         let of = |seen: &SeenDecisions| seen.decided.get(id).cloned().unwrap_or_default();
         let (ours, theirs) = (of(&one.seen), of(&other.seen));
-        let Some(at) = first(&ours, &theirs) else { continue };
-        let value = one.record.number(id).map_or_else(String::new, |number| one.record.groups[one.record.jobs[number].group].value.clone());
+        let Some(at) = first(&ours, &theirs) else {
+            continue;
+        };
+        let value = one.record.number(id).map_or_else(String::new, |number| {
+            one.record.groups[one.record.jobs[number].group].value.clone()
+        });
         let difference = Difference {
             job: id.to_string(),
             value,
@@ -64,7 +68,9 @@ fn first(ours: &[Decided], theirs: &[Decided]) -> Option<Timestamp> {
 
 /// What had been said of a job by `at`, in words.
 fn said(seen: &SeenDecisions, decided: &[Decided], at: Timestamp, start: Timestamp) -> String {
-    let Some(last) = decided.iter().take_while(|decided| decided.at <= at).last() else { return "not asked".to_owned() };
+    let Some(last) = decided.iter().take_while(|decided| decided.at <= at).last() else {
+        return "not asked".to_owned();
+    };
     let seconds = |at: Timestamp| at.since(start).as_secs_f64();
     let what = match last.what {
         What::Run => "run".to_owned(),

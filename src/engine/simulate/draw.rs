@@ -26,7 +26,11 @@ impl Draw {
     /// The sequence of `seed` for `what`, at the place `index` and `further`.
     pub fn new(seed: u64, what: For, index: u64, further: u64) -> Self {
         let parts = [what as u64, index, further];
-        Self(parts.into_iter().fold(seed, |state, part| mixed(state ^ mixed(part.wrapping_add(GOLDEN)))))
+        Self(
+            parts
+                .into_iter()
+                .fold(seed, |state, part| mixed(state ^ mixed(part.wrapping_add(GOLDEN)))),
+        )
     }
 
     fn bits(&mut self) -> u64 {
@@ -81,7 +85,8 @@ mod tests {
     use super::*;
 
     fn mean(span: Span) -> f64 {
-        (0..20_000).map(|index| Draw::new(7, For::Attempt, index, 1).span(span)).sum::<f64>() / 20_000.0
+        (0..20_000).map(|index| Draw::new(7, For::Attempt, index, 1).span(span)).sum::<f64>()
+            / 20_000.0
     }
 
     #[test]
@@ -93,8 +98,9 @@ mod tests {
 
     #[test]
     fn a_text_is_picked_as_often_as_its_weight_says() {
-        let weights: BTreeMap<String, f64> =
-            [("a", 3.0), ("b", 1.0), ("never", 0.0)].map(|(text, weight)| (text.to_owned(), weight)).into();
+        let weights: BTreeMap<String, f64> = [("a", 3.0), ("b", 1.0), ("never", 0.0)]
+            .map(|(text, weight)| (text.to_owned(), weight))
+            .into();
         let mut draw = Draw::new(1, For::Attributes, 0, 0);
         let mut counts = BTreeMap::<&str, u32>::new();
         for _ in 0..10_000 {
@@ -105,7 +111,8 @@ mod tests {
 
     #[test]
     fn a_draw_belongs_to_its_place() {
-        let drawn = |index, attempt| Draw::new(1, For::Attempt, index, attempt).fraction().to_bits();
+        let drawn =
+            |index, attempt| Draw::new(1, For::Attempt, index, attempt).fraction().to_bits();
         assert_eq!(drawn(1, 1), drawn(1, 1));
         assert!(drawn(1, 1) != drawn(1, 2) && drawn(1, 1) != drawn(2, 1));
     }

@@ -58,13 +58,25 @@ impl Simulation {
 /// # Errors
 ///
 /// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
-pub async fn simulate(scenario: &Scenario, plugins: &Plugins, by: By, tell: &mut (dyn FnMut(u64) + Send)) -> Result<Simulation, Failed> {
+pub async fn simulate(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    by: By,
+    tell: &mut (dyn FnMut(u64) + Send),
+) -> Result<Simulation, Failed> {
     let mut ran = world::run(scenario, plugins, by.clone(), tell).await?;
     let mut report = ran.record.report(scenario, ran.over, ran.end, ran.rounds);
     report.calls = ran.seen.calls();
     let real = trace::real(scenario, &by).map(|(record, end)| {
-        let over = if record.ended == record.jobs.len() as u64 { report::Over::Done } else { report::Over::Duration };
-        (record.report(scenario, over, end, 0), ran.record.agreement(&record, &ran.ids, end.max(ran.end)))
+        let over = if record.ended == record.jobs.len() as u64 {
+            report::Over::Done
+        } else {
+            report::Over::Duration
+        };
+        (
+            record.report(scenario, over, end, 0),
+            ran.record.agreement(&record, &ran.ids, end.max(ran.end)),
+        )
     });
     Ok(Simulation { report, real, ran })
 }

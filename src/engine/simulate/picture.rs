@@ -78,15 +78,27 @@ impl Panel<'_> {
         let mut entries: Vec<(String, String)> = Vec::new();
         for ((_, row), (colour, dashes)) in rows.iter().zip(STYLES) {
             let limit = row.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
-            let label = format!("{}: most {}{limit}, mean {:.1}", row.value, row.most_running, row.mean_running);
-            entries.push((format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\""), label));
+            let label = format!(
+                "{}: most {}{limit}, mean {:.1}",
+                row.value, row.most_running, row.mean_running
+            );
+            entries.push((
+                format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\""),
+                label,
+            ));
         }
         let all = &self.report.all;
         let limit = all.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
-        entries.push((ALL.to_owned(), format!("all: most {}{limit}, mean {:.1}", all.most_running, all.mean_running)));
+        entries.push((
+            ALL.to_owned(),
+            format!("all: most {}{limit}, mean {:.1}", all.most_running, all.mean_running),
+        ));
         let more = self.report.groups.len() - rows.len();
         if more > 0 {
-            entries.push(("stroke=\"none\"".to_owned(), format!("{more} more values are only in `all`")));
+            entries.push((
+                "stroke=\"none\"".to_owned(),
+                format!("{more} more values are only in `all`"),
+            ));
         }
 
         text(body, LEFT, self.top + 12.0, "start", "font-size=\"14\" font-weight=\"bold\"", title);
@@ -94,7 +106,8 @@ impl Panel<'_> {
         for (index, (stroke, label)) in entries.iter().enumerate() {
             let x = LEFT + (index % ACROSS) as f64 * (WIDTH - LEFT - RIGHT) / ACROSS as f64;
             let y = legend + (index / ACROSS) as f64 * LINE;
-            let _ = writeln!(body, "<path d=\"M{x:.0} {:.0}h30\" fill=\"none\" {stroke}/>", y - 4.0);
+            let _ =
+                writeln!(body, "<path d=\"M{x:.0} {:.0}h30\" fill=\"none\" {stroke}/>", y - 4.0);
             text(body, x + 36.0, y, "start", "", label);
         }
         let plot = legend + entries.len().div_ceil(ACROSS) as f64 * LINE;
@@ -103,7 +116,8 @@ impl Panel<'_> {
             if let Some(limit) = row.limit {
                 self.limit(body, plot, limit, colour);
             }
-            let stroke = format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"");
+            let stroke =
+                format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"");
             self.line(body, plot, &self.report.chart.groups[*index], &stroke);
         }
         if let Some(limit) = all.limit {
@@ -133,9 +147,19 @@ impl Panel<'_> {
         for seconds in ticks(self.seconds, 10.0) {
             let x = self.x(seconds);
             let _ = writeln!(body, "<path d=\"M{x:.1} {floor}v5\" stroke=\"#222\"/>");
-            text(body, x, floor + 18.0, "middle", "", &format!("{}", (seconds * 1000.0).round() / 1000.0));
+            text(
+                body,
+                x,
+                floor + 18.0,
+                "middle",
+                "",
+                &format!("{}", (seconds * 1000.0).round() / 1000.0),
+            );
         }
-        let _ = writeln!(body, "<path d=\"M{LEFT} {plot}V{floor}H{right}\" fill=\"none\" stroke=\"#222\"/>");
+        let _ = writeln!(
+            body,
+            "<path d=\"M{LEFT} {plot}V{floor}H{right}\" fill=\"none\" stroke=\"#222\"/>"
+        );
         text(body, f64::midpoint(LEFT, right), floor + 36.0, "middle", "", "seconds");
         let middle = plot + PLOT / 2.0;
         text(
@@ -156,17 +180,35 @@ impl Panel<'_> {
         for (index, value) in columns.iter().enumerate() {
             if last != Some(value) {
                 let (x, y) = (self.x(index as f64 * column), self.y(plot, *value as f64));
-                let _ = if last.is_none() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
+                let _ = if last.is_none() {
+                    write!(path, "M{x:.1} {y:.1}")
+                } else {
+                    write!(path, "H{x:.1}V{y:.1}")
+                };
             }
             last = Some(value);
         }
-        let _ = writeln!(body, "<path d=\"{path}H{:.1}\" fill=\"none\" {stroke}/>", self.x(self.report.seconds));
+        let _ = writeln!(
+            body,
+            "<path d=\"{path}H{:.1}\" fill=\"none\" {stroke}/>",
+            self.x(self.report.seconds)
+        );
     }
 
     fn limit(&self, body: &mut String, plot: f64, limit: u64, colour: &str) {
         let (y, right) = (self.y(plot, limit as f64), WIDTH - RIGHT);
-        let _ = writeln!(body, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{colour}\" stroke-width=\"1\" stroke-dasharray=\"2 4\"/>");
-        text(body, right - 2.0, y - 3.0, "end", &format!("fill=\"{colour}\" font-size=\"11\""), &format!("limit {limit}"));
+        let _ = writeln!(
+            body,
+            "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{colour}\" stroke-width=\"1\" stroke-dasharray=\"2 4\"/>"
+        );
+        text(
+            body,
+            right - 2.0,
+            y - 3.0,
+            "end",
+            &format!("fill=\"{colour}\" font-size=\"11\""),
+            &format!("limit {limit}"),
+        );
     }
 }
 
@@ -176,19 +218,28 @@ fn text(body: &mut String, x: f64, y: f64, anchor: &str, more: &str, words: &str
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let words: String = words.chars().filter(|letter| !letter.is_control()).collect();
     let gap = if more.is_empty() { "" } else { " " };
-    let _ = writeln!(body, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{gap}{more}>{words}</text>");
+    let _ = writeln!(
+        body,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{gap}{more}>{words}</text>"
+    );
 }
 
 /// The least of 1, 2, 2.5, 5 times a power of ten that is not below `value`.
 fn nice(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value * 0.999_999).unwrap_or(value)
+    [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|step| *step >= value * 0.999_999)
+        .unwrap_or(value)
 }
 
 /// Round numbers from 0 to `most`, about `count` of them.
 fn ticks(most: f64, count: f64) -> impl Iterator<Item = f64> {
     let step = nice(most / count);
-    (0..=1000).map(move |index| f64::from(index) * step).take_while(move |value| *value <= most * 1.000_001)
+    (0..=1000)
+        .map(move |index| f64::from(index) * step)
+        .take_while(move |value| *value <= most * 1.000_001)
 }
 
 #[cfg(test)]
@@ -199,6 +250,9 @@ mod tests {
     fn ticks_are_round_numbers() {
         assert_eq!(ticks(100.0, 5.0).collect::<Vec<_>>(), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(ticks(7.0, 5.0).collect::<Vec<_>>(), [0.0, 2.0, 4.0, 6.0]);
-        assert_eq!([42.0, 105.0, 1.0, 0.003].map(nice).map(|number| number.to_string()), ["50", "200", "1", "0.005"]);
+        assert_eq!(
+            [42.0, 105.0, 1.0, 0.003].map(nice).map(|number| number.to_string()),
+            ["50", "200", "1", "0.005"]
+        );
     }
 }

@@ -16,7 +16,10 @@ use tidegate_core::{
     job::JobId,
     port::{
         Policy,
-        policy::{Action, Call, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall, Usage},
+        policy::{
+            Action, Call, Fault, NoPolicy, Plugin, Problem, Purpose, RetryAnswer, RetryCall,
+            ThrottleAnswer, ThrottleCall, Usage,
+        },
     },
     queue::plugin::{Role, Throttler},
     time::Timestamp,
@@ -48,7 +51,13 @@ pub struct Plugins {
 impl Default for Plugins {
     /// None.
     fn default() -> Self {
-        Self { policy: Arc::new(NoPolicy), objects: Arc::new(InMemory::new()), throttler: None, retry: None, meter: None }
+        Self {
+            policy: Arc::new(NoPolicy),
+            objects: Arc::new(InMemory::new()),
+            throttler: None,
+            retry: None,
+            meter: None,
+        }
     }
 }
 
@@ -91,7 +100,12 @@ struct Tally {
 
 impl Tally {
     fn calls(self) -> Calls {
-        Calls { fuel: Spread::of(self.fuel), memory_bytes: Spread::of(self.memory), took_micros: Spread::of(self.took), ..self.calls }
+        Calls {
+            fuel: Spread::of(self.fuel),
+            memory_bytes: Spread::of(self.memory),
+            took_micros: Spread::of(self.took),
+            ..self.calls
+        }
     }
 }
 
@@ -164,8 +178,12 @@ impl SeenDecisions {
 
     /// The calls of the throttler and of the retry strategy, where there were any.
     pub fn calls(&mut self) -> BTreeMap<&'static str, Calls> {
-        let (throttler, retry) = (std::mem::take(&mut self.throttler).calls(), std::mem::take(&mut self.retry).calls());
-        [("throttler", throttler), ("retry", retry)].into_iter().filter(|(_, calls)| calls.calls > 0).collect()
+        let (throttler, retry) =
+            (std::mem::take(&mut self.throttler).calls(), std::mem::take(&mut self.retry).calls());
+        [("throttler", throttler), ("retry", retry)]
+            .into_iter()
+            .filter(|(_, calls)| calls.calls > 0)
+            .collect()
     }
 }
 
@@ -177,7 +195,12 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    fn note<T>(&self, plugin: &Plugin, tally: impl FnOnce(&mut SeenDecisions) -> &mut Tally, answer: &Result<T, Fault>) {
+    fn note<T>(
+        &self,
+        plugin: &Plugin,
+        tally: impl FnOnce(&mut SeenDecisions) -> &mut Tally,
+        answer: &Result<T, Fault>,
+    ) {
         let usage = self.meter.as_ref().and_then(|meter| meter(plugin));
         let mut seen = self.seen.lock();
         let tally = tally(&mut seen);
@@ -195,13 +218,20 @@ impl Watched {
 
 #[async_trait]
 impl Policy for Watched {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, purpose: Purpose) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(
+        &self,
+        plugin: &Plugin,
+        call: Arc<ThrottleCall>,
+        purpose: Purpose,
+    ) -> Result<ThrottleAnswer, Fault> {
         let answer = self.policy.throttle(plugin, Arc::clone(&call), purpose).await;
         self.note(plugin, |seen| &mut seen.throttler, &answer);
         let mut seen = self.seen.lock();
         // Many candidates of a call have one reason.
         let mut reasons: Vec<(&str, u32)> = Vec::new();
-        for (job, decision) in call.candidates.iter().zip(answer.iter().flat_map(|answer| &answer.decisions)) {
+        for (job, decision) in
+            call.candidates.iter().zip(answer.iter().flat_map(|answer| &answer.decisions))
+        {
             let what = match decision.action {
                 Action::Run => What::Run,
                 Action::Hold(_) => What::Hold,
@@ -209,7 +239,12 @@ impl Policy for Watched {
                 Action::Drop => What::Drop,
             };
             let text = decision.reason.as_deref().unwrap_or_default();
-            let known = reasons.iter().rev().take(8).find(|(known, _)| *known == text).map(|(_, reason)| *reason);
+            let known = reasons
+                .iter()
+                .rev()
+                .take(8)
+                .find(|(known, _)| *known == text)
+                .map(|(_, reason)| *reason);
             let reason = known.unwrap_or_else(|| {
                 let reason = seen.reason(text);
                 reasons.push((text, reason));
@@ -220,13 +255,20 @@ impl Policy for Watched {
         answer
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, purpose: Purpose) -> Result<RetryAnswer, Fault> {
+    async fn retry(
+        &self,
+        plugin: &Plugin,
+        call: Arc<RetryCall>,
+        purpose: Purpose,
+    ) -> Result<RetryAnswer, Fault> {
         let answer = self.policy.retry(plugin, Arc::clone(&call), purpose).await;
         self.note(plugin, |seen| &mut seen.retry, &answer);
         if let Ok(answer) = &answer {
             let (what, reason) = match answer {
                 RetryAnswer::Retry { at, .. } => (What::Retry(*at), ""),
-                RetryAnswer::GiveUp(message) => (What::GiveUp, message.as_deref().unwrap_or_default()),
+                RetryAnswer::GiveUp(message) => {
+                    (What::GiveUp, message.as_deref().unwrap_or_default())
+                }
             };
             let mut seen = self.seen.lock();
             let reason = seen.reason(reason);
@@ -235,7 +277,12 @@ impl Policy for Watched {
         answer
     }
 
-    async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
+    async fn check(
+        &self,
+        plugin: &Plugin,
+        role: Role,
+        config: &str,
+    ) -> Result<Vec<Problem>, Fault> {
         self.policy.check(plugin, role, config).await
     }
 

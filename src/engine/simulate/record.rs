@@ -108,7 +108,11 @@ pub(super) struct Recording {
 
 impl Recording {
     /// An empty record that begins at `start` and watches these sums.
-    pub fn new(start: Timestamp, by: By, watches: impl IntoIterator<Item = Option<(By, String)>>) -> Self {
+    pub fn new(
+        start: Timestamp,
+        by: By,
+        watches: impl IntoIterator<Item = Option<(By, String)>>,
+    ) -> Self {
         Self {
             start,
             by,
@@ -117,7 +121,10 @@ impl Recording {
             groups: Vec::new(),
             by_value: HashMap::new(),
             all: Group { value: "all".into(), ..Group::default() },
-            watches: watches.into_iter().map(|of| Watch { of, running: Series::default() }).collect(),
+            watches: watches
+                .into_iter()
+                .map(|of| Watch { of, running: Series::default() })
+                .collect(),
             held: BTreeMap::new(),
             running: 0,
             ended: 0,
@@ -146,7 +153,8 @@ impl Recording {
             State::Running(_) => {}
             State::Scheduled { run_at, waiting } => {
                 let group = note.group;
-                let moved = !note.running && *run_at > note.run_at && *waiting == Waiting::Throttler;
+                let moved =
+                    !note.running && *run_at > note.run_at && *waiting == Waiting::Throttler;
                 if note.running {
                     self.leave(number, now);
                 }
@@ -159,14 +167,38 @@ impl Recording {
     }
 
     /// Takes note of a new job.
-    pub fn come(&mut self, id: &JobId, job_type: &TypeName, attributes: &Attributes, weight: u64, due: Timestamp) -> usize {
+    pub fn come(
+        &mut self,
+        id: &JobId,
+        job_type: &TypeName,
+        attributes: &Attributes,
+        weight: u64,
+        due: Timestamp,
+    ) -> usize {
         let value = self.by.value(job_type, attributes).unwrap_or_else(|| NONE.to_owned());
         let group = self.group(value);
-        let counts =
-            |watch: &Watch| watch.of.as_ref().is_none_or(|(by, value)| by.value(job_type, attributes).as_deref() == Some(value.as_str()));
-        let watches = (0..).zip(&self.watches).filter(|(_, watch)| counts(watch)).map(|(index, _)| index).collect();
+        let counts = |watch: &Watch| {
+            watch.of.as_ref().is_none_or(|(by, value)| {
+                by.value(job_type, attributes).as_deref() == Some(value.as_str())
+            })
+        };
+        let watches = (0..)
+            .zip(&self.watches)
+            .filter(|(_, watch)| counts(watch))
+            .map(|(index, _)| index)
+            .collect();
         let number = self.jobs.len();
-        self.jobs.push(Note { group, weight, due, started: None, watches, run_at: due, attempt: 0, running: false, ended: None });
+        self.jobs.push(Note {
+            group,
+            weight,
+            due,
+            started: None,
+            watches,
+            run_at: due,
+            attempt: 0,
+            running: false,
+            ended: None,
+        });
         self.numbers.insert(id.clone(), number);
         self.groups[group].jobs += 1;
         self.all.jobs += 1;
@@ -174,7 +206,11 @@ impl Recording {
     }
 
     fn group(&mut self, value: String) -> usize {
-        let value = if self.groups.len() < MOST_GROUPS || self.by_value.contains_key(&value) { value } else { OTHERS.to_owned() };
+        let value = if self.groups.len() < MOST_GROUPS || self.by_value.contains_key(&value) {
+            value
+        } else {
+            OTHERS.to_owned()
+        };
         if let Some(group) = self.by_value.get(&value) {
             return *group;
         }
@@ -186,7 +222,9 @@ impl Recording {
 
     /// A throttler held a job.
     pub fn hold(&mut self, id: &JobId, reason: String) {
-        let Some(number) = self.number(id) else { return };
+        let Some(number) = self.number(id) else {
+            return;
+        };
         *self.groups[self.jobs[number].group].held.entry(reason.clone()).or_default() += 1;
         *self.all.held.entry(reason).or_default() += 1;
     }

@@ -107,7 +107,10 @@ impl Spread {
     /// Of these numbers, if there are any.
     pub fn of(mut numbers: Vec<u64>) -> Option<Self> {
         numbers.sort_unstable();
-        Some(Self { median: *numbers.get(numbers.len().div_ceil(2).checked_sub(1)?)?, most: *numbers.last()? })
+        Some(Self {
+            median: *numbers.get(numbers.len().div_ceil(2).checked_sub(1)?)?,
+            most: *numbers.last()?,
+        })
     }
 }
 
@@ -175,18 +178,35 @@ pub struct Agreement {
 
 impl Recording {
     /// The report of what happened until `end` milliseconds.
-    pub(super) fn report(&self, scenario: &Scenario, over: Over, end: u64, rounds: u64) -> SimulationReport {
+    pub(super) fn report(
+        &self,
+        scenario: &Scenario,
+        over: Over,
+        end: u64,
+        rounds: u64,
+    ) -> SimulationReport {
         let mut groups: Vec<(usize, Row)> = (0..self.groups.len())
             .map(|index| {
                 let notes = self.jobs.iter().filter(|note| note.group == index);
-                (index, self.row(&self.groups[index], notes, limit(scenario, &self.by, Some(&self.groups[index].value)), end))
+                (
+                    index,
+                    self.row(
+                        &self.groups[index],
+                        notes,
+                        limit(scenario, &self.by, Some(&self.groups[index].value)),
+                        end,
+                    ),
+                )
             })
             .collect();
         groups.sort_by(|(_, a), (_, b)| a.value.cmp(&b.value));
         let chart = Chart {
             column_seconds: end as f64 / 1000.0 / COLUMNS as f64,
             all: self.all.running.columns(end, COLUMNS),
-            groups: groups.iter().map(|(index, _)| self.groups[*index].running.columns(end, COLUMNS)).collect(),
+            groups: groups
+                .iter()
+                .map(|(index, _)| self.groups[*index].running.columns(end, COLUMNS))
+                .collect(),
         };
         let mut report = SimulationReport {
             by: self.by.name().to_owned(),
@@ -204,7 +224,13 @@ impl Recording {
         report
     }
 
-    fn row<'a>(&self, group: &Group, notes: impl Iterator<Item = &'a Note>, limit: Option<u64>, end: u64) -> Row {
+    fn row<'a>(
+        &self,
+        group: &Group,
+        notes: impl Iterator<Item = &'a Note>,
+        limit: Option<u64>,
+        end: u64,
+    ) -> Row {
         let now = self.start + std::time::Duration::from_millis(end);
         let mut counts = BTreeMap::<Outcome, u64>::new();
         let (mut waiting, mut running, mut waits) = (0, 0, Vec::new());
@@ -255,41 +281,85 @@ impl Recording {
             });
         }
         if let Some(by) = expect.done_by_seconds {
-            let last = self.jobs.iter().filter_map(|note| note.ended).map(|(at, _)| at).max().unwrap_or(self.start);
+            let last = self
+                .jobs
+                .iter()
+                .filter_map(|note| note.ended)
+                .map(|(at, _)| at)
+                .max()
+                .unwrap_or(self.start);
             let seconds = last.since(self.start).as_secs_f64();
             let left = report.all.waiting + report.all.running;
-            let got = if left == 0 { format!("{seconds} s") } else { format!("{left} jobs had not ended after {} s", report.seconds) };
+            let got = if left == 0 {
+                format!("{seconds} s")
+            } else {
+                format!("{left} jobs had not ended after {} s", report.seconds)
+            };
             let wanted = format!("by {} s", by.as_f64());
-            found.push(Expectation { name: "done".into(), wanted, got, met: left == 0 && seconds <= by.as_f64() });
+            found.push(Expectation {
+                name: "done".into(),
+                wanted,
+                got,
+                met: left == 0 && seconds <= by.as_f64(),
+            });
         }
         if let Some(most) = expect.longest_wait_seconds {
             let got = report.all.wait_seconds.longest;
             let wanted = format!("at most {} s", most.as_f64());
-            found.push(Expectation { name: "longest wait".into(), wanted, got: format!("{got} s"), met: got <= most.as_f64() });
+            found.push(Expectation {
+                name: "longest wait".into(),
+                wanted,
+                got: format!("{got} s"),
+                met: got <= most.as_f64(),
+            });
         }
-        for (name, wanted, got) in [("dropped", expect.dropped, report.all.dropped), ("failed", expect.failed, report.all.failed)] {
+        for (name, wanted, got) in [
+            ("dropped", expect.dropped, report.all.dropped),
+            ("failed", expect.failed, report.all.failed),
+        ] {
             if let Some(wanted) = wanted {
-                found.push(Expectation { name: name.into(), wanted: wanted.to_string(), got: got.to_string(), met: wanted == got });
+                found.push(Expectation {
+                    name: name.into(),
+                    wanted: wanted.to_string(),
+                    got: got.to_string(),
+                    met: wanted == got,
+                });
             }
         }
         found
     }
 
     /// How this compares with what really happened, up to the end of both at `end` milliseconds.
-    pub(super) fn agreement(&self, real: &Recording, ids: &[tidegate_core::job::JobId], end: u64) -> Agreement {
+    pub(super) fn agreement(
+        &self,
+        real: &Recording,
+        ids: &[tidegate_core::job::JobId],
+        end: u64,
+    ) -> Agreement {
         let started = |record: &Recording, id| {
             let note = &record.jobs[record.number(id)?];
             Some((note.started?, note.started?.since(note.due).as_secs_f64()))
         };
-        let pairs: Vec<_> = ids.iter().filter_map(|id| Some((started(real, id)?, started(self, id)?))).collect();
+        let pairs: Vec<_> =
+            ids.iter().filter_map(|id| Some((started(real, id)?, started(self, id)?))).collect();
         let off = pairs.iter().map(|((a, _), (b, _))| a.since(*b).max(b.since(*a)).as_secs_f64());
         let none = Series::default();
-        let of =
-            |record: &Recording, value: &str| record.groups.iter().find(|group| group.value == value).map(|group| group.running.clone());
+        let of = |record: &Recording, value: &str| {
+            record
+                .groups
+                .iter()
+                .find(|group| group.value == value)
+                .map(|group| group.running.clone())
+        };
         let mut overlap: BTreeMap<String, f64> = real
             .groups
             .iter()
-            .map(|group| (group.value.clone(), group.running.overlap(of(self, &group.value).as_ref().unwrap_or(&none), end)))
+            .map(|group| {
+                (
+                    group.value.clone(),
+                    group.running.overlap(of(self, &group.value).as_ref().unwrap_or(&none), end),
+                )
+            })
             .collect();
         overlap.insert(String::new(), self.all.running.overlap(&real.all.running, end));
         Agreement {
@@ -309,13 +379,18 @@ fn limit(scenario: &Scenario, by: &By, value: Option<&str>) -> Option<u64> {
     let queue = &scenario.queue;
     let configured = || match (value, by) {
         (None, _) => queue.concurrency,
-        (Some(value), By::Type) => {
-            scenario.types.iter().find(|(name, _)| name.as_str() == value).and_then(|(_, config)| config.concurrency)
-        }
+        (Some(value), By::Type) => scenario
+            .types
+            .iter()
+            .find(|(name, _)| name.as_str() == value)
+            .and_then(|(_, config)| config.concurrency),
         (Some(_), By::Attribute(name)) => {
-            let per_value = queue.constraints.iter().filter(|constraint| constraint.per.as_ref() == Some(name));
+            let per_value =
+                queue.constraints.iter().filter(|constraint| constraint.per.as_ref() == Some(name));
             per_value
-                .filter(|constraint| constraint.matcher == tidegate_core::queue::matcher::Matcher::default())
+                .filter(|constraint| {
+                    constraint.matcher == tidegate_core::queue::matcher::Matcher::default()
+                })
                 .filter_map(|one| one.concurrency)
                 .min()
         }

@@ -9,7 +9,10 @@ use serde::{
 };
 
 use tidegate_core::{
-    job::{Attributes, JobId, Outcome, QueueName, TypeName, Value, life::Reason, spec::ValueVisitor, type_config::TypeConfig},
+    job::{
+        Attributes, JobId, Outcome, QueueName, TypeName, Value, life::Reason, spec::ValueVisitor,
+        type_config::TypeConfig,
+    },
     queue::{QueueConfig, matcher::Matcher},
     time::{Seconds, Timestamp},
 };
@@ -219,7 +222,9 @@ impl<'de> Deserialize<'de> for Span {
             type Value = Span;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of seconds, {\"uniform\": [least, most]} or {\"exponential\": mean}")
+                f.write_str(
+                    "a number of seconds, {\"uniform\": [least, most]} or {\"exponential\": mean}",
+                )
             }
 
             fn visit_i64<E>(self, value: i64) -> Result<Span, E> {
@@ -390,15 +395,21 @@ impl Scenario {
         let mut reader = serde_json::Deserializer::from_str(text);
         let scenario: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();
-            BadScenario { field: if path == "." { String::new() } else { path }, message: error.inner().to_string() }
+            BadScenario {
+                field: if path == "." { String::new() } else { path },
+                message: error.inner().to_string(),
+            }
         })?;
-        reader.end().map_err(|error| BadScenario { field: String::new(), message: error.to_string() })?;
+        reader
+            .end()
+            .map_err(|error| BadScenario { field: String::new(), message: error.to_string() })?;
         scenario.check()?;
         Ok(scenario)
     }
 
     /// How many jobs come.
     pub fn job_count(&self) -> u64 {
-        self.arrivals.iter().map(|arrival| u64::from(arrival.count)).sum::<u64>() + self.jobs.len() as u64
+        self.arrivals.iter().map(|arrival| u64::from(arrival.count)).sum::<u64>()
+            + self.jobs.len() as u64
     }
 }

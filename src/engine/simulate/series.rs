@@ -50,13 +50,18 @@ impl Series {
         if end == 0 {
             return 0.0;
         }
-        self.pieces(end).map(|(from, to, value)| (to - from) as f64 * value as f64).sum::<f64>() / end as f64
+        self.pieces(end).map(|(from, to, value)| (to - from) as f64 * value as f64).sum::<f64>()
+            / end as f64
     }
 
     /// Its stretches up to `end`: from, to, value.
     fn pieces(&self, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
         let ends = self.steps.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]);
-        self.steps.iter().zip(ends).map(move |((from, value), to)| (*from, to.min(end), *value)).filter(|(from, to, _)| from < to)
+        self.steps
+            .iter()
+            .zip(ends)
+            .map(move |((from, value), to)| (*from, to.min(end), *value))
+            .filter(|(from, to, _)| from < to)
     }
 
     /// The most it was in each of `count` equal parts of the time up to `end`.
@@ -65,7 +70,9 @@ impl Series {
         let column = |at: u64| (u128::from(at) * count as u128 / u128::from(end.max(1))) as usize;
         for (from, to, value) in self.pieces(end) {
             let last = column(to - 1).min(count - 1);
-            columns[column(from).min(last)..=last].iter_mut().for_each(|most| *most = value.max(*most));
+            columns[column(from).min(last)..=last]
+                .iter_mut()
+                .for_each(|most| *most = value.max(*most));
         }
         columns
     }

@@ -20,7 +20,10 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, Txn, Write,
-        job_store::{self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged, RecordKind, RecordQuery, flatten},
+        job_store::{
+            self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged,
+            RecordKind, RecordQuery, flatten,
+        },
     },
     queue::{
         GrantBatch, Ledger,
@@ -67,7 +70,9 @@ struct DuePlace {
 
 impl Index {
     fn remove(&mut self, id: &JobId) {
-        let Some(place) = self.places.remove(id) else { return };
+        let Some(place) = self.places.remove(id) else {
+            return;
+        };
         let lanes = &mut self.lanes[usize::from(place.critical)];
         let lane = lanes.get_mut(&place.lane).expect("it stands there");
         if !lane.later.remove(&(place.run_at, id.clone())) {
@@ -81,7 +86,11 @@ impl Index {
     fn add(&mut self, job: &Job, run_at: Timestamp) {
         let spec = &job.spec;
         let lane = (spec.partition.clone(), spec.job_type.clone());
-        self.lanes[usize::from(spec.critical)].entry(lane.clone()).or_default().later.insert((run_at, job.id.clone()));
+        self.lanes[usize::from(spec.critical)]
+            .entry(lane.clone())
+            .or_default()
+            .later
+            .insert((run_at, job.id.clone()));
         let place = DuePlace { critical: spec.critical, lane, priority: spec.priority, run_at };
         self.places.insert(job.id.clone(), place);
     }
@@ -93,11 +102,13 @@ impl Index {
         let asked: Vec<&mut DueLane> = lanes
             .iter_mut()
             .filter(|((partition, job_type), _)| {
-                query.partition.as_ref().is_none_or(|name| name == partition) && query.types.contains(job_type)
+                query.partition.as_ref().is_none_or(|name| name == partition)
+                    && query.types.contains(job_type)
             })
             .map(|(_, lane)| lane)
             .collect();
-        let after = query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
+        let after =
+            query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
         let most = query.limit as usize;
         let mut keys: Vec<&order::OrderKey> = Vec::new();
         let mut next: Option<Timestamp> = None;
@@ -108,7 +119,9 @@ impl Index {
             }
             next = next.into_iter().chain(lane.later.first().map(|(at, _)| *at)).min();
             match &after {
-                Some(after) => keys.extend(lane.due.range((Bound::Excluded(after), Bound::Unbounded)).take(most + 1)),
+                Some(after) => keys.extend(
+                    lane.due.range((Bound::Excluded(after), Bound::Unbounded)).take(most + 1),
+                ),
                 None => keys.extend(lane.due.iter().take(most + 1)),
             }
         }
@@ -120,11 +133,9 @@ impl Index {
 
     /// The partitions with jobs of `types`, in their order.
     fn partitions(&self, types: &[TypeName], after: Option<&str>, limit: usize) -> Vec<String> {
-        let names = self
-            .lanes
-            .iter()
-            .flat_map(BTreeMap::keys)
-            .filter(|(partition, job_type)| types.contains(job_type) && after.is_none_or(|after| after < partition.as_str()));
+        let names = self.lanes.iter().flat_map(BTreeMap::keys).filter(|(partition, job_type)| {
+            types.contains(job_type) && after.is_none_or(|after| after < partition.as_str())
+        });
         let names: BTreeSet<&str> = names.map(|(partition, _)| partition.as_str()).collect();
         names.into_iter().take(limit).map(str::to_owned).collect()
     }
@@ -132,7 +143,12 @@ impl Index {
 
 impl SimulationStore {
     /// An empty store whose `queue` has this order, and which shows `record` all that becomes of its jobs.
-    pub fn new(queue: QueueName, order: Order, clock: Arc<dyn Clock>, record: Arc<Mutex<Recording>>) -> Self {
+    pub fn new(
+        queue: QueueName,
+        order: Order,
+        clock: Arc<dyn Clock>,
+        record: Arc<Mutex<Recording>>,
+    ) -> Self {
         let index = Index { order, lanes: Default::default(), places: HashMap::new() };
         Self { memory: MemoryStore::new(), clock, queue, index: Mutex::new(index), record }
     }
@@ -163,7 +179,13 @@ impl JobStore for SimulationStore {
                     _ => None,
                 })
                 .collect();
-            let outcome: Vec<Committed> = self.memory.commit(vec![txn]).await?.into_iter().map(|answer| answer.regrouped(&steps)).collect();
+            let outcome: Vec<Committed> = self
+                .memory
+                .commit(vec![txn])
+                .await?
+                .into_iter()
+                .map(|answer| answer.regrouped(&steps))
+                .collect();
             if matches!(outcome[..], [Committed::All]) {
                 for job in &written {
                     self.see(job);
@@ -198,7 +220,13 @@ impl JobStore for SimulationStore {
         self.memory.count_due(queue, types, until, most).await
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         if *queue != self.queue {
             return self.memory.partitions(queue, types, after, limit).await;
         }
@@ -225,15 +253,27 @@ impl JobStore for SimulationStore {
         self.memory.bodies(ids).await
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         self.memory.overdue(until, limit).await
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         self.memory.running(queue, after, limit).await
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         self.memory.ledger(queue).await
     }
 
@@ -261,11 +301,20 @@ impl JobStore for SimulationStore {
         self.memory.items_version().await
     }
 
-    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
+    async fn records(
+        &self,
+        queries: &[RecordQuery],
+    ) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
         self.memory.records(queries).await
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         self.memory.purge(kind, now, keep, limit).await
     }
 }

@@ -34,28 +34,44 @@ fn version(throttler: bool) -> NewVersion {
 }
 
 /// A queue whose throttler is a closure, which says what becomes of each candidate.
-fn throttled(decide: impl Fn(&ThrottleCall) -> Vec<(Action, String)> + Send + Sync + 'static) -> Plugins {
+fn throttled(
+    decide: impl Fn(&ThrottleCall) -> Vec<(Action, String)> + Send + Sync + 'static,
+) -> Plugins {
     let policy = FnPolicy::default().throttling(move |_, call| {
-        let decisions = decide(call).into_iter().map(|(action, reason)| Decision { action, reason: Some(reason) }).collect();
+        let decisions = decide(call)
+            .into_iter()
+            .map(|(action, reason)| Decision { action, reason: Some(reason) })
+            .collect();
         Ok(ThrottleAnswer { decisions, more: true, state: None })
     });
-    let throttler = Throttler { plugin: "closure".parse().unwrap(), config: Arc::new(json!({})), on_failure: OnFailure::Hold };
-    Plugins { policy: Arc::new(policy), throttler: Some((version(true), throttler)), ..Plugins::default() }
+    let throttler = Throttler {
+        plugin: "closure".parse().unwrap(),
+        config: Arc::new(json!({})),
+        on_failure: OnFailure::Hold,
+    };
+    Plugins {
+        policy: Arc::new(policy),
+        throttler: Some((version(true), throttler)),
+        ..Plugins::default()
+    }
 }
 
 /// hipq's example, with this part of the limit of 100 for `east`: 40 is right.
 fn shares(east: usize) -> Plugins {
     throttled(move |call| {
-        let region =
-            |attributes: &tidegate_core::job::Attributes| attributes.get("region").map(tidegate_core::job::Value::text).unwrap_or_default();
+        let region = |attributes: &tidegate_core::job::Attributes| {
+            attributes.get("region").map(tidegate_core::job::Value::text).unwrap_or_default()
+        };
         let mut used = BTreeMap::<String, usize>::new();
         for grant in call.running.iter() {
             *used.entry(region(&grant.attributes)).or_default() += 1;
         }
         let decide = |job: &tidegate_core::job::Job| {
             let region = region(&job.spec.attributes);
-            let share =
-                [("east", east), ("north", 30), ("west", 30)].into_iter().find(|(name, _)| *name == region).map_or(0, |(_, share)| share);
+            let share = [("east", east), ("north", 30), ("west", 30)]
+                .into_iter()
+                .find(|(name, _)| *name == region)
+                .map_or(0, |(_, share)| share);
             let count = used.entry(region.clone()).or_default();
             if *count < share {
                 *count += 1;
@@ -105,7 +121,10 @@ async fn an_expectation_that_is_not_met_is_told_with_what_was_so() {
     }))
     .await;
     assert_eq!(unmet(&report), ["max_running region=east", "done", "dropped"]);
-    assert_eq!((report.expectations[0].wanted.as_str(), report.expectations[0].got.as_str()), ("at most 3", "4"));
+    assert_eq!(
+        (report.expectations[0].wanted.as_str(), report.expectations[0].got.as_str()),
+        ("at most 3", "4")
+    );
 }
 
 #[tokio::test]
@@ -122,9 +141,14 @@ async fn the_same_seed_gives_the_same_report_byte_for_byte() {
 async fn shares_are_never_passed_and_a_throttler_that_passes_them_is_found_out() {
     let right = with(&hipq(), &shares(40)).await;
     assert_eq!((right.report.over, unmet(&right.report)), (Over::Done, vec![]));
-    let most: Vec<(&str, u64)> = right.report.groups.iter().map(|row| (row.value.as_str(), row.most_running)).collect();
+    let most: Vec<(&str, u64)> =
+        right.report.groups.iter().map(|row| (row.value.as_str(), row.most_running)).collect();
     assert_eq!(most, [("east", 40), ("north", 30), ("west", 30)]);
-    assert!(right.report.groups[0].held.contains_key("east uses # of #"), "{:?}", right.report.groups[0].held);
+    assert!(
+        right.report.groups[0].held.contains_key("east uses # of #"),
+        "{:?}",
+        right.report.groups[0].held
+    );
     assert!(right.report.calls["throttler"].calls > 0);
 
     let wrong = with(&hipq(), &shares(41)).await;
@@ -142,15 +166,22 @@ async fn a_throttler_drops_and_reschedules() {
     let plugins = throttled(|call| {
         let decide = |job: &tidegate_core::job::Job| match job.spec.priority {
             1 => (Action::Drop, "not wanted".to_owned()),
-            2 if call.now < job.spec.created_at + std::time::Duration::from_mins(1) => {
-                (Action::Reschedule(call.now + std::time::Duration::from_mins(1)), "later".to_owned())
-            }
+            2 if call.now < job.spec.created_at + std::time::Duration::from_mins(1) => (
+                Action::Reschedule(call.now + std::time::Duration::from_mins(1)),
+                "later".to_owned(),
+            ),
             _ => (Action::Run, String::new()),
         };
         call.candidates.iter().map(decide).collect()
     });
-    let arrivals: Vec<Value> = [1, 2, 3].map(|priority| json!({"type": "t", "count": 2, "priority": priority})).to_vec();
-    let report = with(&json!({"arrivals": arrivals, "expect": {"dropped": 2, "longest_wait_seconds": 60}}), &plugins).await.report;
+    let arrivals: Vec<Value> =
+        [1, 2, 3].map(|priority| json!({"type": "t", "count": 2, "priority": priority})).to_vec();
+    let report = with(
+        &json!({"arrivals": arrivals, "expect": {"dropped": 2, "longest_wait_seconds": 60}}),
+        &plugins,
+    )
+    .await
+    .report;
     assert_eq!((report.all.dropped, report.all.succeeded, report.all.rescheduled), (2, 4, 2));
     assert_eq!(unmet(&report), [""; 0]);
     assert!((report.seconds - 61.0).abs() < 0.01, "{}", report.seconds);
@@ -160,7 +191,9 @@ async fn a_throttler_drops_and_reschedules() {
 async fn a_queue_that_will_never_go_on_is_stalled() {
     let report = with(
         &json!({"arrivals": [{"type": "t", "count": 3}]}),
-        &throttled(|call| call.candidates.iter().map(|_| (Action::Hold(None), "never".to_owned())).collect()),
+        &throttled(|call| {
+            call.candidates.iter().map(|_| (Action::Hold(None), "never".to_owned())).collect()
+        }),
     )
     .await
     .report;
@@ -173,7 +206,10 @@ async fn a_queue_that_will_never_go_on_is_stalled() {
         (report.over, report.seconds, report.all.succeeded, report.all.running, report.all.waiting),
         (Over::Duration, 25.0, 2, 1, 6)
     );
-    assert!((report.all.wait_seconds.longest - 25.0).abs() < 1e-9, "who still waits has waited until now");
+    assert!(
+        (report.all.wait_seconds.longest - 25.0).abs() < 1e-9,
+        "who still waits has waited until now"
+    );
 }
 
 #[tokio::test]
@@ -183,7 +219,11 @@ async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
         if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
             return Err(Fault { kind: FaultKind::Trapped, message: "it panicked".into() });
         }
-        let decisions = call.candidates.iter().map(|_| Decision { action: Action::Run, reason: None }).collect();
+        let decisions = call
+            .candidates
+            .iter()
+            .map(|_| Decision { action: Action::Run, reason: None })
+            .collect();
         Ok(ThrottleAnswer { decisions, more: false, state: None })
     });
     let plugins = Plugins { policy: Arc::new(policy), ..throttled(|_| Vec::new()) };
@@ -195,7 +235,8 @@ async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
 
 #[tokio::test]
 async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
-    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 30, "jitter": "none"}});
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 30, "jitter": "none"}});
     let json = json!({
         "types": {"t": {"retry": retry}},
         "arrivals": [{"type": "t", "count": 10, "every_seconds": 10}],
@@ -215,11 +256,22 @@ async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
             RetryAnswer::Retry { at: call.now, data: None, priority: None }
         })
     });
-    let plugins = Plugins { policy: Arc::new(policy), retry: Some((version(false), Arc::new(json!({})))), ..Plugins::default() };
+    let plugins = Plugins {
+        policy: Arc::new(policy),
+        retry: Some((version(false), Arc::new(json!({})))),
+        ..Plugins::default()
+    };
     let mut json = json;
     json["types"] = json!({});
     let simulation = with(&json, &plugins).await;
-    assert_eq!((simulation.report.all.retries, simulation.report.all.failed, simulation.report.calls["retry"].calls), (3, 3, 6));
+    assert_eq!(
+        (
+            simulation.report.all.retries,
+            simulation.report.all.failed,
+            simulation.report.calls["retry"].calls
+        ),
+        (3, 3, 6)
+    );
 }
 
 #[tokio::test]
@@ -245,35 +297,58 @@ async fn limits_by_type_and_value_and_workers_hold() {
     assert_eq!((unmet(&report).len(), report.all.most_running), (0, 3));
     // A worker that is done takes the next job at once.
     assert!(report.all.mean_running > 2.5, "{}", report.all.mean_running);
-    assert!(report.groups.iter().all(|row| row.limit == Some(2) && row.most_running <= 2 && row.jobs > 0), "{:#?}", report.groups);
+    assert!(
+        report
+            .groups
+            .iter()
+            .all(|row| row.limit == Some(2) && row.most_running <= 2 && row.jobs > 0),
+        "{:#?}",
+        report.groups
+    );
     assert!(report.held.keys().any(|rule| rule.contains("each")), "{:?}", report.held);
 }
 
 #[tokio::test]
 async fn a_trace_is_replayed_and_compared() {
-    let attempt = |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
+    let attempt =
+        |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
     let jobs: Vec<Value> = (0..4)
         .map(|n| {
             json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "max_attempts": attempt(n * 10),
                    "ended": "succeeded", "ended_seconds": n * 10 + 10})
         })
         .collect();
-    let simulation = with(&json!({"queue": {"concurrency": 1}, "jobs": jobs}), &Plugins::default()).await;
+    let simulation =
+        with(&json!({"queue": {"concurrency": 1}, "jobs": jobs}), &Plugins::default()).await;
     let (real, agreement) = simulation.real.unwrap();
     assert_eq!((real.all.succeeded, real.all.most_running, real.seconds), (4, 1, 40.0));
     assert_eq!((agreement.jobs, agreement.mean_difference_seconds), (4, 0.0));
-    assert!(agreement.overlap.values().all(|part| (part - 1.0).abs() < 1e-9), "{:?}", agreement.overlap);
+    assert!(
+        agreement.overlap.values().all(|part| (part - 1.0).abs() < 1e-9),
+        "{:?}",
+        agreement.overlap
+    );
     // Two at once would have been done in half the time.
-    let simulation = with(&json!({"queue": {"concurrency": 2}, "jobs": jobs}), &Plugins::default()).await;
+    let simulation =
+        with(&json!({"queue": {"concurrency": 2}, "jobs": jobs}), &Plugins::default()).await;
     let (_, agreement) = simulation.real.unwrap();
-    assert!((agreement.overlap["east"] - 1.0 / 3.0).abs() < 0.01 && agreement.simulated_wait_seconds.longest < 11.0, "{agreement:?}");
+    assert!(
+        (agreement.overlap["east"] - 1.0 / 3.0).abs() < 0.01
+            && agreement.simulated_wait_seconds.longest < 11.0,
+        "{agreement:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_the_queue_refuses_is_told_by_name() {
-    let json = json!({"queue": {"concurrency": 2}, "arrivals": [{"type": "t", "count": 1, "weight": 5}]});
-    let refused = simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
-    assert_eq!(refused.to_string(), "job job-1 is refused: weight: 5 is over the limit 2 of queue simulated");
+    let json =
+        json!({"queue": {"concurrency": 2}, "arrivals": [{"type": "t", "count": 1, "weight": 5}]});
+    let refused =
+        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "job job-1 is refused: weight: 5 is over the limit 2 of queue simulated"
+    );
 }
 
 #[test]
@@ -292,15 +367,33 @@ fn what_is_wrong_with_a_scenario_is_told_with_its_place() {
         (json!({"duration_seconds": 0}), "duration_seconds: must be"),
         (arrival(json!({"count": 0})), "arrivals[0].count: must be"),
         (arrival(json!({"count": 2_000_000})), "arrivals: must be at most 1000000 jobs"),
-        (arrival(json!({"every_seconds": 1, "per_second": 1})), "arrivals[0].per_second: must not be given together with every_seconds"),
+        (
+            arrival(json!({"every_seconds": 1, "per_second": 1})),
+            "arrivals[0].per_second: must not be given together with every_seconds",
+        ),
         (arrival(json!({"per_second": 0})), "arrivals[0].per_second: must be over 0"),
         (arrival(json!({"burst": {"jobs": 1}})), "missing field `every_seconds`"),
-        (arrival(json!({"attributes": {"region": {"east": -1}}})), "arrivals[0].attributes.region: must have weights"),
-        (arrival(json!({"attributes": {"region": [1]}})), "expected a text, a number, or an object of texts and their weights"),
+        (
+            arrival(json!({"attributes": {"region": {"east": -1}}})),
+            "arrivals[0].attributes.region: must have weights",
+        ),
+        (
+            arrival(json!({"attributes": {"region": [1]}})),
+            "expected a text, a number, or an object of texts and their weights",
+        ),
         (json!({"service": [{"seconds": {"normal": 1}}]}), "unknown variant `normal`"),
-        (json!({"service": [{"seconds": {"uniform": [2, 1]}}]}), "service[0].seconds: must be 0 to"),
-        (json!({"service": [{"seconds": 1, "failure": {"rate": 2}}]}), "service[0].failure.rate: must be 0 to 1"),
-        (json!({"service": [{"seconds": 1, "failure": {"rate": 1, "reason": "deadline"}}]}), "service[0].failure.reason: must be"),
+        (
+            json!({"service": [{"seconds": {"uniform": [2, 1]}}]}),
+            "service[0].seconds: must be 0 to",
+        ),
+        (
+            json!({"service": [{"seconds": 1, "failure": {"rate": 2}}]}),
+            "service[0].failure.rate: must be 0 to 1",
+        ),
+        (
+            json!({"service": [{"seconds": 1, "failure": {"rate": 1, "reason": "deadline"}}]}),
+            "service[0].failure.reason: must be",
+        ),
         (json!({"expect": {"max_running": {"east": 1}}}), "expect.max_running.east: must be named"),
     ];
     for (json, told) in table {
@@ -319,7 +412,8 @@ fn what_is_wrong_with_a_scenario_is_told_with_its_place() {
 async fn two_jobs_of_one_id_are_refused() {
     let job = json!({"id": "a", "type": "t", "at_seconds": 0});
     let json = json!({"jobs": [job, job]});
-    let refused = simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
+    let refused =
+        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
     assert_eq!(refused.to_string(), "jobs: two jobs have the id a");
 }
 
@@ -339,7 +433,12 @@ async fn the_picture_shows_each_value_against_its_limit() {
 #[test]
 fn the_scenarios_of_the_document_can_be_read() {
     let document = include_str!("../../../docs/SIMULATE.md");
-    let blocks: Vec<&str> = document.split("```json\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block).collect();
+    let blocks: Vec<&str> = document
+        .split("```json\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| block)
+        .collect();
     assert!(blocks.len() >= 3, "{}", blocks.len());
     for block in blocks {
         Scenario::read(block).unwrap_or_else(|bad| panic!("{bad}: {block}"));

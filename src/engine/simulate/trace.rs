@@ -83,12 +83,15 @@ impl Live {
         let start = self.since.into_iter().chain(first).min().unwrap_or(self.now);
         let start = self.since.unwrap_or(start);
         let after = |at: Timestamp| Seconds::from_millis(at.since(start).as_millis() as u64);
-        let mut jobs: Vec<TracedJob> = self.jobs.iter().map(|job| traced(job, self.now, self.with_data, after)).collect();
+        let mut jobs: Vec<TracedJob> =
+            self.jobs.iter().map(|job| traced(job, self.now, self.with_data, after)).collect();
         jobs.sort_by(|a, b| (a.at_seconds, &a.id).cmp(&(b.at_seconds, &b.id)));
         let mut types = BTreeMap::new();
         for mut shown in self.types {
             let name = shown["name"].as_str().and_then(|name| name.parse::<TypeName>().ok());
-            let Some(name) = name.filter(|_| shown["queue"] == self.queue.as_str()) else { continue };
+            let Some(name) = name.filter(|_| shown["queue"] == self.queue.as_str()) else {
+                continue;
+            };
             // Where its jobs go, and with which headers, is nobody's business here.
             without(&mut shown, &["name", "version", "target", "callback_url", "headers"]);
             types.insert(name.clone(), read(shown, || format!("types.{name}"))?);
@@ -100,7 +103,9 @@ impl Live {
             about: format!("what queue {} did until {}", self.queue, self.now),
             start,
             // A simulation that takes longer is to be seen to.
-            duration_seconds: Seconds::from_millis(lasted.millis().saturating_mul(2).clamp(60_000, 31_622_400_000)),
+            duration_seconds: Seconds::from_millis(
+                lasted.millis().saturating_mul(2).clamp(60_000, 31_622_400_000),
+            ),
             name: self.queue,
             queue: read(queue, || "queue".to_owned())?,
             types,
@@ -117,12 +122,22 @@ fn without(shown: &mut Json, fields: &[&str]) {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(json: Json, field: impl FnOnce() -> String) -> Result<T, BadScenario> {
-    serde_json::from_value(json).map_err(|error| BadScenario { field: field(), message: error.to_string() })
+fn read<T: serde::de::DeserializeOwned>(
+    json: Json,
+    field: impl FnOnce() -> String,
+) -> Result<T, BadScenario> {
+    serde_json::from_value(json)
+        .map_err(|error| BadScenario { field: field(), message: error.to_string() })
 }
 
-fn traced(job: &LiveJob, now: Timestamp, with_data: bool, after: impl Fn(Timestamp) -> Seconds) -> TracedJob {
-    let span = |from: Timestamp, to: Timestamp| Seconds::from_millis(to.since(from).as_millis() as u64);
+fn traced(
+    job: &LiveJob,
+    now: Timestamp,
+    with_data: bool,
+    after: impl Fn(Timestamp) -> Seconds,
+) -> TracedJob {
+    let span =
+        |from: Timestamp, to: Timestamp| Seconds::from_millis(to.since(from).as_millis() as u64);
     let mut attempts: Vec<TracedAttempt> = job
         .history
         .iter()
@@ -174,7 +189,10 @@ fn service(jobs: &[TracedJob]) -> Vec<Service> {
         }
     }
     let rule = |(name, (sum, count)): (&TypeName, (f64, u32))| Service {
-        matcher: Matcher { job_type: Some(Condition::Equals(tidegate_core::job::Value::Text(name.to_string()))), ..Matcher::default() },
+        matcher: Matcher {
+            job_type: Some(Condition::Equals(tidegate_core::job::Value::Text(name.to_string()))),
+            ..Matcher::default()
+        },
         seconds: Span::Fixed((sum / f64::from(count) * 1000.0).round() / 1000.0),
         failure: None,
     };
@@ -191,15 +209,22 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
     for job in &scenario.jobs {
         let Some(id) = &job.id else { continue };
         let type_weight = || scenario.types.get(&job.job_type).map_or(1, |config| config.weight);
-        let weight = if job.critical { 0 } else { u64::from(job.weight.unwrap_or_else(type_weight)) };
+        let weight =
+            if job.critical { 0 } else { u64::from(job.weight.unwrap_or_else(type_weight)) };
         let due = at(job.due_seconds.unwrap_or(job.at_seconds).max(job.at_seconds));
         let number = record.come(id, &job.job_type, &job.attributes, weight, due);
         for attempt in &job.attempts {
-            let Some(started) = attempt.started_seconds.map(at) else { continue };
+            let Some(started) = attempt.started_seconds.map(at) else {
+                continue;
+            };
             changes.push((started, true, number));
             if attempt.outcome.is_some() {
                 // One that took no time at all would end before it begins.
-                changes.push((started + attempt.seconds.duration().max(Duration::from_millis(1)), false, number));
+                changes.push((
+                    started + attempt.seconds.duration().max(Duration::from_millis(1)),
+                    false,
+                    number,
+                ));
             }
         }
         if let (Some(outcome), Some(ended)) = (job.ended, job.ended_seconds) {
@@ -221,6 +246,11 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
     for (now, number, outcome) in &ends {
         record.end(*number, *outcome, *now);
     }
-    let last = changes.iter().map(|(at, ..)| *at).chain(ends.iter().map(|(at, ..)| *at)).max().unwrap_or(scenario.start);
+    let last = changes
+        .iter()
+        .map(|(at, ..)| *at)
+        .chain(ends.iter().map(|(at, ..)| *at))
+        .max()
+        .unwrap_or(scenario.start);
     Some((record, last.since(scenario.start).as_millis() as u64))
 }

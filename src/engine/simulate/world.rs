@@ -151,17 +151,33 @@ struct World<'a> {
 /// # Errors
 ///
 /// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
-pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &mut (dyn FnMut(u64) + Send)) -> Result<Ran, Failed> {
+pub(super) async fn run(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    by: By,
+    tell: &mut (dyn FnMut(u64) + Send),
+) -> Result<Ran, Failed> {
     scenario.check()?;
     let coming = arrivals::coming(scenario);
     let ids = arrivals::ids(&coming)?;
     let watches =
-        scenario.expect.max_running.keys().map(|key| key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned())));
+        scenario.expect.max_running.keys().map(|key| {
+            key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned()))
+        });
     let record = Arc::new(Mutex::new(Recording::new(scenario.start, by, watches)));
     let clock = Arc::new(FakeClock::new(scenario.start));
-    let store = SimulationStore::new(scenario.name.clone(), Order::of(&scenario.queue), clock.clone(), Arc::clone(&record));
+    let store = SimulationStore::new(
+        scenario.name.clone(),
+        Order::of(&scenario.queue),
+        clock.clone(),
+        Arc::clone(&record),
+    );
     let seen = Arc::new(Mutex::new(SeenDecisions::default()));
-    let policy = Watched { policy: Arc::clone(&plugins.policy), meter: plugins.meter.clone(), seen: Arc::clone(&seen) };
+    let policy = Watched {
+        policy: Arc::clone(&plugins.policy),
+        meter: plugins.meter.clone(),
+        seen: Arc::clone(&seen),
+    };
     let ports = Ports {
         store: Arc::new(store),
         objects: Arc::clone(&plugins.objects),
@@ -170,7 +186,8 @@ pub(super) async fn run(scenario: &Scenario, plugins: &Plugins, by: By, tell: &m
         clock: clock.clone(),
         entropy: Arc::new(SeededEntropy::new(scenario.seed)),
     };
-    let mut types: Vec<TypeName> = coming.iter().map(|job| job.job_type).chain(scenario.types.keys()).cloned().collect();
+    let mut types: Vec<TypeName> =
+        coming.iter().map(|job| job.job_type).chain(scenario.types.keys()).cloned().collect();
     types.sort_unstable();
     types.dedup();
     let mut world = World {
@@ -207,7 +224,8 @@ impl World<'_> {
         let refused = |what: String| move |error| Failed::Refused { what, error };
         let (name, mut queue) = (&self.scenario.name, self.scenario.queue.clone());
         if let Some((version, throttler)) = &self.plugins.throttler {
-            let pushed = self.engine.push_plugin(&throttler.plugin, version.clone(), Stage::Live).await;
+            let pushed =
+                self.engine.push_plugin(&throttler.plugin, version.clone(), Stage::Live).await;
             pushed.map_err(refused(format!("plugin {}", throttler.plugin)))?;
             queue.throttler = Some(throttler.clone());
         }
@@ -219,11 +237,17 @@ impl World<'_> {
         }
         self.engine.put_queue(name, queue, None).await.map_err(refused(format!("queue {name}")))?;
         for job_type in &self.types {
-            let mut config = simulated(self.scenario.types.get(job_type).cloned().unwrap_or_default(), name);
-            if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry) {
-                config.retry = Retry::Plugin(RETRY.parse().expect("a good name"), Arc::clone(given));
+            let mut config =
+                simulated(self.scenario.types.get(job_type).cloned().unwrap_or_default(), name);
+            if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry)
+            {
+                config.retry =
+                    Retry::Plugin(RETRY.parse().expect("a good name"), Arc::clone(given));
             }
-            self.engine.put_type(job_type, config, None).await.map_err(refused(format!("type {job_type}")))?;
+            self.engine
+                .put_type(job_type, config, None)
+                .await
+                .map_err(refused(format!("type {job_type}")))?;
         }
         Ok(())
     }
@@ -248,7 +272,10 @@ impl World<'_> {
             let arrival = self.coming.get(self.came).map(|job| job.at);
             let result = self.under_way.peek().map(|Reverse(attempt)| attempt.until);
             let wake = self.record.lock().wake;
-            let Some(now) = [arrival, result, self.tick_at, wake].into_iter().flatten().min() else { return Ok(Over::Stalled) };
+            let Some(now) = [arrival, result, self.tick_at, wake].into_iter().flatten().min()
+            else {
+                return Ok(Over::Stalled);
+            };
             if now > end {
                 self.clock.set(end);
                 return Ok(Over::Duration);
@@ -264,7 +291,8 @@ impl World<'_> {
             if happened {
                 (self.tick_at, self.news) = (Some(now), true);
             }
-            let free_at = self.ticked_at.map_or(now, |at| at + self.scenario.tick_seconds.duration());
+            let free_at =
+                self.ticked_at.map_or(now, |at| at + self.scenario.tick_seconds.duration());
             self.tick_at = self.tick_at.map(|at| at.max(free_at));
             if self.tick_at.is_some_and(|at| at <= now) {
                 self.round(now).await?;
@@ -284,7 +312,8 @@ impl World<'_> {
         while self.coming.get(self.came).is_some_and(|job| job.at <= now) {
             let from = self.came;
             let here = self.coming[from..].iter().take_while(|job| job.at <= now).take(BATCH);
-            let jobs: Vec<_> = here.zip(&self.ids[from..]).map(|(job, id)| job.request(id.clone())).collect();
+            let jobs: Vec<_> =
+                here.zip(&self.ids[from..]).map(|(job, id)| job.request(id.clone())).collect();
             self.came += jobs.len();
             for (answer, id) in self.engine.enqueue(jobs).await.into_iter().zip(&self.ids[from..]) {
                 answer.map_err(|error| Failed::Refused { what: format!("job {id}"), error })?;
@@ -298,7 +327,9 @@ impl World<'_> {
         let record = self.record.lock();
         let mut any = false;
         while self.under_way.peek().is_some_and(|Reverse(attempt)| attempt.until <= now) {
-            let Some(Reverse(attempt)) = self.under_way.pop() else { break };
+            let Some(Reverse(attempt)) = self.under_way.pop() else {
+                break;
+            };
             let note = &record.jobs[attempt.number];
             // The engine may have given it up before its worker was done.
             if note.running && note.attempt == attempt.report.attempt {
@@ -315,9 +346,11 @@ impl World<'_> {
         let swept = self.engine.sweep().await?;
         {
             let mut record = self.record.lock();
-            record.wake = record.wake.into_iter().chain(swept.next_at.filter(|at| *at <= end)).min();
+            record.wake =
+                record.wake.into_iter().chain(swept.next_at.filter(|at| *at <= end)).min();
         }
-        let changed = swept.changed.into_iter().filter(|(job, version)| job.life.version != *version);
+        let changed =
+            swept.changed.into_iter().filter(|(job, version)| job.life.version != *version);
         let before = self.left.len();
         self.left.extend(changed.map(|(job, version)| (job.id, version)));
         if !swept.pending.is_empty() {
@@ -333,7 +366,13 @@ impl World<'_> {
         let free = self.scenario.workers.saturating_sub(busy);
         let room = free.min(ROOM);
         // A simulated worker gives its signs of life in time.
-        let ask = Demand { types: self.types.clone(), capacity: room, worker: None, lease: Some(DECADE), dispatch: Dispatch::Claim };
+        let ask = Demand {
+            types: self.types.clone(),
+            capacity: room,
+            worker: None,
+            lease: Some(DECADE),
+            dispatch: Dispatch::Claim,
+        };
         let round = TickInput {
             reports: std::mem::take(&mut self.reports),
             released: std::mem::take(&mut self.left),
@@ -372,19 +411,31 @@ impl World<'_> {
             _ => self.drawn(job, number, now),
         };
         let token = job.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt, token, outcome: verdict };
+        let report =
+            Report { id: job.id.clone(), job_type: None, attempt, token, outcome: verdict };
         self.started += 1;
-        self.under_way.push(Reverse(Attempt { until: now + seconds.duration(), order: self.started, number, report }));
+        self.under_way.push(Reverse(Attempt {
+            until: now + seconds.duration(),
+            order: self.started,
+            number,
+            report,
+        }));
     }
 
     /// How long an attempt takes and how it ends, by the first rule that matches its job.
     fn drawn(&self, job: &Job, number: usize, now: Timestamp) -> (Seconds, ReportOutcome) {
         let spec = &job.spec;
-        let subject = Subject { job_type: &spec.job_type, priority: spec.priority, attributes: &spec.attributes };
-        let Some(rule) = self.scenario.service.iter().find(|rule| rule.matcher.matches(subject)) else {
+        let subject = Subject {
+            job_type: &spec.job_type,
+            priority: spec.priority,
+            attributes: &spec.attributes,
+        };
+        let Some(rule) = self.scenario.service.iter().find(|rule| rule.matcher.matches(subject))
+        else {
             return (arrivals::span(USUAL), ReportOutcome::Succeeded { result: None });
         };
-        let mut draw = Draw::new(self.scenario.seed, For::Attempt, number as u64, u64::from(job.life.attempt));
+        let mut draw =
+            Draw::new(self.scenario.seed, For::Attempt, number as u64, u64::from(job.life.attempt));
         let (chance, seconds) = (draw.fraction(), draw.span(rule.seconds));
         let at = now.since(self.scenario.start);
         match fails(rule, chance, at) {
@@ -399,19 +450,24 @@ impl World<'_> {
 
 fn fails(rule: &Service, chance: f64, at: Duration) -> Option<&super::scenario::FailureRule> {
     let failure = rule.failure.as_ref()?;
-    let within = failure.during_seconds.is_none_or(|[from, to]| (from.duration()..to.duration()).contains(&at));
+    let within = failure
+        .during_seconds
+        .is_none_or(|[from, to]| (from.duration()..to.duration()).contains(&at));
     (within && chance < failure.rate).then_some(failure)
 }
 
 fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> ReportOutcome {
-    let message = status.map_or_else(|| "simulated".to_owned(), |status| format!("simulated: HTTP {status}"));
+    let message =
+        status.map_or_else(|| "simulated".to_owned(), |status| format!("simulated: HTTP {status}"));
     let failure = Failure { status, ..Failure::new(reason, message) };
     ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
 }
 
 fn traced_verdict(traced: &TracedAttempt) -> ReportOutcome {
     match traced.outcome {
-        Some(Outcome::Failed) => failed(traced.reason.unwrap_or(Reason::Failed), traced.status, true),
+        Some(Outcome::Failed) => {
+            failed(traced.reason.unwrap_or(Reason::Failed), traced.status, true)
+        }
         _ => ReportOutcome::Succeeded { result: None },
     }
 }

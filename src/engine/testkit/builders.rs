@@ -142,7 +142,12 @@ impl JobBuilder {
 
     /// The job.
     pub fn build(self) -> Job {
-        Job { id: self.id, spec: Arc::new(self.spec), data: self.data, life: Lifecycle::new(self.run_at, Waiting::Due) }
+        Job {
+            id: self.id,
+            spec: Arc::new(self.spec),
+            data: self.data,
+            life: Lifecycle::new(self.run_at, Waiting::Due),
+        }
     }
 }
 

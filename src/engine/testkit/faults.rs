@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery,
-        SharedStore, StoreError, Txn,
+        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
+        Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
     },
     queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
@@ -65,7 +65,13 @@ enum Fate {
 impl FaultyStore {
     /// `inner`, written to one write at a time, without faults as yet.
     pub fn new(inner: SharedStore, seed: u64) -> Self {
-        let plan = Plan { faults: Faults::default(), chance: StdRng::seed_from_u64(seed), left: None, writes: 0, failed: 0 };
+        let plan = Plan {
+            faults: Faults::default(),
+            chance: StdRng::seed_from_u64(seed),
+            left: None,
+            writes: 0,
+            failed: 0,
+        };
         Self { inner, flight: Duration::from_secs(5), plan: Mutex::new(plan) }
     }
 
@@ -148,7 +154,11 @@ impl FaultyStore {
     fn reads(&self) -> Result<(), StoreError> {
         let plan = &mut *self.plan.lock();
         let fails = plan.faults.reads > 0.0 && plan.chance.random::<f64>() < plan.faults.reads;
-        if fails || plan.left == Some(0) { Err(unavailable("the read was not answered")) } else { Ok(()) }
+        if fails || plan.left == Some(0) {
+            Err(unavailable("the read was not answered"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes `txn` as a whole, unless that is more than `most` writes.
@@ -158,7 +168,11 @@ impl FaultyStore {
             return Err(unavailable("the commit stopped half way"));
         }
         *most -= txn.len();
-        self.inner.commit(vec![txn]).await?.pop().ok_or_else(|| unavailable("the commit was not answered"))
+        self.inner
+            .commit(vec![txn])
+            .await?
+            .pop()
+            .ok_or_else(|| unavailable("the commit was not answered"))
     }
 
     /// Takes `txn` write by write, at most `most` of them.
@@ -199,7 +213,11 @@ impl JobStore for FaultyStore {
         };
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
-            answers.push(if self.flight.is_zero() { self.whole(txn, &mut most).await? } else { self.one_by_one(txn, &mut most).await? });
+            answers.push(if self.flight.is_zero() {
+                self.whole(txn, &mut most).await?
+            } else {
+                self.one_by_one(txn, &mut most).await?
+            });
         }
         match fate {
             Fate::Whole => Ok(answers),
@@ -217,7 +235,11 @@ impl JobStore for FaultyStore {
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
         let placed = self.inner.assign_id(id.clone(), spec, run_at);
-        if self.flight.is_zero() || placed != id { placed } else { format!("{id}.0").parse().expect("a place is a good end of an id") }
+        if self.flight.is_zero() || placed != id {
+            placed
+        } else {
+            format!("{id}.0").parse().expect("a place is a good end of an id")
+        }
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -246,22 +268,40 @@ impl JobStore for FaultyStore {
         self.inner.count_due(queue, types, until, most).await
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         self.reads()?;
         self.inner.partitions(queue, types, after, limit).await
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         self.reads()?;
         self.inner.overdue(until, limit).await
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         self.reads()?;
         self.inner.running(queue, after, limit).await
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         self.reads()?;
         self.inner.ledger(queue).await
     }
@@ -301,7 +341,13 @@ impl JobStore for FaultyStore {
         self.inner.records(queries).await
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         self.reads()?;
         self.inner.purge(kind, now, keep, limit).await
     }

@@ -10,7 +10,8 @@ use tidegate_core::{
     port::{
         Policy,
         policy::{
-            Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall,
+            Action, Call, Decision, Fault, FaultKind, Plugin, Problem, Purpose, RetryAnswer,
+            RetryCall, ThrottleAnswer, ThrottleCall,
         },
     },
     queue::plugin::Role,
@@ -45,7 +46,10 @@ impl FnPolicy {
     #[must_use]
     pub fn throttling(
         mut self,
-        throttle: impl Fn(&Plugin, &ThrottleCall) -> Result<ThrottleAnswer, Fault> + Send + Sync + 'static,
+        throttle: impl Fn(&Plugin, &ThrottleCall) -> Result<ThrottleAnswer, Fault>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.throttle = Arc::new(throttle);
         self
@@ -53,14 +57,20 @@ impl FnPolicy {
 
     /// Decides so what follows a failure.
     #[must_use]
-    pub fn retrying(mut self, retry: impl Fn(&Plugin, &RetryCall) -> Result<RetryAnswer, Fault> + Send + Sync + 'static) -> Self {
+    pub fn retrying(
+        mut self,
+        retry: impl Fn(&Plugin, &RetryCall) -> Result<RetryAnswer, Fault> + Send + Sync + 'static,
+    ) -> Self {
         self.retry = Arc::new(retry);
         self
     }
 
     /// Finds this wrong with configurations.
     #[must_use]
-    pub fn checking(mut self, check: impl Fn(&Plugin, Role, &str) -> Result<Vec<Problem>, Fault> + Send + Sync + 'static) -> Self {
+    pub fn checking(
+        mut self,
+        check: impl Fn(&Plugin, Role, &str) -> Result<Vec<Problem>, Fault> + Send + Sync + 'static,
+    ) -> Self {
         self.check = Arc::new(check);
         self
     }
@@ -73,15 +83,30 @@ impl FnPolicy {
 
 #[async_trait]
 impl Policy for FnPolicy {
-    async fn throttle(&self, plugin: &Plugin, call: Arc<ThrottleCall>, _: Purpose) -> Result<ThrottleAnswer, Fault> {
+    async fn throttle(
+        &self,
+        plugin: &Plugin,
+        call: Arc<ThrottleCall>,
+        _: Purpose,
+    ) -> Result<ThrottleAnswer, Fault> {
         (self.throttle)(plugin, &call)
     }
 
-    async fn retry(&self, plugin: &Plugin, call: Arc<RetryCall>, _: Purpose) -> Result<RetryAnswer, Fault> {
+    async fn retry(
+        &self,
+        plugin: &Plugin,
+        call: Arc<RetryCall>,
+        _: Purpose,
+    ) -> Result<RetryAnswer, Fault> {
         (self.retry)(plugin, &call)
     }
 
-    async fn check(&self, plugin: &Plugin, role: Role, config: &str) -> Result<Vec<Problem>, Fault> {
+    async fn check(
+        &self,
+        plugin: &Plugin,
+        role: Role,
+        config: &str,
+    ) -> Result<Vec<Problem>, Fault> {
         (self.check)(plugin, role, config)
     }
 
@@ -101,7 +126,11 @@ pub fn fault(message: &str) -> Fault {
 
 /// The answer that decides each candidate, in order, on its own.
 pub fn each(call: &ThrottleCall, mut decide: impl FnMut(&Job) -> Decision) -> ThrottleAnswer {
-    ThrottleAnswer { decisions: call.candidates.iter().map(&mut decide).collect(), more: true, state: None }
+    ThrottleAnswer {
+        decisions: call.candidates.iter().map(&mut decide).collect(),
+        more: true,
+        state: None,
+    }
 }
 
 /// It starts.

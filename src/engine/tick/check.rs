@@ -22,7 +22,13 @@ const CHECKS: usize = 2000;
 
 impl Engine {
     /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
-    pub(super) async fn check(&self, view: &View, catalog: &Catalog, plan: &mut TickPlan, now: Timestamp) -> Result<(), Error> {
+    pub(super) async fn check(
+        &self,
+        view: &View,
+        catalog: &Catalog,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let mut looked = 0;
         for reference in view.due_checks(now) {
             if looked >= CHECKS {
@@ -46,7 +52,9 @@ impl Engine {
                     continue;
                 };
                 let event = match &job.life.state {
-                    State::Running(run) if run.lease_until <= now => lease_over(self, catalog, &job),
+                    State::Running(run) if run.lease_until <= now => {
+                        lease_over(self, catalog, &job)
+                    }
                     State::Running(run) => {
                         next = next.min(run.lease_until);
                         continue;
@@ -60,7 +68,8 @@ impl Engine {
                     State::Scheduled { .. } => Event::Revoke { version: grant.version },
                     State::Ended { .. } => continue,
                 };
-                let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseExpired { .. }));
+                let (was, lapsed) =
+                    (job.life.revision, matches!(event, Event::LeaseExpired { .. }));
                 if let Ok(job) = job.apply(event, now) {
                     plan.delta.released.push(release);
                     if job.life.ended().is_some() {
@@ -85,5 +94,11 @@ impl Engine {
 }
 
 fn work(job: &Job, now: Timestamp) -> Work {
-    Work { queue: job.spec.queue.clone(), job: job.id.clone(), version: job.life.version, run_at: now, granted_at: Some(now) }
+    Work {
+        queue: job.spec.queue.clone(),
+        job: job.id.clone(),
+        version: job.life.version,
+        run_at: now,
+        granted_at: Some(now),
+    }
 }

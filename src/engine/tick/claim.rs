@@ -21,9 +21,14 @@ impl Engine {
     /// # Errors
     ///
     /// The store's. Whether anything was claimed is not known then; what was is found again when its lease ends.
-    pub async fn claim(&self, work: &[Work], worker: Option<&str>) -> Result<Vec<Option<Claimed>>, Error> {
+    pub async fn claim(
+        &self,
+        work: &[Work],
+        worker: Option<&str>,
+    ) -> Result<Vec<Option<Claimed>>, Error> {
         let mut claims: Vec<Option<Claimed>> = work.iter().map(|_| None).collect();
-        let (granted, free): (Vec<_>, Vec<_>) = work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
+        let (granted, free): (Vec<_>, Vec<_>) =
+            work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
         if !granted.is_empty() {
             self.claim_granted(&granted, worker, &mut claims).await?;
         }
@@ -40,11 +45,16 @@ impl Engine {
             }
         }
         // Whoever hears a reply that was kept for it is over. Its grant is released when its batch is looked at next.
-        let keyed: Vec<&Job> =
-            claims.iter().flatten().map(|claimed| &claimed.job).filter(|job| job.spec.correlation_key.is_some()).collect();
+        let keyed: Vec<&Job> = claims
+            .iter()
+            .flatten()
+            .map(|claimed| &claimed.job)
+            .filter(|job| job.spec.correlation_key.is_some())
+            .collect();
         if !keyed.is_empty() {
             let heard = Box::pin(self.hear_kept(&keyed)).await;
-            let is_over = |claimed: &Claimed| heard.iter().any(|(heard, _)| heard.id == claimed.job.id);
+            let is_over =
+                |claimed: &Claimed| heard.iter().any(|(heard, _)| heard.id == claimed.job.id);
             for claim in claims.iter_mut().filter(|claim| claim.as_ref().is_some_and(is_over)) {
                 *claim = None;
             }
@@ -53,7 +63,12 @@ impl Engine {
     }
 
     /// Claims what a head granted.
-    async fn claim_granted(&self, work: &[(usize, &Work)], worker: Option<&str>, claims: &mut [Option<Claimed>]) -> Result<(), Error> {
+    async fn claim_granted(
+        &self,
+        work: &[(usize, &Work)],
+        worker: Option<&str>,
+        claims: &mut [Option<Claimed>],
+    ) -> Result<(), Error> {
         let ids: Vec<JobId> = work.iter().map(|(_, work)| work.job.clone()).collect();
         let catalog = self.catalog().await?;
         let now = self.now();
@@ -69,16 +84,28 @@ impl Engine {
                 granted: true,
                 decided_at: work.granted_at.unwrap_or(now),
             };
-            let Ok(claimed) = job.apply(event, now) else { continue };
-            txns.push(vec![Write::SetJob { job: claimed.clone(), was: job.life.revision, all: false }]);
-            claiming.push((*index, Claimed { demand: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed }));
+            let Ok(claimed) = job.apply(event, now) else {
+                continue;
+            };
+            txns.push(vec![Write::SetJob {
+                job: claimed.clone(),
+                was: job.life.revision,
+                all: false,
+            }]);
+            claiming.push((
+                *index,
+                Claimed { demand: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed },
+            ));
         }
-        let outcomes = if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
+        let outcomes =
+            if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
         for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
             let done = match outcome {
                 Committed::All => true,
                 // A refused claim that finds its own token has succeeded: its first answer was lost.
-                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => tick::same_claim(&there, &claimed.job),
+                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => {
+                    tick::same_claim(&there, &claimed.job)
+                }
                 Committed::Conflict { .. } => false,
             };
             if done {
@@ -90,7 +117,12 @@ impl Engine {
     }
 
     /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
-    async fn claim_unlimited(&self, queue: &QueueName, named: Vec<Work>, worker: Option<&str>) -> Result<HashMap<JobId, Claimed>, Error> {
+    async fn claim_unlimited(
+        &self,
+        queue: &QueueName,
+        named: Vec<Work>,
+        worker: Option<&str>,
+    ) -> Result<HashMap<JobId, Claimed>, Error> {
         let mut claimed = HashMap::new();
         let mut named = named;
         for _ in 0..TRIES {
@@ -100,10 +132,17 @@ impl Engine {
                 break;
             }
             let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
-            let ask =
-                Demand { types, capacity: named.len() as u32, worker: worker.map(str::to_owned), lease: None, dispatch: Dispatch::Claim };
+            let ask = Demand {
+                types,
+                capacity: named.len() as u32,
+                worker: worker.map(str::to_owned),
+                lease: None,
+                dispatch: Dispatch::Claim,
+            };
             let ticked = self.tick_named(queue, &named, ask, &catalog, &limits).await?;
-            claimed.extend(ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)));
+            claimed.extend(
+                ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)),
+            );
             named.retain(|work| !claimed.contains_key(&work.job));
             if !ticked.again || named.is_empty() {
                 break;

@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{
-    JobChange, KnownJobs, Throttling, TickCache, TickInput, TickOutcome, TickPlan, grant, same_claim,
+    JobChange, KnownJobs, Throttling, TickCache, TickInput, TickOutcome, TickPlan, grant,
+    same_claim,
     search::{Capacities, Search},
     standing_job, ticked,
 };
@@ -37,7 +38,11 @@ const FAULTS: usize = 16;
 
 impl Engine {
     /// The head of `queue` as it stands; a new one if the queue needs one and has none.
-    pub(super) async fn view(&self, queue: &QueueName, limits: &Limits) -> Result<Option<View>, Error> {
+    pub(super) async fn view(
+        &self,
+        queue: &QueueName,
+        limits: &Limits,
+    ) -> Result<Option<View>, Error> {
         let now = self.now();
         if let Some((head, batches)) = self.ports.store.ledger(queue).await? {
             self.collect(queue, &head).await?;
@@ -47,12 +52,24 @@ impl Engine {
             return Ok(None);
         }
         let flight = self.ports.store.max_in_flight_write();
-        let head =
-            Ledger { version: 1, config_version: limits.version, time: now, settling_until: Some(now + flight), ..Ledger::default() };
-        let write = Write::SetLedger { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
+        let head = Ledger {
+            version: 1,
+            config_version: limits.version,
+            time: now,
+            settling_until: Some(now + flight),
+            ..Ledger::default()
+        };
+        let write =
+            Write::SetLedger { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
             Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
-            _ => self.ports.store.ledger(queue).await?.map(|(head, batches)| View::whole(head, batches)).transpose(),
+            _ => self
+                .ports
+                .store
+                .ledger(queue)
+                .await?
+                .map(|(head, batches)| View::whole(head, batches))
+                .transpose(),
         }
     }
 
@@ -64,8 +81,11 @@ impl Engine {
         }
         let stored = self.ports.store.batches(queue).await?;
         let named: HashSet<BatchId> = head.referenced_batches().collect();
-        let garbage = stored.into_iter().filter(|(id, for_head)| *for_head < head.version && !named.contains(id));
-        let txns: Vec<Txn> = garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        let garbage = stored
+            .into_iter()
+            .filter(|(id, for_head)| *for_head < head.version && !named.contains(id));
+        let txns: Vec<Txn> =
+            garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
         if !txns.is_empty() {
             self.ports.store.commit(txns).await?;
         }
@@ -82,7 +102,8 @@ impl Engine {
         catalog: &Catalog,
         limits: &Arc<Limits>,
     ) -> Result<Option<TickOutcome>, Error> {
-        let reserved = memory.view.as_ref().map(|view| memory.reserved(view, limits)).unwrap_or_default();
+        let reserved =
+            memory.view.as_ref().map(|view| memory.reserved(view, limits)).unwrap_or_default();
         let view = memory.view.as_mut().expect("the caller read it");
         let now = self.now().max(view.head.time);
         // Version 0: nobody configures the queue (any more), which the commit requires to be so still.
@@ -92,18 +113,37 @@ impl Engine {
             memory.view = None;
             return Ok(None);
         }
-        let (look, turn, lap) = (view.head.scan_cursor.clone(), view.head.last_partition.clone(), view.head.lap_start.clone());
-        let mut plan = TickPlan { scan_cursor: look, reserved, last_partition: turn, lap_start: lap, ..TickPlan::default() };
+        let (look, turn, lap) = (
+            view.head.scan_cursor.clone(),
+            view.head.last_partition.clone(),
+            view.head.lap_start.clone(),
+        );
+        let mut plan = TickPlan {
+            scan_cursor: look,
+            reserved,
+            last_partition: turn,
+            lap_start: lap,
+            ..TickPlan::default()
+        };
         plan.delta.sent = true;
         let answers = self.settle_all(round, known, catalog, &mut plan, now);
         for change in &plan.before {
-            if let Some(version) = view.granted(&change.job.id).filter(|version| *version < change.job.life.version) {
+            if let Some(version) =
+                view.granted(&change.job.id).filter(|version| *version < change.job.life.version)
+            {
                 plan.delta.released.push((change.job.id.clone(), version));
             }
         }
-        plan.delta.released.extend(round.released.iter().filter(|(job, version)| view.granted(job) == Some(*version)).cloned());
+        plan.delta.released.extend(
+            round
+                .released
+                .iter()
+                .filter(|(job, version)| view.granted(job) == Some(*version))
+                .cloned(),
+        );
         self.check(view, catalog, &mut plan, now).await?;
-        plan.throttling = Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.unreported, now);
+        plan.throttling =
+            Throttling::of(catalog, limits, view, memory.trouble.as_ref(), &memory.unreported, now);
         plan.trouble.clone_from(&memory.trouble);
         self.note_ended(view, &mut plan).await?;
 
@@ -131,7 +171,19 @@ impl Engine {
         plan.buckets = if head.settling_until.is_none() {
             let gone: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
             let (granted, rooms) = (Some((&*view, gone)), Capacities::of(round));
-            Search { engine: self, queue, catalog, limits, now, granted, admission, capacities: rooms, plan: &mut plan }.run().await?
+            Search {
+                engine: self,
+                queue,
+                catalog,
+                limits,
+                now,
+                granted,
+                admission,
+                capacities: rooms,
+                plan: &mut plan,
+            }
+            .run()
+            .await?
         } else {
             admission.finish().1
         };
@@ -148,7 +200,10 @@ impl Engine {
     }
 
     /// Commits a round of a queue with a head.
-    #[allow(clippy::too_many_arguments, reason = "the last step of one function, split for its length")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the last step of one function, split for its length"
+    )]
     async fn commit_limited(
         &self,
         queue: &QueueName,
@@ -163,7 +218,8 @@ impl Engine {
         let view = memory.view.as_mut().expect("the caller read it");
         // What nobody looked at is held as before.
         let since: BTreeMap<Rule, Timestamp> = if plan.searched {
-            let (old, new): (Vec<&Rule>, Vec<&Rule>) = plan.held.keys().partition(|rule| head.held.contains_key(*rule));
+            let (old, new): (Vec<&Rule>, Vec<&Rule>) =
+                plan.held.keys().partition(|rule| head.held.contains_key(*rule));
             let rules = old.into_iter().chain(new).take(HELD);
             rules.map(|rule| (rule.clone(), head.held.get(rule).copied().unwrap_or(now))).collect()
         } else {
@@ -181,7 +237,11 @@ impl Engine {
             // A scan that goes on in this process needs no write; on a table it may go on in another.
             || (moved && !atomic)
             || limits.version > view.head.config_version;
-        let before: Vec<Txn> = plan.before.iter().map(|change| self.change(change.was, &change.job, false, now)).collect();
+        let before: Vec<Txn> = plan
+            .before
+            .iter()
+            .map(|change| self.change(change.was, &change.job, false, now))
+            .collect();
         let mut writes: Txn = Vec::new();
         let mut prepared = None;
         if changes_head {
@@ -195,26 +255,62 @@ impl Engine {
             head.buckets = std::mem::take(&mut plan.buckets);
             head.held = since;
             let ready = view.prepare(head, &plan.delta);
-            let require = Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: limits.version };
+            let require = Write::RequireItem {
+                kind: ItemKind::Queue,
+                name: queue.to_string(),
+                version: limits.version,
+            };
             writes.push(require);
             // A version that is live no more decides nothing.
-            if let Some((plugin, version)) = plan.throttling.as_ref().and_then(Throttling::decided_under) {
-                writes.push(Write::RequireItem { kind: ItemKind::Plugin, name: plugin.to_string(), version });
+            if let Some((plugin, version)) =
+                plan.throttling.as_ref().and_then(Throttling::decided_under)
+            {
+                writes.push(Write::RequireItem {
+                    kind: ItemKind::Plugin,
+                    name: plugin.to_string(),
+                    version,
+                });
             }
-            writes.extend(ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
-            writes.push(Write::SetLedger { queue: queue.clone(), head: ready.head.clone(), was: Expect::Is(view.head.version) });
+            writes.extend(
+                ready.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())),
+            );
+            writes.push(Write::SetLedger {
+                queue: queue.clone(),
+                head: ready.head.clone(),
+                was: Expect::Is(view.head.version),
+            });
             prepared = Some(ready);
         } else {
             let head = &mut view.head;
-            (head.held, head.scan_cursor, head.last_partition, head.lap_start) =
-                (since, plan.scan_cursor.clone(), plan.last_partition.clone(), plan.lap_start.clone());
+            (head.held, head.scan_cursor, head.last_partition, head.lap_start) = (
+                since,
+                plan.scan_cursor.clone(),
+                plan.last_partition.clone(),
+                plan.lap_start.clone(),
+            );
         }
-        let untold = plan.throttling.as_ref().map(|throttling| Arc::clone(throttling.untold())).unwrap_or_default();
-        let claims: Vec<Txn> =
-            plan.claims.iter().map(|claim| vec![Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }]).collect();
-        let garbage = prepared.iter().flat_map(|ready| &ready.remove).map(|id| Write::RemoveBatch(queue.clone(), *id));
+        let untold = plan
+            .throttling
+            .as_ref()
+            .map(|throttling| Arc::clone(throttling.untold()))
+            .unwrap_or_default();
+        let claims: Vec<Txn> = plan
+            .claims
+            .iter()
+            .map(|claim| vec![Write::SetJob { job: claim.job.clone(), was: claim.was, all: false }])
+            .collect();
+        let garbage = prepared
+            .iter()
+            .flat_map(|ready| &ready.remove)
+            .map(|id| Write::RemoveBatch(queue.clone(), *id));
         if atomic {
-            let whole: Txn = before.into_iter().flatten().chain(writes).chain(claims.into_iter().flatten()).chain(garbage).collect();
+            let whole: Txn = before
+                .into_iter()
+                .flatten()
+                .chain(writes)
+                .chain(claims.into_iter().flatten())
+                .chain(garbage)
+                .collect();
             if !whole.is_empty() {
                 match self.ports.store.commit(vec![whole.clone()]).await?.pop() {
                     Some(Committed::All) => {}
@@ -226,7 +322,10 @@ impl Engine {
                 }
             }
         } else {
-            if !self.one_after_another(before, writes, &plan, known, memory, prepared.as_ref()).await? {
+            if !self
+                .one_after_another(before, writes, &plan, known, memory, prepared.as_ref())
+                .await?
+            {
                 return Ok(None);
             }
             let lost = self.claim_all(claims, &plan, garbage.collect()).await?;
@@ -304,8 +403,14 @@ impl Engine {
     }
 
     /// Claims what was granted, each on its own, and removes what the head names no more. The jobs that were not claimed.
-    async fn claim_all(&self, claims: Vec<Txn>, plan: &TickPlan, garbage: Vec<Write>) -> Result<HashSet<JobId>, Error> {
-        let txns: Vec<Txn> = claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
+    async fn claim_all(
+        &self,
+        claims: Vec<Txn>,
+        plan: &TickPlan,
+        garbage: Vec<Write>,
+    ) -> Result<HashSet<JobId>, Error> {
+        let txns: Vec<Txn> =
+            claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
         if txns.is_empty() {
             return Ok(HashSet::new());
         }
@@ -322,7 +427,14 @@ impl Engine {
     }
 
     /// Takes note of why a transaction was refused, so that the next try sees what stands.
-    fn refused(&self, write: &Write, standing: CurrentRecord, known: &mut KnownJobs, memory: &mut TickCache, prepared: Option<&Prepared>) {
+    fn refused(
+        &self,
+        write: &Write,
+        standing: CurrentRecord,
+        known: &mut KnownJobs,
+        memory: &mut TickCache,
+        prepared: Option<&Prepared>,
+    ) {
         let write = match write {
             Write::Together(writes) => writes.last().unwrap_or(write),
             write => write,
@@ -335,7 +447,10 @@ impl Engine {
             }
             Write::RequireItem { .. } => self.catalog.store(Arc::default()),
             _ => {
-                tracing::trace!(nonce = prepared.map(|prepared| prepared.head.nonce), "another engine moved the head");
+                tracing::trace!(
+                    nonce = prepared.map(|prepared| prepared.head.nonce),
+                    "another engine moved the head"
+                );
                 memory.view = None;
             }
         }
@@ -358,7 +473,13 @@ impl Engine {
     }
 
     /// Takes every running job of a queue that just got its head as a grant.
-    async fn adopt(&self, queue: &QueueName, view: &View, plan: &mut TickPlan, now: Timestamp) -> Result<(), Error> {
+    async fn adopt(
+        &self,
+        queue: &QueueName,
+        view: &View,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let mut after = None;
         loop {
             let page = self.ports.store.running(queue, after.as_ref(), 1000).await?;
@@ -382,10 +503,18 @@ impl Engine {
             return;
         }
         let running = self.running.lock();
-        let taken: HashSet<JobId> =
-            plan.before.iter().map(|change| &change.job.id).chain(plan.delta.granted.iter().map(|grant| &grant.job)).cloned().collect();
-        let fresh = plain.iter().filter(|(id, _)| !taken.contains(id) && view.granted(id).is_none());
-        let fresh = fresh.filter_map(|(id, was)| Some((running.get(id).filter(|job| job.spec.queue == *queue)?, *was)));
+        let taken: HashSet<JobId> = plan
+            .before
+            .iter()
+            .map(|change| &change.job.id)
+            .chain(plan.delta.granted.iter().map(|grant| &grant.job))
+            .cloned()
+            .collect();
+        let fresh =
+            plain.iter().filter(|(id, _)| !taken.contains(id) && view.granted(id).is_none());
+        let fresh = fresh.filter_map(|(id, was)| {
+            Some((running.get(id).filter(|job| job.spec.queue == *queue)?, *was))
+        });
         for (job, was) in fresh {
             plan.delta.granted.push(grant(job, now));
             plan.delta.check_at = now;
@@ -394,13 +523,32 @@ impl Engine {
     }
 
     /// Hands admitted work on, and then says in the head that it went out.
-    async fn send(&self, queue: &QueueName, memory: &mut TickCache, plan: &mut TickPlan, limits: &Arc<Limits>) -> Result<(), Error> {
+    async fn send(
+        &self,
+        queue: &QueueName,
+        memory: &mut TickCache,
+        plan: &mut TickPlan,
+        limits: &Arc<Limits>,
+    ) -> Result<(), Error> {
         let view = memory.view.as_mut().expect("only a queue with a head sends");
         let mut work = std::mem::take(&mut plan.send);
-        let sent: Vec<BatchId> = view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
-        for grant in view.head.batches.iter().filter(|batch| !batch.sent).flat_map(|batch| view.live_of(batch)) {
+        let sent: Vec<BatchId> =
+            view.head.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
+        for grant in view
+            .head
+            .batches
+            .iter()
+            .filter(|batch| !batch.sent)
+            .flat_map(|batch| view.live_of(batch))
+        {
             let (job, version, run_at) = (grant.job.clone(), grant.version, view.head.time);
-            work.push(Work { queue: queue.clone(), job, version, run_at, granted_at: Some(run_at) });
+            work.push(Work {
+                queue: queue.clone(),
+                job,
+                version,
+                run_at,
+                granted_at: Some(run_at),
+            });
         }
         if work.is_empty() {
             return Ok(());
@@ -412,8 +560,16 @@ impl Engine {
         head.version += 1;
         head.nonce = self.ports.entropy.bits() as u64;
         let prepared = view.prepare(head, &plan.delta);
-        let mut writes: Txn = prepared.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())).collect();
-        writes.push(Write::SetLedger { queue: queue.clone(), head: prepared.head.clone(), was: Expect::Is(view.head.version) });
+        let mut writes: Txn = prepared
+            .add
+            .iter()
+            .map(|batch| Write::AddBatch(queue.clone(), batch.clone()))
+            .collect();
+        writes.push(Write::SetLedger {
+            queue: queue.clone(),
+            head: prepared.head.clone(),
+            was: Expect::Is(view.head.version),
+        });
         writes.extend(prepared.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
         match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {

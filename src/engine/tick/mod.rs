@@ -35,7 +35,10 @@ use std::{
 use super::{Catalog, Engine, Error, View, request::Report};
 use crate::{jobs::report::Settled, plugins::circuit_breaker::OpenCircuit, tick::view::Delta};
 use tidegate_core::{
-    job::{Event, Job, JobId, Lifecycle, QueueName, Revision, TypeName, Version, life::RetryDecision, type_config::Delivery},
+    job::{
+        Event, Job, JobId, Lifecycle, QueueName, Revision, TypeName, Version, life::RetryDecision,
+        type_config::Delivery,
+    },
     port::{Work, job_store::CurrentRecord, policy::Ended},
     queue::{Grant, Limits, Rule, admission::Reservations, order::Position},
     time::{Seconds, Timestamp},
@@ -148,7 +151,11 @@ struct Scan {
 
 impl Scan {
     fn of(view: &View, limits: &Limits) -> Self {
-        Self { config_version: limits.version, ledger_version: view.head.version, cursor: view.head.scan_cursor.clone() }
+        Self {
+            config_version: limits.version,
+            ledger_version: view.head.version,
+            cursor: view.head.scan_cursor.clone(),
+        }
     }
 }
 
@@ -161,13 +168,18 @@ impl TickCache {
     /// What earlier rounds of the scan that goes on in `view` have reserved, if they were taken here.
     fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
         let (scan, reserved) = &self.reservations;
-        if view.head.scan_cursor.is_some() && *scan == Scan::of(view, limits) { reserved.clone() } else { Reservations::default() }
+        if view.head.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
+            reserved.clone()
+        } else {
+            Reservations::default()
+        }
     }
 
     /// Takes note of news that a scan which goes on may have passed.
     fn note_news(&mut self, round: &TickInput, now: Timestamp) {
-        let (look, lap) =
-            self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| (&view.head.scan_cursor, &view.head.lap_start));
+        let (look, lap) = self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
+            (&view.head.scan_cursor, &view.head.lap_start)
+        });
         let goes_on = look.is_some() || lap.is_some();
         self.news |= goes_on && (round.news || self.next_at.is_some_and(|at| at <= now));
     }
@@ -291,7 +303,11 @@ struct KnownJobs {
 impl TickOutcome {
     /// The jobs whose reports told something new.
     pub fn settled(&self) -> impl Iterator<Item = &Job> {
-        self.reports.iter().enumerate().filter(|(index, _)| !self.repeated.contains(index)).filter_map(|(_, report)| report.as_ref().ok())
+        self.reports
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.repeated.contains(index))
+            .filter_map(|(_, report)| report.as_ref().ok())
     }
 }
 
@@ -304,10 +320,18 @@ impl Engine {
     ///
     /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
     /// answers its reports with the error (their repeat is harmless) and ticks again.
-    pub async fn tick(&self, queue: &QueueName, memory: &mut TickCache, round: TickInput) -> Result<TickOutcome, Error> {
-        let attempts: Vec<(JobId, u16)> = round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
-        let recalled = if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
-        let mut known = KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+    pub async fn tick(
+        &self,
+        queue: &QueueName,
+        memory: &mut TickCache,
+        round: TickInput,
+    ) -> Result<TickOutcome, Error> {
+        let attempts: Vec<(JobId, u16)> =
+            round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let recalled =
+            if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
+        let mut known =
+            KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         for attempt in 0..MAX_TICK_RETRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
@@ -325,7 +349,11 @@ impl Engine {
                 Ok(Some(mut ticked)) => {
                     ticked.faults = std::mem::take(&mut memory.faults);
                     Box::pin(self.forget_after(&round.reports, &ticked)).await;
-                    if ticked.claimed.iter().any(|claimed| claimed.job.spec.correlation_key.is_some()) {
+                    if ticked
+                        .claimed
+                        .iter()
+                        .any(|claimed| claimed.job.spec.correlation_key.is_some())
+                    {
                         Box::pin(self.hear_early(&mut ticked)).await;
                     }
                     return Ok(ticked);
@@ -351,21 +379,36 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; repeating the reports is harmless.
-    pub async fn report(&self, queue: &QueueName, reports: Vec<Report>) -> Result<TickOutcome, Error> {
-        let attempts: Vec<(JobId, u16)> = reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+    pub async fn report(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+    ) -> Result<TickOutcome, Error> {
+        let attempts: Vec<(JobId, u16)> =
+            reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
         let recalled = self.cached_attempts(&attempts).await?;
-        let mut known = KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        let mut known =
+            KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
         self.settle_apart(queue, reports, &mut known).await
     }
 
     /// Settles `reports`, each on its own, whether or not the queue has a head. Nobody releases anything: what they free is left.
-    async fn settle_apart(&self, queue: &QueueName, reports: Vec<Report>, known: &mut KnownJobs) -> Result<TickOutcome, Error> {
+    async fn settle_apart(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+        known: &mut KnownJobs,
+    ) -> Result<TickOutcome, Error> {
         let running = |job: &Job| job.life.running().map(|_| job.life.version);
-        let before: Vec<Option<Version>> = reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
+        let before: Vec<Option<Version>> =
+            reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
         let round = TickInput { reports, ..TickInput::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
-        let mut ticked = self.tick_unlimited(queue, &mut TickCache::default(), &round, known, &catalog, &limits).await?.unwrap_or_default();
+        let mut ticked = self
+            .tick_unlimited(queue, &mut TickCache::default(), &round, known, &catalog, &limits)
+            .await?
+            .unwrap_or_default();
         let settled = ticked.reports.iter().zip(before);
         ticked.left = settled
             .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
@@ -393,7 +436,12 @@ impl Engine {
             .map(|(index, report)| {
                 let job = match settled.get(&report.id) {
                     Some(job) => job.clone(),
-                    None => known.jobs.get(&report.id).cloned().flatten().ok_or_else(|| Error::no_job(&report.id))?,
+                    None => known
+                        .jobs
+                        .get(&report.id)
+                        .cloned()
+                        .flatten()
+                        .ok_or_else(|| Error::no_job(&report.id))?,
                 };
                 match self.settle(&job, report, delivery(catalog, &job), now)? {
                     Settled::Repeated => {
@@ -416,7 +464,9 @@ impl Engine {
     /// Forgets what was remembered of reported jobs, but of those that nobody else knows to run.
     fn forget(&self, round: &TickInput) {
         let mut running = self.running.lock();
-        for report in round.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id)) {
+        for report in
+            round.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id))
+        {
             running.remove(&report.id);
         }
     }
@@ -425,14 +475,34 @@ impl Engine {
 fn ticked(mut plan: TickPlan, reports: Vec<Result<Job, Error>>) -> TickOutcome {
     // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
     let changed = || plan.before.iter().map(|change| &change.job.life);
-    let next = changed().filter(|life| !life.awaits_retry_decision()).filter_map(Lifecycle::run_at).min();
+    let next =
+        changed().filter(|life| !life.awaits_retry_decision()).filter_map(Lifecycle::run_at).min();
     let pending = changed().any(Lifecycle::awaits_retry_decision);
     plan.wake(next);
     let ended: HashSet<&JobId> = plan.ended.iter().collect();
-    let ended = plan.before.iter().filter(|change| ended.contains(&change.job.id)).map(|change| change.job.clone()).collect();
+    let ended = plan
+        .before
+        .iter()
+        .filter(|change| ended.contains(&change.job.id))
+        .map(|change| change.job.clone())
+        .collect();
     let TickPlan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
     let (faults, left) = (Vec::new(), Vec::new());
-    TickOutcome { reports, repeated, claimed, sent, ended, lapsed, held, next_at, again, left, pending, asked, faults }
+    TickOutcome {
+        reports,
+        repeated,
+        claimed,
+        sent,
+        ended,
+        lapsed,
+        held,
+        next_at,
+        again,
+        left,
+        pending,
+        asked,
+        faults,
+    }
 }
 
 /// The grant of a job, decided at `granted_at`.

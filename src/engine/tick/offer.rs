@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Claimed, Demand, Dispatch, JobChange, TickPlan, check::CLAIM_BY, delivery, grant, overdue, search::Search};
+use super::{
+    Claimed, Demand, Dispatch, JobChange, TickPlan, check::CLAIM_BY, delivery, grant, overdue,
+    search::Search,
+};
 use crate::{Catalog, tick::view::AUDIT};
 use tidegate_core::{
     job::{
@@ -20,11 +23,15 @@ const PUSH_MARGIN: Duration = Duration::from_secs(5);
 impl Search<'_> {
     /// Offers one job; whether it was admitted.
     pub(super) fn try_admit(&mut self, job: &Job) -> bool {
-        let Some(ask) = self.consider(job) else { return false };
+        let Some(ask) = self.consider(job) else {
+            return false;
+        };
         let bytes = self.capacities.bytes(job);
         match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
             Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
-            Some(AdmissionDecision::Move(opening)) => self.plan.await_window(job, opening, self.now),
+            Some(AdmissionDecision::Move(opening)) => {
+                self.plan.await_window(job, opening, self.now)
+            }
             Some(AdmissionDecision::Run) => {
                 self.admit(ask, job, bytes);
                 return true;
@@ -36,11 +43,15 @@ impl Search<'_> {
 
     /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
     pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
-        if !self.plan.seen.insert(job.id.clone()) || self.is_granted(job) || self.engine.unclaimed.is_dispatched(&job.id) {
+        if !self.plan.seen.insert(job.id.clone())
+            || self.is_granted(job)
+            || self.engine.unclaimed.is_dispatched(&job.id)
+        {
             return None;
         }
         if let Some((view, _)) = &self.granted
-            && let Some(older) = view.grant(&job.id).filter(|grant| grant.version < job.life.version)
+            && let Some(older) =
+                view.grant(&job.id).filter(|grant| grant.version < job.life.version)
         {
             // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
             let release = (job.id.clone(), older.version);
@@ -93,7 +104,9 @@ impl Search<'_> {
             decided_at: now,
         };
         let was = job.life.revision;
-        let Ok(claimed) = job.apply(event, now) else { return };
+        let Ok(claimed) = job.apply(event, now) else {
+            return;
+        };
         if granted {
             self.plan.delta.granted.push(grant(job, now));
             let flight = self.engine.ports.store.max_in_flight_write();
@@ -109,7 +122,11 @@ impl Search<'_> {
         } else {
             self.plan.claims.push(change);
         }
-        self.plan.claimed.push(Claimed { demand: ask, run_at: job.life.run_at().unwrap_or(now), job: claimed });
+        self.plan.claimed.push(Claimed {
+            demand: ask,
+            run_at: job.life.run_at().unwrap_or(now),
+            job: claimed,
+        });
         self.capacities.take(ask, bytes);
     }
 }
@@ -128,7 +145,14 @@ impl TickPlan {
     }
 
     /// Gives a candidate another due time.
-    pub(super) fn put_off(&mut self, job: &Job, run_at: Timestamp, waiting: Waiting, reason: Option<String>, now: Timestamp) {
+    pub(super) fn put_off(
+        &mut self,
+        job: &Job,
+        run_at: Timestamp,
+        waiting: Waiting,
+        reason: Option<String>,
+        now: Timestamp,
+    ) {
         let event = Event::Move { version: job.life.version, run_at, waiting, reason };
         if let Ok(moved) = job.apply(event, now) {
             self.before.push(JobChange { was: job.life.revision, job: moved });
@@ -151,7 +175,9 @@ fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
 
 /// How long a claimed job's worker may be silent.
 fn lease(config: Option<&TypeConfig>, push: bool, ask: &Demand, job: &Job) -> Duration {
-    let Some(config) = config else { return job.spec.timeout.duration() };
+    let Some(config) = config else {
+        return job.spec.timeout.duration();
+    };
     if config.hold_slot_until == HoldSlotUntil::Report {
         return job.spec.timeout.duration();
     }
@@ -165,7 +191,13 @@ fn lease(config: Option<&TypeConfig>, push: bool, ask: &Demand, job: &Job) -> Du
 /// How long the deliverer of a claimed push may be silent.
 pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-    let ask = Demand { types: Vec::new(), capacity: 0, worker: None, lease: None, dispatch: Dispatch::Claim };
+    let ask = Demand {
+        types: Vec::new(),
+        capacity: 0,
+        worker: None,
+        lease: None,
+        dispatch: Dispatch::Claim,
+    };
     lease(config, true, &ask, job)
 }
 

@@ -48,7 +48,8 @@ impl Search<'_> {
     /// Whether `job` is granted at its current version.
     pub(super) fn is_granted(&self, job: &Job) -> bool {
         self.granted.as_ref().is_some_and(|(view, released)| {
-            view.granted(&job.id) == Some(job.life.version) && released.get(&job.id) != Some(&job.life.version)
+            view.granted(&job.id) == Some(job.life.version)
+                && released.get(&job.id) != Some(&job.life.version)
         })
     }
 }
@@ -82,7 +83,8 @@ impl<'a> Capacities<'a> {
     /// The types somebody still takes.
     fn types(&self) -> Vec<TypeName> {
         let asks = self.demands.iter().enumerate().filter(|(index, _)| self.takes(*index));
-        let mut types: Vec<TypeName> = asks.flat_map(|(_, ask)| ask.types.iter().cloned()).collect();
+        let mut types: Vec<TypeName> =
+            asks.flat_map(|(_, ask)| ask.types.iter().cloned()).collect();
         types.sort_unstable();
         types.dedup();
         types
@@ -96,7 +98,8 @@ impl<'a> Capacities<'a> {
 
     /// Who takes `job`, if there is space for it.
     pub(super) fn find(&self, job: &Job) -> Option<usize> {
-        (0..self.demands.len()).find(|ask| self.takes(*ask) && self.demands[*ask].types.contains(&job.spec.job_type))
+        (0..self.demands.len())
+            .find(|ask| self.takes(*ask) && self.demands[*ask].types.contains(&job.spec.job_type))
     }
 
     /// How many are still taken, if they are small.
@@ -118,11 +121,17 @@ impl<'a> Capacities<'a> {
     }
 
     /// The verdict of `admission` on a candidate that takes so much space. None if it would run and is too large for what is left.
-    pub(super) fn try_admit(&mut self, admission: &mut Admission<'_>, candidate: Candidate<'_>, bytes: usize) -> Option<AdmissionDecision> {
+    pub(super) fn try_admit(
+        &mut self,
+        admission: &mut Admission<'_>,
+        candidate: Candidate<'_>,
+        bytes: usize,
+    ) -> Option<AdmissionDecision> {
         if self.byte_budget.is_none_or(|space| bytes <= space.left) {
             return Some(admission.try_admit(candidate));
         }
-        let held = Some(admission.check(candidate)).filter(|verdict| *verdict != AdmissionDecision::Run);
+        let held =
+            Some(admission.check(candidate)).filter(|verdict| *verdict != AdmissionDecision::Run);
         self.full |= held.is_none();
         held
     }
@@ -130,7 +139,9 @@ impl<'a> Capacities<'a> {
     /// Gives a job that takes so much space to the asker `ask`.
     pub(super) fn take(&mut self, ask: usize, bytes: usize) {
         self.jobs[ask] -= 1;
-        if let Some(free) = self.demands[ask].worker.as_deref().and_then(|name| self.workers.get_mut(name)) {
+        if let Some(free) =
+            self.demands[ask].worker.as_deref().and_then(|name| self.workers.get_mut(name))
+        {
             *free -= 1;
         }
         if let Some(space) = &mut self.byte_budget {
@@ -170,7 +181,9 @@ impl Search<'_> {
         let ids: Vec<JobId> = named.iter().map(|work| work.job.clone()).collect();
         for (work, job) in named.iter().zip(self.engine.ports.store.get(&ids).await?) {
             let stands = |job: &Job| {
-                job.life.version == work.version && job.spec.queue == *self.queue && job.life.run_at().is_some_and(|at| at <= self.now)
+                job.life.version == work.version
+                    && job.spec.queue == *self.queue
+                    && job.life.run_at().is_some_and(|at| at <= self.now)
             };
             if let Some(job) = job.filter(stands) {
                 self.try_admit(&job);
@@ -181,7 +194,8 @@ impl Search<'_> {
 
     /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
     async fn scan_all(&mut self) -> Result<(), Error> {
-        let (look, reserved) = (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
+        let (look, reserved) =
+            (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
         let front = if look.is_some() { FRONT } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
         self.plan.scan_cursor = match (look, stopped) {
@@ -203,7 +217,12 @@ impl Search<'_> {
 
     /// Offers at most `bound` candidates, the critical or the others, from `after` on. Where it stopped, if there are more that
     /// could be admitted.
-    async fn scan(&mut self, critical: bool, mut after: Option<Position>, bound: u32) -> Result<Option<Position>, Error> {
+    async fn scan(
+        &mut self,
+        critical: bool,
+        mut after: Option<Position>,
+        bound: u32,
+    ) -> Result<Option<Position>, Error> {
         let mut looked = 0;
         loop {
             let types = self.types(critical);
@@ -216,7 +235,8 @@ impl Search<'_> {
             }
             let throttled = !critical && self.plan.asks_throttler();
             // As many as are wanted; more each time that what was read did not do.
-            let wanted = if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total() };
+            let wanted =
+                if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total() };
             let limit = wanted.saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
             let query = DueQuery {
                 queue: self.queue.clone(),
@@ -233,7 +253,9 @@ impl Search<'_> {
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
                 looked += page.jobs.len() as u32;
-                if let ControlFlow::Break(stopped) = self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await? {
+                if let ControlFlow::Break(stopped) =
+                    self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await?
+                {
                     return Ok(stopped);
                 }
                 if self.admission.closed(critical) {
@@ -288,7 +310,11 @@ impl Search<'_> {
             return Ok(());
         }
         let throttled = self.plan.asks_throttler();
-        let wanted = if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total().saturating_add(8) };
+        let wanted = if throttled {
+            self.capacities.total().max(PAGE)
+        } else {
+            self.capacities.total().saturating_add(8)
+        };
         let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
         let question = |partition: &str, after: Option<Position>| DueQuery {
             queue: self.queue.clone(),
@@ -319,7 +345,8 @@ impl Search<'_> {
         if throttled {
             match self.throttle_lanes(&mut lanes, look.as_ref()).await? {
                 Some(mut left_off) => {
-                    deeper = look.as_ref().and_then(|look| left_off.remove(&look.partition)).or(deeper);
+                    deeper =
+                        look.as_ref().and_then(|look| left_off.remove(&look.partition)).or(deeper);
                     ends.extend(left_off);
                 }
                 None => stopped = true,
@@ -348,7 +375,9 @@ impl Search<'_> {
         let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
         let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
         self.plan.scan_cursor = deeper.filter(is_open).or_else(|| match look {
-            Some(look) => ends.into_values().find(|end| end.partition > look.partition && is_open(end)),
+            Some(look) => {
+                ends.into_values().find(|end| end.partition > look.partition && is_open(end))
+            }
             None => ends.into_values().find(is_open),
         });
         if self.plan.scan_cursor.is_some() {
@@ -357,7 +386,9 @@ impl Search<'_> {
         } else {
             let start = self.plan.lap_start.take().or_else(|| turn.clone()).unwrap_or_default();
             let more = names.len() == PARTITIONS as usize;
-            if let Some(last) = names.pop().filter(|last| more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)) {
+            if let Some(last) = names.pop().filter(|last| {
+                more && !comes_round(&start, turn.as_deref().unwrap_or_default(), last)
+            }) {
                 (self.plan.last_partition, self.plan.lap_start) = (Some(last), Some(start));
             }
         }
@@ -383,16 +414,24 @@ impl Search<'_> {
             match self.throttle(&mut line, size).await? {
                 ControlFlow::Break(None) => return Ok(None),
                 ControlFlow::Break(Some(_)) => late = true,
-                ControlFlow::Continue(()) if self.admission.closed(false) || self.capacities.total() == 0 => return Ok(None),
+                ControlFlow::Continue(())
+                    if self.admission.closed(false) || self.capacities.total() == 0 =>
+                {
+                    return Ok(None);
+                }
                 ControlFlow::Continue(()) => size *= 2,
             }
         }
         let (asked, left) = places.split_at(places.len() - line.len());
-        let mut reached: HashMap<&str, &Position> = look.iter().map(|look| (look.partition.as_str(), *look)).collect();
+        let mut reached: HashMap<&str, &Position> =
+            look.iter().map(|look| (look.partition.as_str(), *look)).collect();
         pass(&mut reached, order, asked);
         // One partition after the other, as the search goes on: many may have a few left each.
-        let behind = |job: &Job, look: &Position| job.spec.partition > look.partition || is_behind(&position(job), look, order);
-        let mut more: Vec<Job> = look.map(|look| line.filter(|job| behind(job, look)).collect()).unwrap_or_default();
+        let behind = |job: &Job, look: &Position| {
+            job.spec.partition > look.partition || is_behind(&position(job), look, order)
+        };
+        let mut more: Vec<Job> =
+            look.map(|look| line.filter(|job| behind(job, look)).collect()).unwrap_or_default();
         more.sort_by(|one, other| one.spec.partition.cmp(&other.spec.partition));
         more.truncate(first);
         let more_places: Vec<Position> = more.iter().map(position).collect();
@@ -404,11 +443,16 @@ impl Search<'_> {
         let mut left_off = BTreeMap::new();
         for next in left {
             match reached.get(next.partition.as_str()) {
-                Some(last) if is_behind(next, last, order) => drop(left_off.insert(next.partition.clone(), (*last).clone())),
+                Some(last) if is_behind(next, last, order) => {
+                    drop(left_off.insert(next.partition.clone(), (*last).clone()))
+                }
                 Some(_) => {}
                 // Nobody of it was asked about. Nobody is due a millisecond before the first.
                 None => {
-                    let before = || Position { run_at: next.run_at - Duration::from_millis(1), ..next.clone() };
+                    let before = || Position {
+                        run_at: next.run_at - Duration::from_millis(1),
+                        ..next.clone()
+                    };
                     left_off.entry(next.partition.clone()).or_insert_with(before);
                 }
             }
@@ -419,7 +463,12 @@ impl Search<'_> {
 
 impl Engine {
     /// The partitions in which jobs of `types` are scheduled, from the one after `turn` on and round: those that one round visits.
-    pub(crate) async fn partitions_in_turn(&self, queue: &QueueName, types: &[TypeName], turn: Option<&str>) -> Result<Vec<String>, Error> {
+    pub(crate) async fn partitions_in_turn(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        turn: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
         let store = &self.ports.store;
         let mut names = store.partitions(queue, types, turn, PARTITIONS).await?;
         if names.len() < PARTITIONS as usize && turn.is_some() {

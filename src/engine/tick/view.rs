@@ -92,7 +92,8 @@ impl View {
         let unread = head.batches.iter().map(|reference| reference.id).collect();
         let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
         let (usage, state) = (Usage::default(), Arc::default());
-        let mut view = Self { head, batches, places: HashMap::new(), unread, usage, counted: None, state };
+        let mut view =
+            Self { head, batches, places: HashMap::new(), unread, usage, counted: None, state };
         view.index();
         view.state = view.read_state();
         view
@@ -107,7 +108,10 @@ impl View {
         let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
         let missing = head.referenced_batches().find(|id| !there.contains(id));
         match missing {
-            Some(id) => Err(Error::Internal(format!("the head names batch {:016x}, which is not there", id.0))),
+            Some(id) => Err(Error::Internal(format!(
+                "the head names batch {:016x}, which is not there",
+                id.0
+            ))),
             None => Ok(Self::new(head, batches)),
         }
     }
@@ -116,7 +120,9 @@ impl View {
         let kept = self.head.policy.as_ref().map(|policy| &policy.state);
         Arc::new(match kept {
             Some(StateLocation::Inline(state)) => state.clone(),
-            Some(StateLocation::Batch(id)) => self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default(),
+            Some(StateLocation::Batch(id)) => {
+                self.batches.get(id).and_then(|batch| batch.state.clone()).unwrap_or_default()
+            }
             None => PolicyState::new(),
         })
     }
@@ -124,22 +130,36 @@ impl View {
     /// What `plugin` remembers: nothing, if what is kept is another plugin's or of another shape.
     pub fn state(&self, plugin: &Plugin) -> Arc<PolicyState> {
         let shape = plugin.version.throttler.as_ref().map(|says| says.state_version);
-        let fits = |policy: &KeptPolicyState| policy.plugin == plugin.name && Some(policy.state_version) == shape;
-        if self.head.policy.as_ref().is_some_and(fits) { Arc::clone(&self.state) } else { Arc::default() }
+        let fits = |policy: &KeptPolicyState| {
+            policy.plugin == plugin.name && Some(policy.state_version) == shape
+        };
+        if self.head.policy.as_ref().is_some_and(fits) {
+            Arc::clone(&self.state)
+        } else {
+            Arc::default()
+        }
     }
 
     /// The end of what is kept for a throttler that the queue has no more.
     pub(crate) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
         let KeptPolicyState { plugin, state_version, .. } = self.head.policy.as_ref()?;
-        let gone = limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
-        gone.then(|| NewState { plugin: plugin.clone(), state_version: *state_version, state: PolicyState::new() })
+        let gone =
+            limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
+        gone.then(|| NewState {
+            plugin: plugin.clone(),
+            state_version: *state_version,
+            state: PolicyState::new(),
+        })
     }
 
     /// The batches, each with those of its grants that are released, or are in `released`.
     pub(crate) fn running(&self, released: &[(JobId, Version)]) -> Vec<(Arc<GrantBatch>, Bits)> {
-        let named = self.head.batches.iter().filter_map(|named| Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone())));
+        let named = self.head.batches.iter().filter_map(|named| {
+            Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone()))
+        });
         let mut running: Vec<(Arc<GrantBatch>, Bits)> = named.collect();
-        for (job, _) in released.iter().filter(|(job, version)| self.granted(job) == Some(*version)) {
+        for (job, _) in released.iter().filter(|(job, version)| self.granted(job) == Some(*version))
+        {
             if let Some((batch, index)) = self.places.get(job)
                 && let Some((_, bits)) = running.iter_mut().find(|(of, _)| of.id == *batch)
             {
@@ -153,7 +173,9 @@ impl View {
         self.places.clear();
         for reference in &self.head.batches {
             let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
-            for (index, grant) in grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)) {
+            for (index, grant) in
+                grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index))
+            {
                 self.places.insert(grant.job.clone(), (reference.id, index));
             }
         }
@@ -165,9 +187,16 @@ impl View {
     }
 
     /// The live grants of one batch.
-    pub(crate) fn live_of<'a>(&'a self, reference: &'a BatchRef) -> impl Iterator<Item = &'a Grant> {
+    pub(crate) fn live_of<'a>(
+        &'a self,
+        reference: &'a BatchRef,
+    ) -> impl Iterator<Item = &'a Grant> {
         let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
-        grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index)).map(|(_, grant)| grant)
+        grants
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !reference.released.has(*index))
+            .map(|(_, grant)| grant)
     }
 
     /// The version at which `job` is granted, if it is.
@@ -196,12 +225,16 @@ impl View {
     }
 
     fn is_counted(&self, limits: &Arc<Limits>) -> bool {
-        self.counted.as_ref().is_some_and(|counted| Arc::ptr_eq(counted, limits) || **counted == **limits)
+        self.counted
+            .as_ref()
+            .is_some_and(|counted| Arc::ptr_eq(counted, limits) || **counted == **limits)
     }
 
     /// The batches to be looked at by `now`, and those that were not yet.
     pub(crate) fn due_checks(&self, now: Timestamp) -> impl Iterator<Item = &BatchRef> {
-        self.head.batches.iter().filter(move |reference| reference.check_at <= now || self.unread.contains(&reference.id))
+        self.head.batches.iter().filter(move |reference| {
+            reference.check_at <= now || self.unread.contains(&reference.id)
+        })
     }
 
     /// Takes note of the batches whose jobs were read.
@@ -220,8 +253,10 @@ impl View {
     /// everything but its batches already changed.
     pub(crate) fn prepare(&self, mut head: Ledger, delta: &Delta) -> Prepared {
         for (job, version) in &delta.released {
-            if let Some((batch, index)) = self.places.get(job).filter(|_| self.granted(job) == Some(*version))
-                && let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *batch)
+            if let Some((batch, index)) =
+                self.places.get(job).filter(|_| self.granted(job) == Some(*version))
+                && let Some(reference) =
+                    head.batches.iter_mut().find(|reference| reference.id == *batch)
             {
                 reference.released.set(*index);
             }
@@ -232,11 +267,14 @@ impl View {
                 reference.sends += u8::from(*resent);
             }
         }
-        for reference in head.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id)) {
+        for reference in
+            head.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id))
+        {
             reference.sent = true;
         }
-        let (live, spent): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut head.batches).into_iter().partition(|reference| reference.released.count() < reference.count as usize);
+        let (live, spent): (Vec<_>, Vec<_>) = std::mem::take(&mut head.batches)
+            .into_iter()
+            .partition(|reference| reference.released.count() < reference.count as usize);
         let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
         head.batches = live;
         let mut add = Vec::new();
@@ -254,12 +292,20 @@ impl View {
     /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
     fn merge(&self, head: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
-        let sparse = head.batches.iter().filter(|reference| live(reference) * 4 < reference.count as usize).count();
+        let sparse = head
+            .batches
+            .iter()
+            .filter(|reference| live(reference) * 4 < reference.count as usize)
+            .count();
         if head.batches.len() <= MOST_BATCHES && sparse < 2 {
             return;
         }
-        let mut order: Vec<(usize, BatchId)> =
-            head.batches.iter().filter(|reference| reference.sent).map(|reference| (live(reference), reference.id)).collect();
+        let mut order: Vec<(usize, BatchId)> = head
+            .batches
+            .iter()
+            .filter(|reference| reference.sent)
+            .map(|reference| (live(reference), reference.id))
+            .collect();
         order.sort_unstable();
         let many = order.len().saturating_sub(MOST_BATCHES / 2).max(sparse).max(2).min(order.len());
         let chosen: Vec<BatchId> = order[..many].iter().map(|(_, id)| *id).collect();
@@ -274,10 +320,14 @@ impl View {
         let mut grants = Vec::new();
         let mut check_at = Timestamp::MAX;
         // Those that are claimed where they are admitted were never sent; the others go on counting.
-        let sends = head.batches.iter().filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
+        let sends = head
+            .batches
+            .iter()
+            .filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
         let sends = sends.map(|reference| reference.sends).min().unwrap_or(0);
-        let (merged, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut head.batches).into_iter().partition(|reference| chosen.contains(&reference.id));
+        let (merged, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut head.batches)
+            .into_iter()
+            .partition(|reference| chosen.contains(&reference.id));
         head.batches = kept;
         for reference in &merged {
             check_at = check_at.min(reference.check_at);
@@ -306,7 +356,9 @@ impl View {
     pub(crate) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Arc<Limits>) {
         if self.is_counted(limits) {
             for (job, version) in &delta.released {
-                if let Some(grant) = self.grant(job).filter(|grant| grant.version == *version).cloned() {
+                if let Some(grant) =
+                    self.grant(job).filter(|grant| grant.version == *version).cloned()
+                {
                     self.usage.remove(limits, &grant);
                     self.places.remove(job);
                 }
@@ -343,7 +395,8 @@ fn bytes(grant: &Grant) -> usize {
         Value::Text(text) => text.len(),
         Value::Number(_) => 20,
     };
-    let attributes: usize = grant.attributes.iter().map(|(name, said)| name.len() + value(said) + 4).sum();
+    let attributes: usize =
+        grant.attributes.iter().map(|(name, said)| name.len() + value(said) + 4).sum();
     grant.job.as_str().len() + grant.job_type.as_str().len() + attributes + 32
 }
 
@@ -366,15 +419,38 @@ fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
 
 /// Adds a batch of `grants` to `head`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
 /// the loser's late write would change what the winner's head names.
-fn append(head: &mut Ledger, add: &mut Vec<GrantBatch>, grants: Vec<Grant>, check_at: Timestamp, sent: bool, sends: u8) {
-    let mut numbers = (0..).map(|nth| BatchId((head.nonce >> 1) ^ nth)).filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
-    let id = numbers.find(|id| head.referenced_batches().all(|named| named != *id)).expect("there are more numbers than batches");
-    head.batches.push(BatchRef { id, count: grants.len() as u32, released: Bits::default(), check_at, sent, sends });
+fn append(
+    head: &mut Ledger,
+    add: &mut Vec<GrantBatch>,
+    grants: Vec<Grant>,
+    check_at: Timestamp,
+    sent: bool,
+    sends: u8,
+) {
+    let mut numbers = (0..)
+        .map(|nth| BatchId((head.nonce >> 1) ^ nth))
+        .filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
+    let id = numbers
+        .find(|id| head.referenced_batches().all(|named| named != *id))
+        .expect("there are more numbers than batches");
+    head.batches.push(BatchRef {
+        id,
+        count: grants.len() as u32,
+        released: Bits::default(),
+        check_at,
+        sent,
+        sends,
+    });
     add.push(GrantBatch { id, for_head: head.version, grants, state: None });
 }
 
 /// Puts a throttler's new state into `head`, or into a record that `head` names.
-fn keep_state(head: &mut Ledger, new: &NewState, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+fn keep_state(
+    head: &mut Ledger,
+    new: &NewState,
+    add: &mut Vec<GrantBatch>,
+    remove: &mut Vec<BatchId>,
+) {
     if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = head.policy.take() {
         remove.push(old);
     }

@@ -24,12 +24,17 @@ impl Credentials {
     ///
     /// [`AuthError::Refused`] if it is neither.
     pub fn from_header(header: Option<&str>) -> Result<Self, AuthError> {
-        let Some(header) = header else { return Ok(Self::anonymous()) };
+        let Some(header) = header else {
+            return Ok(Self::anonymous());
+        };
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header, ""));
         let secret = match scheme.to_ascii_lowercase().as_str() {
             "bearer" => rest.trim().to_owned(),
-            "basic" => password(rest.trim()).ok_or_else(|| AuthError::refused("the Basic credentials cannot be read"))?,
-            _ => return Err(AuthError::refused("the Authorization header must be Bearer or Basic")),
+            "basic" => password(rest.trim())
+                .ok_or_else(|| AuthError::refused("the Basic credentials cannot be read"))?,
+            _ => {
+                return Err(AuthError::refused("the Authorization header must be Bearer or Basic"));
+            }
         };
         if secret.is_empty() || secret.len() > MAX_BYTES {
             return Err(AuthError::refused("the Authorization header has no token"));
@@ -65,8 +70,14 @@ mod tests {
 
     #[test]
     fn a_token_comes_as_bearer_or_as_the_password_of_basic() {
-        for header in ["Bearer tg_1_2", "bearer  tg_1_2 ", "Basic YW55Ym9keTp0Z18xXzI=", "BASIC OnRnXzFfMg=="] {
-            assert_eq!(Credentials::from_header(Some(header)).unwrap().secret(), Some("tg_1_2"), "{header}");
+        for header in
+            ["Bearer tg_1_2", "bearer  tg_1_2 ", "Basic YW55Ym9keTp0Z18xXzI=", "BASIC OnRnXzFfMg=="]
+        {
+            assert_eq!(
+                Credentials::from_header(Some(header)).unwrap().secret(),
+                Some("tg_1_2"),
+                "{header}"
+            );
         }
         // A colon may be part of the password, never of the user.
         assert_eq!(Credentials::from_header(Some("Basic YTpiOmM=")).unwrap().secret(), Some("b:c"));
@@ -76,13 +87,29 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         let long = format!("Bearer {}", "x".repeat(MAX_BYTES + 1));
-        for header in ["", "Bearer", "Bearer ", "Digest x", "tg_1_2", "Basic %%", "Basic bm9jb2xvbg==", "Basic YTo=", &long] {
-            assert!(matches!(Credentials::from_header(Some(header)), Err(AuthError::Refused(_))), "{header}");
+        for header in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Digest x",
+            "tg_1_2",
+            "Basic %%",
+            "Basic bm9jb2xvbg==",
+            "Basic YTo=",
+            &long,
+        ] {
+            assert!(
+                matches!(Credentials::from_header(Some(header)), Err(AuthError::Refused(_))),
+                "{header}"
+            );
         }
     }
 
     #[test]
     fn a_secret_is_never_shown() {
-        assert_eq!(format!("{:?}", Credentials::from_header(Some("Bearer tg_1_2")).unwrap()), "Credentials(..)");
+        assert_eq!(
+            format!("{:?}", Credentials::from_header(Some("Bearer tg_1_2")).unwrap()),
+            "Credentials(..)"
+        );
     }
 }

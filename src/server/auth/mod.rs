@@ -110,7 +110,9 @@ impl Authenticate for BuiltIn {
     }
 
     fn is_open(&self) -> bool {
-        self.anonymous == Anonymous::AdminWithoutTokens && self.jwt.is_none() && self.tokens.is_empty()
+        self.anonymous == Anonymous::AdminWithoutTokens
+            && self.jwt.is_none()
+            && self.tokens.is_empty()
     }
 }
 
@@ -121,7 +123,8 @@ mod tests {
     use tidegate_engine::memory::SeededEntropy;
 
     fn token() -> (TokenItem, Credentials) {
-        let (item, text) = TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
+        let (item, text) =
+            TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
         (item, Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap())
     }
 
@@ -133,7 +136,10 @@ mod tests {
         server.set_tokens(vec![item]);
         assert!(server.authenticate(&Credentials::anonymous()).await.is_err());
         let known = server.authenticate(&credentials).await.unwrap();
-        assert_eq!((known.name.as_str(), known.may(Scope::Read), known.may(Scope::Work)), ("ci", true, false));
+        assert_eq!(
+            (known.name.as_str(), known.may(Scope::Read), known.may(Scope::Work)),
+            ("ci", true, false)
+        );
     }
 
     #[tokio::test]

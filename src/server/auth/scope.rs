@@ -26,7 +26,8 @@ pub struct UnknownScope(String);
 
 impl Scope {
     /// Every scope, in order.
-    pub const ALL: [Self; 5] = [Self::Enqueue, Self::EnqueueCritical, Self::Work, Self::Read, Self::Admin];
+    pub const ALL: [Self; 5] =
+        [Self::Enqueue, Self::EnqueueCritical, Self::Work, Self::Read, Self::Admin];
 
     /// The scope's word.
     pub fn as_str(self) -> &'static str {
@@ -47,7 +48,10 @@ impl Scope {
 impl FromStr for Scope {
     type Err = UnknownScope;
     fn from_str(text: &str) -> Result<Self, UnknownScope> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| UnknownScope(text.into()))
+        Self::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| UnknownScope(text.into()))
     }
 }
 
@@ -118,7 +122,11 @@ impl Serialize for Scopes {
 impl<'de> Deserialize<'de> for Scopes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let words = Vec::<String>::deserialize(deserializer)?;
-        words.iter().map(|word| word.parse::<Scope>()).collect::<Result<_, _>>().map_err(D::Error::custom)
+        words
+            .iter()
+            .map(|word| word.parse::<Scope>())
+            .collect::<Result<_, _>>()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -130,7 +138,11 @@ mod tests {
     fn each_scope_allows_itself_and_admin_allows_all() {
         for scope in Scope::ALL {
             for other in Scope::ALL {
-                assert_eq!(Scopes::from(scope).allow(other), scope == other || scope == Scope::Admin, "{scope} {other}");
+                assert_eq!(
+                    Scopes::from(scope).allow(other),
+                    scope == other || scope == Scope::Admin,
+                    "{scope} {other}"
+                );
             }
             assert!(!Scopes::default().allow(scope));
         }
@@ -143,7 +155,9 @@ mod tests {
         let json = serde_json::to_string(&scopes).unwrap();
         assert_eq!(json, r#"["enqueue:critical","work"]"#);
         assert_eq!(serde_json::from_str::<Scopes>(&json).unwrap(), scopes);
-        assert!("work everything".parse::<Scopes>().unwrap_err().to_string().contains("`everything`"));
+        assert!(
+            "work everything".parse::<Scopes>().unwrap_err().to_string().contains("`everything`")
+        );
         assert!(serde_json::from_str::<Scopes>(r#"["Admin"]"#).is_err());
     }
 }

@@ -34,7 +34,12 @@ pub struct TokenItem {
 
 impl TokenItem {
     /// A new token: what to store, and the text to hand out, which nobody can show again.
-    pub fn mint(name: impl Into<String>, scopes: Scopes, now: Timestamp, entropy: &dyn Entropy) -> (Self, String) {
+    pub fn mint(
+        name: impl Into<String>,
+        scopes: Scopes,
+        now: Timestamp,
+        entropy: &dyn Entropy,
+    ) -> (Self, String) {
         let id = format!("{:08x}", entropy.bits() >> 96);
         let secret = format!("{:032x}", entropy.bits());
         let text = format!("{PREFIX}{id}_{secret}");
@@ -48,7 +53,8 @@ fn digest(secret: &str) -> String {
 
 /// Whether the two are the same; takes as long for a near miss as for a far one.
 fn same(left: &str, right: &str) -> bool {
-    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+    left.len() == right.len()
+        && left.bytes().zip(right.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 /// Knows the owners of tokens, by a snapshot of the stored ones that is replaced as a whole.
@@ -58,7 +64,13 @@ pub struct TokenAuthenticator(ArcSwap<HashMap<String, TokenItem>>);
 impl TokenAuthenticator {
     /// Takes `tokens` instead of those before.
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
-        self.0.store(tokens.into_iter().map(|token| (token.id.clone(), token)).collect::<HashMap<_, _>>().into());
+        self.0.store(
+            tokens
+                .into_iter()
+                .map(|token| (token.id.clone(), token))
+                .collect::<HashMap<_, _>>()
+                .into(),
+        );
     }
 
     /// Whether there is no token.
@@ -89,11 +101,18 @@ mod tests {
     use tidegate_engine::memory::SeededEntropy;
 
     fn mint(seed: u64) -> (TokenItem, String) {
-        TokenItem::mint("ci", "enqueue work".parse().unwrap(), Timestamp::from_millis(5), &SeededEntropy::new(seed))
+        TokenItem::mint(
+            "ci",
+            "enqueue work".parse().unwrap(),
+            Timestamp::from_millis(5),
+            &SeededEntropy::new(seed),
+        )
     }
 
     async fn ask(known: &TokenAuthenticator, text: &str) -> Result<Principal, AuthError> {
-        known.authenticate(&Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap()).await
+        known
+            .authenticate(&Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap())
+            .await
     }
 
     #[tokio::test]
@@ -103,13 +122,23 @@ mod tests {
         assert!(ask(&known, &text).await.is_err());
         known.set_tokens(vec![item.clone(), mint(2).0]);
         let principal = ask(&known, &text).await.unwrap();
-        assert_eq!((principal.name.as_str(), principal.may(Scope::Work), principal.may(Scope::Read)), ("ci", true, false));
+        assert_eq!(
+            (principal.name.as_str(), principal.may(Scope::Work), principal.may(Scope::Read)),
+            ("ci", true, false)
+        );
 
         let (head, last) = text.split_at(text.len() - 1);
         let other = if last == "0" { "1" } else { "0" };
         let swapped = format!("tg_{}_{}", item.id, mint(2).1.rsplit('_').next().unwrap());
         let stored = format!("tg_{}_{}", item.id, item.hash);
-        for wrong in [head, &format!("{head}{other}"), &swapped, &stored, &text[3..], &format!("tg_{}_", item.id)] {
+        for wrong in [
+            head,
+            &format!("{head}{other}"),
+            &swapped,
+            &stored,
+            &text[3..],
+            &format!("tg_{}_", item.id),
+        ] {
             assert!(matches!(ask(&known, wrong).await, Err(AuthError::Refused(_))), "{wrong}");
         }
         assert!(known.authenticate(&Credentials::anonymous()).await.is_err());

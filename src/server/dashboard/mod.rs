@@ -53,10 +53,12 @@ pub fn route(options: &DashboardOptions) -> Router {
 
 /// The page with its parts in their places.
 fn page(options: &DashboardOptions) -> String {
-    let embed = options
-        .embed
-        .as_ref()
-        .map(|url| format!("<iframe id=\"embed\" title=\"embedded page\" src=\"{}\"></iframe>", escaped(url.as_str())));
+    let embed = options.embed.as_ref().map(|url| {
+        format!(
+            "<iframe id=\"embed\" title=\"embedded page\" src=\"{}\"></iframe>",
+            escaped(url.as_str())
+        )
+    });
     PAGE.replace("{{title}}", &escaped(&options.title))
         .replace("{{embed}}", &embed.unwrap_or_default())
         .replace("{{version}}", env!("CARGO_PKG_VERSION"))
@@ -67,7 +69,10 @@ fn page(options: &DashboardOptions) -> String {
 /// What the page may do: run its own script, ask its own server, show the operator's page.
 fn policy(options: &DashboardOptions) -> String {
     let hash = |text: &str| format!("'sha256-{}'", BASE64.encode(Sha256::digest(text)));
-    let frame = options.embed.as_ref().map_or_else(|| "'none'".to_owned(), |url| url.origin().ascii_serialization());
+    let frame = options
+        .embed
+        .as_ref()
+        .map_or_else(|| "'none'".to_owned(), |url| url.origin().ascii_serialization());
     format!(
         "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; frame-src {frame}; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'",
@@ -102,10 +107,16 @@ mod tests {
     #[test]
     fn the_policy_allows_the_page_its_own_parts_and_nothing_else() {
         let plain = policy(&DashboardOptions::default());
-        assert!(plain.starts_with("default-src 'none'; script-src 'sha256-") && plain.contains("frame-src 'none'"), "{plain}");
+        assert!(
+            plain.starts_with("default-src 'none'; script-src 'sha256-")
+                && plain.contains("frame-src 'none'"),
+            "{plain}"
+        );
         assert!(!plain.contains("unsafe"));
-        let embedding =
-            policy(&DashboardOptions { embed: Some("https://example.com/board".parse().unwrap()), ..DashboardOptions::default() });
+        let embedding = policy(&DashboardOptions {
+            embed: Some("https://example.com/board".parse().unwrap()),
+            ..DashboardOptions::default()
+        });
         assert!(embedding.contains("frame-src https://example.com;"), "{embedding}");
     }
 
@@ -115,7 +126,13 @@ mod tests {
         for outside in ["src=", "href=\"http", "@import", "url(", "import "] {
             assert!(!page.contains(outside), "{outside}");
         }
-        assert!(!page.contains(" style=") && !page.contains(" onclick="), "inline styles and handlers are refused by the policy");
-        assert!(page.contains(SCRIPT) && page.contains(STYLE) && !page.contains("{{"), "every part is in its place");
+        assert!(
+            !page.contains(" style=") && !page.contains(" onclick="),
+            "inline styles and handlers are refused by the policy"
+        );
+        assert!(
+            page.contains(SCRIPT) && page.contains(STYLE) && !page.contains("{{"),
+            "every part is in its place"
+        );
     }
 }

@@ -6,10 +6,11 @@
 //! that attempt, and nothing else: the server compares it.
 
 use std::{marker::PhantomData, sync::Arc};
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{FromRef, FromRequestParts},
-    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
 };
 
 use super::{ApiOptions, error::Problem};
@@ -58,7 +59,10 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let options = Arc::<ApiOptions>::from_ref(state);
-        let header = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+        let header = parts
+            .headers
+            .get(header::AUTHORIZATION)
+            .map(|value| value.to_str().unwrap_or_default());
         let answer = match Credentials::from_header(header) {
             Ok(credentials) => options.auth.authenticate(&credentials).await,
             Err(refused) => Err(refused),
@@ -84,23 +88,28 @@ impl May<Enqueue> {
 }
 
 fn forbidden(scope: Scope) -> Problem {
-    Problem::new(StatusCode::FORBIDDEN, "forbidden", format!("the token has no scope {scope}"))
+    Problem::new(ErrorCode::Forbidden, format!("the token has no scope {scope}"))
 }
 
 fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
     let detail = error.to_string();
     match error {
-        AuthError::Unavailable(_) => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).header(header::RETRY_AFTER, HeaderValue::from_static("1"))
-        }
+        AuthError::Unavailable(_) => Problem::new(ErrorCode::Unavailable, detail)
+            .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
         AuthError::Refused(_) => {
-            let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
-            let problem = problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
+            let problem = Problem::new(ErrorCode::Unauthorized, detail);
+            let problem = problem.header(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"tidegate\""),
+            );
             if headers.contains_key("x-requested-with") {
                 // A page asks, and has its own way to ask its user; a Basic challenge would open the browser's.
                 return problem;
             }
-            problem.header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\""))
+            problem.header(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Basic realm=\"tidegate\", charset=\"UTF-8\""),
+            )
         }
     }
 }
@@ -117,7 +126,9 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let shown = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = Credentials::from_header(shown).ok().and_then(|credentials| credentials.secret().and_then(attempt_token));
+        let token = Credentials::from_header(shown)
+            .ok()
+            .and_then(|credentials| credentials.secret().and_then(attempt_token));
         if token.is_none() {
             May::<Work>::from_request_parts(parts, state).await?;
         }

@@ -7,11 +7,12 @@
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
-    http::{StatusCode, header},
+    http::header,
 };
 use futures_util::StreamExt;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tidegate_core::error_code::ErrorCode;
 
 use super::{
     error::Problem,
@@ -57,8 +58,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 ///
 /// 413 if it has more; 400 if it does not arrive whole.
 pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
-    let too_large = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the request's body is larger than this route takes");
-    let told = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let too_large = || {
+        Problem::new(ErrorCode::BodyTooLarge, "the request's body is larger than this route takes")
+    };
+    let told = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let asks_first = request.headers().contains_key(header::EXPECT);
     if told.is_some_and(|told| told > most && (asks_first || told - most > DRAINED_BYTES)) {
         return Err(too_large());
@@ -67,7 +73,9 @@ pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut read = 0;
     while let Some(data) = body.next().await {
-        let data = data.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "invalid_body", "the request's body did not arrive whole"))?;
+        let data = data.map_err(|_| {
+            Problem::new(ErrorCode::InvalidBody, "the request's body did not arrive whole")
+        })?;
         read += data.len();
         if read <= most {
             parts.push(data);
@@ -95,7 +103,10 @@ impl Body {
         }
         let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
             Malformed::Deep(field) => too_deep(field),
-            other => Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not MessagePack: it {other}")),
+            other => Problem::new(
+                ErrorCode::InvalidBody,
+                format!("the body is not MessagePack: it {other}"),
+            ),
         })?;
         Ok(Self { json: json.into(), encoding, kept })
     }
@@ -128,7 +139,12 @@ impl Body {
     /// # Errors
     ///
     /// 413 if it has more than `most` bytes.
-    pub fn value(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
+    pub fn value(
+        &self,
+        raw: &RawValue,
+        field: &'static str,
+        most: usize,
+    ) -> Result<Payload, Problem> {
         let bytes = match self.encoding {
             Encoding::Json => self.json.slice_ref(raw.get().as_bytes()),
             Encoding::MessagePack => {
@@ -148,9 +164,16 @@ impl Body {
     /// # Errors
     ///
     /// 400 if it is not well formed or nested too deeply, 413 if it has more than `most` bytes.
-    pub fn checked(&self, raw: &RawValue, field: &'static str, most: usize) -> Result<Payload, Problem> {
+    pub fn checked(
+        &self,
+        raw: &RawValue,
+        field: &'static str,
+        most: usize,
+    ) -> Result<Payload, Problem> {
         let payload = self.value(raw, field, most)?;
-        payload.check(MAX_DEPTH).map_err(|malformed| tidegate_engine::Error::malformed(field, &malformed))?;
+        payload
+            .check(MAX_DEPTH)
+            .map_err(|malformed| tidegate_engine::Error::malformed(field, &malformed))?;
         Ok(payload)
     }
 }
@@ -164,18 +187,23 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
     // The path costs an allocation per field, so it is only looked for once something is wrong.
     serde_json::from_slice(json).or_else(|_| {
         let reader = &mut serde_json::Deserializer::from_slice(json);
-        let value = serde_path_to_error::deserialize(&mut *reader).map_err(|error| wrong(&error))?;
+        let value =
+            serde_path_to_error::deserialize(&mut *reader).map_err(|error| wrong(&error))?;
         reader.end().map_err(|error| malformed(&error))?;
         Ok(value)
     })
 }
 
 fn too_deep(field: String) -> Problem {
-    Problem::invalid_as("nesting_too_deep", field, format!("is nested deeper than {MAX_DEPTH}"))
+    Problem::invalid_as(
+        ErrorCode::NestingTooDeep,
+        field,
+        format!("is nested deeper than {MAX_DEPTH}"),
+    )
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "invalid_body", format!("the body is not JSON: {error}"))
+    Problem::new(ErrorCode::InvalidBody, format!("the body is not JSON: {error}"))
 }
 
 /// What people call what Rust calls otherwise.
@@ -204,14 +232,16 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     }
     let path = error.path().to_string();
     let path = if path == "." { String::new() } else { path };
-    let named = |prefix: &str| message.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name.to_owned());
+    let named = |prefix: &str| {
+        message.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name.to_owned())
+    };
     let inside = |name: String| match path.as_str() {
         "" => name,
         path if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
         path => format!("{path}.{name}"),
     };
     match (named("unknown field `"), named("missing field `"), named("duplicate field `")) {
-        (Some(name), ..) => Problem::invalid_as("unknown_field", inside(name), message),
+        (Some(name), ..) => Problem::invalid_as(ErrorCode::UnknownField, inside(name), message),
         (_, Some(name), _) => Problem::invalid(inside(name), "is required"),
         (.., Some(name)) => Problem::invalid(inside(name), "is given twice"),
         _ => Problem::invalid(path, message),
@@ -259,7 +289,9 @@ fn too_deep_in(json: &[u8], most: usize) -> Option<String> {
 /// # Errors
 ///
 /// As the field's own type.
-pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -284,7 +316,9 @@ mod tests {
         Body::new(Encoding::Json, Bytes::copy_from_slice(text.as_bytes())).unwrap()
     }
 
-    fn refusal<'a, T: Deserialize<'a> + std::fmt::Debug>(body: &'a Body) -> (&'static str, Option<String>, String) {
+    fn refusal<'a, T: Deserialize<'a> + std::fmt::Debug>(
+        body: &'a Body,
+    ) -> (&'static str, Option<String>, String) {
         let problem = body.read::<T>().unwrap_err();
         (problem.code(), problem.field().map(str::to_owned), problem.detail().to_owned())
     }
@@ -306,13 +340,22 @@ mod tests {
         let ask: Ask<'_> = body.read().unwrap();
         assert_eq!(ask.kind, "a");
         let data = body.value(ask.data, "data", 100).unwrap();
-        assert_eq!(data, Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcc, 7]) });
+        assert_eq!(
+            data,
+            Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcc, 7]) }
+        );
     }
 
     #[test]
     fn absent_differs_from_null() {
         assert_eq!(json(r#"{"type":"a","data":null}"#).read::<Ask<'_>>().unwrap().expires_at, None);
-        assert_eq!(json(r#"{"type":"a","data":null,"expires_at":null}"#).read::<Ask<'_>>().unwrap().expires_at, Some(None));
+        assert_eq!(
+            json(r#"{"type":"a","data":null,"expires_at":null}"#)
+                .read::<Ask<'_>>()
+                .unwrap()
+                .expires_at,
+            Some(None)
+        );
     }
 
     #[test]
@@ -320,13 +363,22 @@ mod tests {
         let body = json(r#"{"type":"a","data":1,"priorty":5}"#);
         let (code, field, detail) = refusal::<Ask<'_>>(&body);
         assert_eq!((code, field.as_deref()), ("unknown_field", Some("priorty")));
-        assert!(detail.starts_with("priorty: unknown field `priorty`, expected one of `type`"), "{detail}");
+        assert!(
+            detail.starts_with("priorty: unknown field `priorty`, expected one of `type`"),
+            "{detail}"
+        );
 
         let body = json(r#"{"type":"a"}"#);
-        assert_eq!(refusal::<Ask<'_>>(&body), ("invalid_field", Some("data".into()), "data: is required".into()));
+        assert_eq!(
+            refusal::<Ask<'_>>(&body),
+            ("invalid_field", Some("data".into()), "data: is required".into())
+        );
         let body = json(r#"{"type":5,"data":1}"#);
         let (_, field, detail) = refusal::<Ask<'_>>(&body);
-        assert_eq!((field.as_deref(), detail.as_str()), (Some("type"), "type: invalid type: integer `5`, expected a string"));
+        assert_eq!(
+            (field.as_deref(), detail.as_str()),
+            (Some("type"), "type: invalid type: integer `5`, expected a string")
+        );
         let body = json(r#"{"type":"a","data":1,"expires_at":"soon"}"#);
         let (_, field, detail) = refusal::<Ask<'_>>(&body);
         assert_eq!(field.as_deref(), Some("expires_at"));
@@ -337,14 +389,18 @@ mod tests {
     fn a_wrong_number_is_told_its_bounds() {
         let body = json(r#"{"concurrency":-1}"#);
         let (_, _, detail) = refusal::<TypeConfig>(&body);
-        assert_eq!(detail, "concurrency: invalid value: integer `-1`, expected a whole number from 0 to 4294967295");
+        assert_eq!(
+            detail,
+            "concurrency: invalid value: integer `-1`, expected a whole number from 0 to 4294967295"
+        );
     }
 
     #[test]
     fn a_nested_field_is_named_with_its_path() {
         let body = json(r#"{"constraints":[{"name":"a","rate":{"count":1,"per":2}}]}"#);
         assert_eq!(refusal::<QueueConfig>(&body).1.as_deref(), Some("constraints[0].rate.per"));
-        let body = json(r#"{"windows":[{"from":"08:00","to":"09:00"},{"from":"08:00","too":"09:00"}]}"#);
+        let body =
+            json(r#"{"windows":[{"from":"08:00","to":"09:00"},{"from":"08:00","too":"09:00"}]}"#);
         assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("windows[1].too"));
     }
 
@@ -358,9 +414,16 @@ mod tests {
     #[test]
     fn a_value_may_be_64_deep_and_no_deeper_and_brackets_in_texts_do_not_count() {
         for (depth, fits) in [(64, true), (65, false)] {
-            let body = json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
+            let body = json(&format!(
+                r#"{{"type":"a","data":{}1{}}}"#,
+                "[".repeat(depth),
+                "]".repeat(depth)
+            ));
             let ask: Ask<'_> = body.read().unwrap();
-            assert_eq!(body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(), (!fits).then_some("nesting_too_deep"));
+            assert_eq!(
+                body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(),
+                (!fits).then_some("nesting_too_deep")
+            );
         }
         let hostile = Bytes::from("[".repeat(100_000));
         assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "nesting_too_deep");
@@ -376,6 +439,9 @@ mod tests {
         let ask: Ask<'_> = body.read().unwrap();
         assert!(body.value(ask.data, "data", 6).is_ok());
         let problem = body.value(ask.data, "data", 5).unwrap_err();
-        assert_eq!((problem.status().as_u16(), problem.code(), problem.field()), (413, "data_too_large", Some("data")));
+        assert_eq!(
+            (problem.status().as_u16(), problem.code(), problem.field()),
+            (413, "data_too_large", Some("data"))
+        );
     }
 }

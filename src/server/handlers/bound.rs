@@ -6,9 +6,9 @@
 
 use axum::{
     body::HttpBody as _,
-    http::StatusCode,
     response::{IntoResponse as _, Response},
 };
+use tidegate_core::error_code::ErrorCode;
 
 use super::error::Problem;
 
@@ -24,8 +24,12 @@ pub fn excess(answer: &Response, most: Option<usize>) -> u64 {
 
 /// `answer`, or the problem that it is too large.
 pub fn bounded(answer: Response, most: Option<usize>) -> Response {
-    let Some(most) = most.filter(|_| excess(&answer, most) > 0) else { return answer };
+    let Some(most) = most.filter(|_| excess(&answer, most) > 0) else {
+        return answer;
+    };
     let bytes = bytes(&answer);
-    let detail = format!("the answer has {bytes} bytes, and one may have {most} here: ask for fewer at a time");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "response_too_large", detail).into_response()
+    let detail = format!(
+        "the answer has {bytes} bytes, and one may have {most} here: ask for fewer at a time"
+    );
+    Problem::new(ErrorCode::ResponseTooLarge, detail).into_response()
 }

@@ -37,7 +37,9 @@ fn merge(target: &mut Value, patch: Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Value::Object(fields) = target else { return };
+    let Value::Object(fields) = target else {
+        return;
+    };
     for (name, change) in patch {
         if change.is_null() {
             fields.remove(&name);
@@ -64,7 +66,11 @@ mod tests {
             (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
             (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
-            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
             (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
             (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
             (json!({"a": "foo"}), json!("bar"), json!("bar")),
@@ -80,11 +86,18 @@ mod tests {
 
     #[test]
     fn a_patch_changes_what_it_names_and_null_takes_it_back() {
-        let config = QueueConfig { concurrency: Some(5), order_step_seconds: Seconds::new(7), ..QueueConfig::default() };
+        let config = QueueConfig {
+            concurrency: Some(5),
+            order_step_seconds: Seconds::new(7),
+            ..QueueConfig::default()
+        };
         let patch = |value: Value| value.as_object().cloned().unwrap();
-        let patched_config: QueueConfig = patched(&config, patch(json!({"concurrency": 6}))).unwrap();
+        let patched_config: QueueConfig =
+            patched(&config, patch(json!({"concurrency": 6}))).unwrap();
         assert_eq!(patched_config, QueueConfig { concurrency: Some(6), ..config.clone() });
-        let patched_config: QueueConfig = patched(&config, patch(json!({"order_step_seconds": null, "concurrency": null}))).unwrap();
+        let patched_config: QueueConfig =
+            patched(&config, patch(json!({"order_step_seconds": null, "concurrency": null})))
+                .unwrap();
         assert_eq!(patched_config, QueueConfig::default());
         let problem = patched(&config, patch(json!({"concurency": 6}))).unwrap_err();
         assert_eq!((problem.code(), problem.field()), ("unknown_field", Some("concurency")));

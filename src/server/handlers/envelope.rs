@@ -5,6 +5,7 @@
 //! kind of document as any other failure. (In a function of AWS a panic ends the process, and its caller hears 502.)
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{Request, State},
@@ -22,10 +23,15 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// What a browser that came encrypted is told: to come so for a year.
 const ENCRYPTED_FROM_NOW_ON: HeaderValue = HeaderValue::from_static("max-age=31536000");
-const SERVER: HeaderValue = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+const SERVER: HeaderValue =
+    HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// Answers `request` by what is inside.
-pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Request, next: Next) -> Response {
+pub async fn envelope(
+    State(options): State<Arc<ApiOptions>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let id = request_id(&options, request.headers());
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
     // A copy: a part of the request would keep the whole buffer that it was read into for as long as the answer takes.
@@ -37,15 +43,20 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Reque
     let answered = async {
         if foreign_page(&method, request.headers()) {
             let detail = "a page of another site may not change anything here";
-            return Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response();
+            return Problem::new(ErrorCode::CrossSite, detail).into_response();
         }
-        if came_by.as_deref() == Some("http") && !options.allow_unencrypted_proxy && !health::ROUTES.contains(&path.as_str()) {
+        if came_by.as_deref() == Some("http")
+            && !options.allow_unencrypted_proxy
+            && !health::ROUTES.contains(&path.as_str())
+        {
             let detail = "it came to the proxy in front unencrypted, where its token and data could be read: use https, or set \
                           allow_unencrypted_proxy";
-            return Problem::new(StatusCode::FORBIDDEN, "insecure_request", detail).into_response();
+            return Problem::new(ErrorCode::InsecureRequest, detail).into_response();
         }
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-        answered.unwrap_or_else(|panic| Problem::internal(format!("a handler panicked: {}", said(&*panic))).into_response())
+        answered.unwrap_or_else(|panic| {
+            Problem::internal(format!("a handler panicked: {}", said(&*panic))).into_response()
+        })
     };
     let mut response = answered.instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -74,7 +85,9 @@ pub async fn envelope(State(options): State<Arc<ApiOptions>>, mut request: Reque
 
 /// The client's own id for the request if it has a harmless one, else a new one.
 fn request_id(options: &ApiOptions, headers: &HeaderMap) -> HeaderValue {
-    let own = headers.get(&REQUEST_ID).filter(|value| (1..=128).contains(&value.len()) && value.to_str().is_ok());
+    let own = headers
+        .get(&REQUEST_ID)
+        .filter(|value| (1..=128).contains(&value.len()) && value.to_str().is_ok());
     own.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()).unwrap_or_else(|| {
         let text = format!("{:016x}", options.entropy.bits() >> 64);
         HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")

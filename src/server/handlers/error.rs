@@ -1,10 +1,11 @@
 //! Errors as clients see them: RFC 9457 problem documents.
 //!
-//! The one table from [`Error`] to HTTP statuses is [`Problem::from`] here. A problem is given its
+//! The status of each is that of its [`ErrorCode`]. A problem is given its
 //! `instance`, its encoding and its place in the log by [`super::envelope`], so that every failure,
 //! whichever layer it comes from, reads alike.
 
 use std::{borrow::Cow, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
@@ -21,8 +22,7 @@ pub struct Problem(Box<Inner>);
 
 #[derive(Clone, Debug)]
 struct Inner {
-    status: StatusCode,
-    code: &'static str,
+    code: ErrorCode,
     detail: Cow<'static, str>,
     field: Option<String>,
     holder: Option<JobId>,
@@ -34,22 +34,28 @@ struct Inner {
 
 impl Problem {
     /// A problem with its stable code and what is to be said of this case.
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
-        let (field, holder, reasons, instance, headers, cause) = (None, None, Vec::new(), None, HeaderMap::new(), None);
-        Self(Box::new(Inner { status, code, detail, field, holder, reasons, instance, headers, cause }))
+        let (field, holder, reasons, instance, headers, cause) =
+            (None, None, Vec::new(), None, HeaderMap::new(), None);
+        Self(Box::new(Inner { code, detail, field, holder, reasons, instance, headers, cause }))
     }
 
     /// A value of the request is wrong; `message` says what it must be.
     pub fn invalid(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
-        Self::invalid_as("invalid_field", field, message)
+        Self::invalid_as(ErrorCode::InvalidField, field, message)
     }
 
     /// A value of the request is wrong, under a code of its own.
-    pub fn invalid_as(code: &'static str, field: impl Into<String>, message: impl std::fmt::Display) -> Self {
+    pub fn invalid_as(
+        code: ErrorCode,
+        field: impl Into<String>,
+        message: impl std::fmt::Display,
+    ) -> Self {
         let field = field.into();
-        let detail = if field.is_empty() { message.to_string() } else { format!("{field}: {message}") };
-        let mut problem = Self::new(StatusCode::BAD_REQUEST, code, detail);
+        let detail =
+            if field.is_empty() { message.to_string() } else { format!("{field}: {message}") };
+        let mut problem = Self::new(code, detail);
         problem.0.field = Some(field).filter(|field| !field.is_empty());
         problem
     }
@@ -57,7 +63,7 @@ impl Problem {
     /// Something is broken: the client learns that, the log learns `cause`.
     pub fn internal(cause: impl Into<String>) -> Self {
         let detail = "something is broken here; the server's log says more under this request's id";
-        let mut problem = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
+        let mut problem = Self::new(ErrorCode::Internal, detail);
         problem.0.cause = Some(cause.into());
         problem
     }
@@ -92,13 +98,13 @@ impl Problem {
 
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
-        self.0.status
+        StatusCode::from_u16(self.0.code.status()).expect("every code has a status of HTTP")
     }
 
     /// The stable code.
     #[cfg(test)]
     pub fn code(&self) -> &'static str {
-        self.0.code
+        self.0.code.as_str()
     }
 
     /// The field that is to blame, if one is.
@@ -121,25 +127,22 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let detail = error.to_string();
+        let (code, detail) = (error.code(), error.to_string());
         match error {
             Error::Invalid { code, field, message } => Self::invalid_as(code, field, message),
-            Error::NotFound { code, .. } => Self::new(StatusCode::NOT_FOUND, code, detail),
-            Error::Conflict { code, holder, .. } => {
-                let mut problem = Self::new(StatusCode::CONFLICT, code, detail);
+            Error::Conflict { holder, .. } => {
+                let mut problem = Self::new(code, detail);
                 problem.0.holder = holder;
                 problem
             }
-            Error::TooLarge { field, .. } => {
-                let code = if field == "data" { "data_too_large" } else { "too_large" };
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail).blame(field)
-            }
-            Error::Stale { .. } => Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail),
-            Error::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, "forbidden", detail),
+            Error::TooLarge { field, .. } => Self::new(code, detail).blame(field),
             Error::Unavailable { retry_after, .. } => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).header(header::RETRY_AFTER, whole_seconds(retry_after))
+                Self::new(code, detail).header(header::RETRY_AFTER, whole_seconds(retry_after))
             }
             Error::Internal(cause) => Self::internal(cause),
+            Error::NotFound { .. } | Error::Stale { .. } | Error::Forbidden(_) => {
+                Self::new(code, detail)
+            }
         }
     }
 }
@@ -151,12 +154,13 @@ fn whole_seconds(span: Duration) -> HeaderValue {
 
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Inner { status, code, detail, field, holder, reasons, instance, .. } = &*self.0;
+        let Inner { code, detail, field, holder, reasons, instance, .. } = &*self.0;
         let optional = [field.is_some(), holder.is_some(), !reasons.is_empty(), instance.is_some()];
-        let mut map = serializer.serialize_map(Some(5 + optional.iter().filter(|present| **present).count()))?;
+        let mut map = serializer
+            .serialize_map(Some(5 + optional.iter().filter(|present| **present).count()))?;
         map.serialize_entry("type", &format_args!("urn:tidegate:problem:{code}"))?;
-        map.serialize_entry("title", &title(code))?;
-        map.serialize_entry("status", &status.as_u16())?;
+        map.serialize_entry("title", &code.title())?;
+        map.serialize_entry("status", &code.status())?;
         map.serialize_entry("detail", detail)?;
         map.serialize_entry("code", code)?;
         if let Some(instance) = instance {
@@ -175,17 +179,10 @@ impl Serialize for Problem {
     }
 }
 
-/// A code as a short sentence: `job_not_found` is "Job not found".
-fn title(code: &str) -> String {
-    let text = code.replace('_', " ");
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
-}
-
 impl IntoResponse for Problem {
     /// A response without a body: the envelope writes it, knowing the encoding that was asked for.
     fn into_response(self) -> Response {
-        let mut response = self.0.status.into_response();
+        let mut response = self.status().into_response();
         *response.headers_mut() = self.0.headers.clone();
         response.extensions_mut().insert(self);
         response
@@ -205,11 +202,22 @@ mod tests {
         let table: [(Error, u16, &str); 8] = [
             (Error::invalid("weight", "must be positive"), 400, "invalid_field"),
             (Error::no_job(&"x".parse().unwrap()), 404, "job_not_found"),
-            (Error::Conflict { code: "id_taken", message: "taken".into(), holder: None }, 409, "id_taken"),
+            (
+                Error::Conflict { code: ErrorCode::IdTaken, message: "taken".into(), holder: None },
+                409,
+                "id_taken",
+            ),
             (Error::TooLarge { field: "data", limit: 4 }, 413, "data_too_large"),
             (Error::Stale { version: 2 }, 412, "precondition_failed"),
             (Error::Forbidden("no".into()), 403, "forbidden"),
-            (Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() }, 503, "unavailable"),
+            (
+                Error::Unavailable {
+                    retry_after: Duration::from_millis(1200),
+                    message: "full".into(),
+                },
+                503,
+                "unavailable",
+            ),
             (Error::Internal("disk on fire".into()), 500, "internal"),
         ];
         for (error, status, code) in table {
@@ -220,7 +228,11 @@ mod tests {
 
     #[test]
     fn a_problem_names_the_field_and_the_holder() {
-        let clash = Error::Conflict { code: "correlation_key_taken", message: "job a has it".into(), holder: Some("a".parse().unwrap()) };
+        let clash = Error::Conflict {
+            code: ErrorCode::CorrelationKeyTaken,
+            message: "job a has it".into(),
+            holder: Some("a".parse().unwrap()),
+        };
         let shown_clash = shown(&Problem::from(clash).at("/v1/jobs"));
         assert_eq!(shown_clash["holder"], "a");
         assert_eq!(shown_clash["title"], "Correlation key taken");
@@ -240,7 +252,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_in_whole_seconds_rounded_up() {
-        let full = Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() };
+        let full =
+            Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() };
         let response = Problem::from(full).into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");
     }

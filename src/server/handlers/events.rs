@@ -6,6 +6,7 @@ use axum::{
     response::IntoResponse,
 };
 use serde::{Deserialize, Serialize};
+use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -87,17 +88,31 @@ fn media_of(headers: &HeaderMap) -> Option<&str> {
 async fn came(request: Request, most: usize) -> Result<Came, Problem> {
     let headers = request.headers().clone();
     let content_type = media_of(&headers);
-    let media = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = content_type
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     let batch = media.starts_with("application/cloudevents-batch");
     let body = bounded(request, if batch { MOST_BATCH_BYTES } else { 2 * most + ENVELOPE }).await?;
     match media.as_str() {
         "application/cloudevents+json" => read::structured(&body).map(one).map_err(problem),
-        "application/cloudevents-batch+json" => read::batch(&body).map(Came::Batch).map_err(problem),
-        "application/cloudevents+msgpack" => read::structured_msgpack(&body).map(one).map_err(problem),
-        "application/cloudevents-batch+msgpack" => read::batch_msgpack(&body).map(Came::Batch).map_err(problem),
+        "application/cloudevents-batch+json" => {
+            read::batch(&body).map(Came::Batch).map_err(problem)
+        }
+        "application/cloudevents+msgpack" => {
+            read::structured_msgpack(&body).map(one).map_err(problem)
+        }
+        "application/cloudevents-batch+msgpack" => {
+            read::batch_msgpack(&body).map(Came::Batch).map_err(problem)
+        }
         other if other.starts_with("application/cloudevents") => {
-            let detail = format!("{other} is not known here; send application/cloudevents+json or application/cloudevents-batch+json");
-            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+            let detail = format!(
+                "{other} is not known here; send application/cloudevents+json or application/cloudevents-batch+json"
+            );
+            Err(Problem::new(ErrorCode::UnsupportedMediaType, detail))
         }
         _ if !headers.contains_key("ce-specversion") => {
             let message = "is required; an event that is wholly in its body has the Content-Type application/cloudevents+json";
@@ -130,30 +145,50 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
         (status = 200, description = "Taken: what each trigger did. In a batch each event has its own answer", body = EventAnswer),
         (status = 413, description = "`too_large`: an event over the limit; `body_too_large`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
-async fn ingest(State(api): State<Api>, accept: Accept, _: May<Enqueue>, request: Request) -> Answer {
+async fn ingest(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Enqueue>,
+    request: Request,
+) -> Answer {
     let most = api.server.engine().rules().events.max_bytes;
     match came(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
         Came::One(event) => {
             let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
-            Ok(accept.ok(EventAnswer::One(answer.ok_or_else(|| Problem::internal("an event has no answer"))??)).into_response())
+            Ok(accept
+                .ok(EventAnswer::One(
+                    answer.ok_or_else(|| Problem::internal("an event has no answer"))??,
+                ))
+                .into_response())
         }
         Came::Batch(batch) => {
             let mut events = Vec::with_capacity(batch.len());
-            let slots: Vec<Option<Problem>> =
-                batch.into_iter().map(|event| event.map(|event| events.push(event)).err().map(problem)).collect();
+            let slots: Vec<Option<Problem>> = batch
+                .into_iter()
+                .map(|event| event.map(|event| events.push(event)).err().map(problem))
+                .collect();
             api.server.refused_events(slots.iter().flatten().count() as u64);
             let mut answers = api.server.ingest(&events).await.into_iter();
             let results = slots.into_iter().map(|slot| {
                 let answer = match slot {
                     Some(problem) => Err(problem),
-                    None => answers.next().ok_or_else(|| Problem::internal("an event has no answer")).and_then(|answer| Ok(answer?)),
+                    None => answers
+                        .next()
+                        .ok_or_else(|| Problem::internal("an event has no answer"))
+                        .and_then(|answer| Ok(answer?)),
                 };
                 match answer {
                     Ok(event) => EventResult { status: 200, event: Some(event), error: None },
-                    Err(problem) => EventResult { status: problem.status().as_u16(), event: None, error: Some(problem) },
+                    Err(problem) => EventResult {
+                        status: problem.status().as_u16(),
+                        event: None,
+                        error: Some(problem),
+                    },
                 }
             });
-            Ok(accept.ok(EventAnswer::Batch(EventBatch { results: results.collect() })).into_response())
+            Ok(accept
+                .ok(EventAnswer::Batch(EventBatch { results: results.collect() }))
+                .into_response())
         }
     }
 }
@@ -179,7 +214,13 @@ struct DeadView {
 impl DeadView {
     fn new(dead: DeadLetter, encoding: Encoding) -> Self {
         let event = Raw::new(&Payload::json(dead.event.get().to_owned()), encoding);
-        Self { id: dead.id, trigger: dead.trigger, reason: dead.reason, failed_at: dead.failed_at, event }
+        Self {
+            id: dead.id,
+            trigger: dead.trigger,
+            reason: dead.reason,
+            failed_at: dead.failed_at,
+            event,
+        }
     }
 }
 
@@ -203,7 +244,8 @@ struct DeadLetterPage {
     responses((status = 200, description = "A page", body = DeadLetterPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (trigger, limit, cursor) = (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
+    let (trigger, limit, cursor) =
+        (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (letters, next_cursor) = api.server.dead_letters(trigger.as_ref(), cursor, limit).await?;
     let dead_letters = letters.into_iter().map(|dead| DeadView::new(dead, accept.0)).collect();
@@ -215,7 +257,12 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The dead letter", body = DeadView), (status = 404, description = "`dead_letter_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Name<String>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(id): Name<String>,
+) -> Answer {
     Ok(accept.ok(DeadView::new(api.server.dead_letter(&id).await?, accept.0)).into_response())
 }
 
@@ -224,7 +271,11 @@ async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Nam
     params(("id" = String, Path, description = "Its id")),
     responses((status = 204, description = "Deleted"), (status = 404, description = "`dead_letter_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn delete(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -> Result<StatusCode, Problem> {
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(id): Name<String>,
+) -> Result<StatusCode, Problem> {
     api.server.delete_dead_letter(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -239,7 +290,12 @@ async fn delete(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -
         (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
         (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(id): Name<String>) -> Answer {
+async fn replay(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(id): Name<String>,
+) -> Answer {
     Ok(accept.ok(api.server.replay_dead_letter(&id).await?).into_response())
 }
 
@@ -271,12 +327,16 @@ struct ReplayedDead {
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
     let asked: ReplayDead = body.read_or_default()?;
-    let (letters, next_cursor) = api.server.dead_letters(asked.trigger.as_ref(), asked.cursor, 100).await?;
+    let (letters, next_cursor) =
+        api.server.dead_letters(asked.trigger.as_ref(), asked.cursor, 100).await?;
     let mut done = ReplayedDead { next_cursor, ..ReplayedDead::default() };
     for letter in letters {
         match api.server.replay_dead_letter(&letter.id).await {
             Ok(Replayed::Applied(Did::Dead { .. }))
-            | Err(Error::NotFound { code: "trigger_not_found", .. } | Error::Conflict { code: "not_replayable", .. }) => done.dead += 1,
+            | Err(
+                Error::NotFound { code: ErrorCode::TriggerNotFound, .. }
+                | Error::Conflict { code: ErrorCode::NotReplayable, .. },
+            ) => done.dead += 1,
             // Somebody else was faster.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
             // It keeps none of the others.

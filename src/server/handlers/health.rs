@@ -2,10 +2,11 @@
 
 use axum::{
     extract::State,
-    http::{StatusCode, header},
+    http::header,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -53,7 +54,8 @@ async fn readyz(State(api): State<Api>, accept: Accept) -> Answer {
 async fn metrics(State(api): State<Api>, _: May<Read>) -> Answer {
     let handle = api.options.metrics.as_ref();
     let text = handle.map(metrics_exporter_prometheus::PrometheusHandle::render);
-    let text = text.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "metrics_off", "this server collects no metrics"))?;
+    let text =
+        text.ok_or_else(|| Problem::new(ErrorCode::MetricsOff, "this server collects no metrics"))?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

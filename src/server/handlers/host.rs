@@ -5,10 +5,11 @@
 //! read and change everything. What gives it away is the `Host`, which is still the page's.
 
 use std::{net::IpAddr, sync::Arc};
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{Request, State},
-    http::{StatusCode, header, uri::Authority},
+    http::{header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -34,7 +35,11 @@ impl Hosts {
     fn foreign(&self, request: &Request) -> Option<String> {
         let named = request.headers().get_all(header::HOST).iter();
         let named = named.filter(|value| !value.is_empty()).map(|value| {
-            value.to_str().unwrap_or_default().parse::<Authority>().map_or_else(|_| String::new(), |authority| host(&authority))
+            value
+                .to_str()
+                .unwrap_or_default()
+                .parse::<Authority>()
+                .map_or_else(|_| String::new(), |authority| host(&authority))
         });
         let asked = request.uri().authority().map(host);
         asked.into_iter().chain(named).find(|name| !self.is_here(name))
@@ -42,7 +47,11 @@ impl Hosts {
 
     fn is_here(&self, name: &str) -> bool {
         let local = name == "localhost" || name.ends_with(".localhost");
-        let loopback = || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+        let loopback = || {
+            name.trim_matches(['[', ']'])
+                .parse::<IpAddr>()
+                .is_ok_and(|ip| ip.to_canonical().is_loopback())
+        };
         local || loopback() || self.own.as_deref() == Some(name)
     }
 }
@@ -61,7 +70,7 @@ pub async fn only_here(State(hosts): State<Arc<Hosts>>, request: Request, next: 
             "without a token this server is for this machine alone, and {name:?} is no name of it: make a token, or set public_url to the \
              name that it is reached by"
         );
-        return Problem::new(StatusCode::FORBIDDEN, "host_not_allowed", detail).into_response();
+        return Problem::new(ErrorCode::HostNotAllowed, detail).into_response();
     }
     next.run(request).await
 }

@@ -72,7 +72,9 @@ fn without_secrets(config: &TypeConfig) -> Result<Value, Problem> {
 /// Whether a header of this name carries a secret.
 fn secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["authorization", "cookie", "secret", "token", "password", "key"].iter().any(|word| name.contains(word))
+    ["authorization", "cookie", "secret", "token", "password", "key"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 /// A page of job types.
@@ -86,7 +88,12 @@ struct TypePage<'a> {
     next_cursor: Option<String>,
 }
 
-fn answer(accept: Accept, status: StatusCode, name: &TypeName, item: &TypeItem) -> Result<Response, Problem> {
+fn answer(
+    accept: Accept,
+    status: StatusCode,
+    name: &TypeName,
+    item: &TypeItem,
+) -> Result<Response, Problem> {
     Ok(accept.reply(status, TypeView::new(name, item)?).etag(item.version).into_response())
 }
 
@@ -161,7 +168,11 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
         None => "",
     };
     let kinds = ["pull", "url", "sqs", "sns", "event_bridge", "lambda"];
-    let named = |target: &Value| kinds.iter().any(|named| *named != kind && target.get(named).is_some_and(|value| !value.is_null()));
+    let named = |target: &Value| {
+        kinds
+            .iter()
+            .any(|named| *named != kind && target.get(named).is_some_and(|value| !value.is_null()))
+    };
     let other = config.target.is_some() && change.get("target").is_some_and(named);
     if !other {
         return patched(config, change);
@@ -178,7 +189,12 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
     params(("type" = String, Path, description = "The type's name")),
     responses((status = 200, description = "The type, its `ETag` the version", body = TypeView), (status = 404, description = "`job_type_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<TypeName>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<TypeName>,
+) -> Answer {
     answer(accept, StatusCode::OK, &name, &api.server.job_type(&name).await?)
 }
 
@@ -194,7 +210,8 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (items, next_cursor) = page(api.server.job_types().await?, cursor.as_deref(), limit);
-    let job_types = items.iter().map(|(name, item)| TypeView::new(name, item)).collect::<Result<_, _>>()?;
+    let job_types =
+        items.iter().map(|(name, item)| TypeView::new(name, item)).collect::<Result<_, _>>()?;
     Ok(accept.ok(TypePage { job_types, next_cursor }).into_response())
 }
 
@@ -258,16 +275,25 @@ mod tests {
 
     #[test]
     fn a_patch_keeps_the_secrets_that_it_does_not_name() {
-        let change = json!({"target": {"url": "http://127.0.0.1:10/"}}).as_object().cloned().unwrap();
-        let Some(TargetConfig::Push(target)) = with_change(&push(), change).unwrap().target else { panic!("a push target") };
-        assert_eq!((target.url.as_str(), target.signing_secret.list().len()), ("http://127.0.0.1:10/", 2));
+        let change =
+            json!({"target": {"url": "http://127.0.0.1:10/"}}).as_object().cloned().unwrap();
+        let Some(TargetConfig::Push(target)) = with_change(&push(), change).unwrap().target else {
+            panic!("a push target")
+        };
+        assert_eq!(
+            (target.url.as_str(), target.signing_secret.list().len()),
+            ("http://127.0.0.1:10/", 2)
+        );
     }
 
     #[test]
     fn a_target_of_the_other_kind_replaces_the_old_one() {
         let pull = json!({"target": {"pull": true}}).as_object().cloned().unwrap();
         let changed = with_change(&push(), pull).unwrap();
-        assert_eq!((&changed.target, changed.concurrency), (&Some(TargetConfig::Pull(Pull { pull: true })), Some(4)));
+        assert_eq!(
+            (&changed.target, changed.concurrency),
+            (&Some(TargetConfig::Pull(Pull { pull: true })), Some(4))
+        );
         let back = json!({"target": {"url": "http://127.0.0.1:11/"}}).as_object().cloned().unwrap();
         assert!(matches!(with_change(&changed, back).unwrap().target, Some(TargetConfig::Push(_))));
     }

@@ -115,7 +115,11 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
     if ask.reports.len() > MOST {
         return Err(Problem::invalid("reports", format!("must have at most {MOST} items")));
     }
-    let reports = ask.reports.into_iter().map(|report| report.into_report(&body, &api, None)).collect::<Result<Vec<_>, _>>()?;
+    let reports = ask
+        .reports
+        .into_iter()
+        .map(|report| report.into_report(&body, &api, None))
+        .collect::<Result<Vec<_>, _>>()?;
     let reported: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
     let request = LeaseRequest {
         queue: ask.queue,
@@ -131,10 +135,17 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
     let leased = api.server.lease(request).await?;
     let mut jobs = leased.jobs;
     let reports = reported.into_iter().zip(leased.reports).map(|(id, answer)| match answer {
-        Ok(job) => ReportedView { status: 200, id, state: Some(word(&job.life.state)), error: None },
+        Ok(job) => {
+            ReportedView { status: 200, id, state: Some(word(&job.life.state)), error: None }
+        }
         Err(error) => {
             let problem = Problem::from(error);
-            ReportedView { status: problem.status().as_u16(), id, state: None, error: Some(problem) }
+            ReportedView {
+                status: problem.status().as_u16(),
+                id,
+                state: None,
+                error: Some(problem),
+            }
         }
     });
     let reports: Vec<ReportedView> = reports.collect();
@@ -153,7 +164,10 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
 
 /// Takes the longest of `jobs` out, as few as have `excess` bytes in their leases, so that a long one costs no short one its attempt.
 fn longest(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
-    let bytes = |job: &Job| LeaseView::new(job, accept).map_or(0, |lease| bound::bytes(&accept.ok(lease).into_response()));
+    let bytes = |job: &Job| {
+        LeaseView::new(job, accept)
+            .map_or(0, |lease| bound::bytes(&accept.ok(lease).into_response()))
+    };
     let mut by_length: Vec<(u64, usize)> = jobs.iter().map(bytes).zip(0..).collect();
     by_length.sort_unstable_by(|a, b| b.cmp(a));
     let (mut taken, mut freed) = (BTreeSet::new(), 0);
@@ -173,7 +187,12 @@ impl<'a> LeaseView<'a> {
     fn new(job: &'a Job, accept: Accept) -> Option<Self> {
         let run = job.life.running()?;
         let view = JobView::new(job, accept.0, Bodies::Whole);
-        Some(Self { job: view, attempt: job.life.attempt, token: format!("{:032x}", run.token.0), expires_at: run.lease_until })
+        Some(Self {
+            job: view,
+            attempt: job.life.attempt,
+            token: format!("{:032x}", run.token.0),
+            expires_at: run.lease_until,
+        })
     }
 }
 

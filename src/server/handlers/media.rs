@@ -4,10 +4,11 @@
 //! encoding it wrote in, so that `Content-Type` alone is enough to speak MessagePack.
 
 use std::convert::Infallible;
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{FromRequestParts, OptionalFromRequestParts},
-    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
 };
 
 use super::error::Problem;
@@ -47,11 +48,24 @@ fn known(media: &str) -> Option<Encoding> {
 ///
 /// 415 for any other media type.
 pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE).filter(|value| *value != "application/json") else { return Ok(Encoding::Json) };
-    let media = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some(value) =
+        headers.get(header::CONTENT_TYPE).filter(|value| *value != "application/json")
+    else {
+        return Ok(Encoding::Json);
+    };
+    let media = value
+        .to_str()
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     known(&media).ok_or_else(|| {
-        let detail = format!("Content-Type {media:?} is not known here; send application/json or application/msgpack");
-        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail)
+        let detail = format!(
+            "Content-Type {media:?} is not known here; send application/json or application/msgpack"
+        );
+        Problem::new(ErrorCode::UnsupportedMediaType, detail)
     })
 }
 
@@ -62,7 +76,8 @@ pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
 /// 406 if neither encoding is acceptable.
 pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
     let own = of_content(headers).unwrap_or_default();
-    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
+    let mut accepted =
+        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
     if accepted.peek().is_none() {
         return Ok(own);
     }
@@ -71,7 +86,9 @@ pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
     for range in accepted.flat_map(|value| value.split(',')) {
         let mut parts = range.split(';');
         let media = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-        let weight = parts.find_map(|part| part.trim().strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
+        let weight = parts
+            .find_map(|part| part.trim().strip_prefix("q=")?.parse::<f32>().ok())
+            .unwrap_or(1.0);
         for encoding in [Encoding::Json, Encoding::MessagePack] {
             let specific = match media.as_str() {
                 "*/*" => 1,
@@ -92,7 +109,7 @@ pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
         (_, theirs) if theirs > 0.0 => Ok(other),
         _ => {
             let detail = "answers come as application/json or application/msgpack, and Accept allows neither";
-            Err(Problem::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail))
+            Err(Problem::new(ErrorCode::NotAcceptable, detail))
         }
     }
 }
@@ -134,7 +151,11 @@ mod tests {
             ("application/x-msgpack", MessagePack),
             ("application/vnd.msgpack", MessagePack),
         ] {
-            assert_eq!(of_content(&headers(&[(header::CONTENT_TYPE, media)])).unwrap(), encoding, "{media}");
+            assert_eq!(
+                of_content(&headers(&[(header::CONTENT_TYPE, media)])).unwrap(),
+                encoding,
+                "{media}"
+            );
         }
         assert_eq!(of_content(&HeaderMap::new()).unwrap(), Json);
         let refused = of_content(&headers(&[(header::CONTENT_TYPE, "text/csv")])).unwrap_err();
@@ -155,7 +176,11 @@ mod tests {
             (Some("text/html, */*;q=0.8"), None, Json),
             (Some("application/problem+json"), None, Json),
         ] {
-            let pairs: Vec<_> = accept.map(|v| (header::ACCEPT, v)).into_iter().chain(content.map(|v| (header::CONTENT_TYPE, v))).collect();
+            let pairs: Vec<_> = accept
+                .map(|v| (header::ACCEPT, v))
+                .into_iter()
+                .chain(content.map(|v| (header::CONTENT_TYPE, v)))
+                .collect();
             assert_eq!(of_answer(&headers(&pairs)).unwrap(), encoding, "{accept:?} {content:?}");
         }
     }
@@ -163,7 +188,11 @@ mod tests {
     #[test]
     fn a_client_that_wants_neither_encoding_is_told() {
         for accept in ["text/csv", "application/json;q=0"] {
-            assert_eq!(of_answer(&headers(&[(header::ACCEPT, accept)])).unwrap_err().code(), "not_acceptable", "{accept}");
+            assert_eq!(
+                of_answer(&headers(&[(header::ACCEPT, accept)])).unwrap_err().code(),
+                "not_acceptable",
+                "{accept}"
+            );
         }
     }
 }

@@ -38,8 +38,9 @@ mod triggers;
 mod workers;
 
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
-use axum::{Router, extract::FromRef, http::StatusCode, middleware, response::Response};
+use axum::{Router, extract::FromRef, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -108,14 +109,17 @@ impl Api {
     /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own. Of many jobs
     /// even the least of these may be too large.
     fn fitting(&self, answer: impl Fn(Bodies) -> Response) -> Response {
-        let fits = [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
+        let fits =
+            [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
         fits.unwrap_or_else(|| answer(Bodies::Small))
     }
 
     /// `job` with its bodies, wherever they are kept.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
         let elsewhere = |body: &Body| body.inline().is_none();
-        if !elsewhere(&job.data) && job.life.result.as_ref().is_none_or(|result| result.object.is_none()) {
+        if !elsewhere(&job.data)
+            && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
+        {
             return Ok(job);
         }
         let loaded = Box::pin(self.server.load(vec![job])).await?.pop();
@@ -147,8 +151,12 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let most = server.options().answer_bytes;
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let resources = resources.with_state(Api { server, options: Arc::clone(&options) });
-    let routes = resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
-    let bound = middleware::map_response(move |answer: Response| async move { bound::bounded(answer, most) });
+    let routes =
+        resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
+    let bound =
+        middleware::map_response(
+            move |answer: Response| async move { bound::bounded(answer, most) },
+        );
     wrapped(routes.layer(bound), options, hosts)
 }
 
@@ -156,12 +164,14 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
 fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
     routes
         .fallback(async || {
-            Problem::new(StatusCode::NOT_FOUND, "route_not_found", "there is no such route; /openapi.json lists those there are")
+            Problem::new(
+                ErrorCode::RouteNotFound,
+                "there is no such route; /openapi.json lists those there are",
+            )
         })
         .method_not_allowed_fallback(async || {
             Problem::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
+                ErrorCode::MethodNotAllowed,
                 "this route does not take that method; Allow lists those it takes",
             )
         })

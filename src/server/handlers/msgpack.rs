@@ -46,7 +46,11 @@ pub enum Malformed {
 impl Malformed {
     /// The same, as what is inside the field of this name.
     fn within(self, field: &[u8]) -> Self {
-        if let Self::Deep(_) = self { Self::Deep(String::from_utf8_lossy(field).into_owned()) } else { self }
+        if let Self::Deep(_) = self {
+            Self::Deep(String::from_utf8_lossy(field).into_owned())
+        } else {
+            self
+        }
     }
 }
 
@@ -76,9 +80,18 @@ fn token(bytes: &[u8], at: usize) -> Result<Token, Malformed> {
     };
     let marker = *rest.first().ok_or(Malformed::Cut)?;
     let scalar = |len: usize| Token { kind: Kind::Scalar, head: len, len, inner: 0 };
-    let sized = |kind: Kind, head: usize, content: usize| Token { kind, head, len: head + content, inner: 0 };
-    let nest =
-        |kind: Kind, head: usize, count: usize| Token { kind, head, len: head, inner: if kind == Kind::Map { count * 2 } else { count } };
+    let sized = |kind: Kind, head: usize, content: usize| Token {
+        kind,
+        head,
+        len: head + content,
+        inner: 0,
+    };
+    let nest = |kind: Kind, head: usize, count: usize| Token {
+        kind,
+        head,
+        len: head,
+        inner: if kind == Kind::Map { count * 2 } else { count },
+    };
     let extension = |head: usize, content: usize| -> Result<Token, Malformed> {
         let tag = *rest.get(head - 1).ok_or(Malformed::Cut)?;
         Ok(sized(Kind::Extension(i8::from_be_bytes([tag])), head, content))
@@ -146,12 +159,14 @@ fn skip(bytes: &[u8], mut at: usize, depth: usize) -> Result<usize, Malformed> {
 ///
 /// [`Malformed`].
 pub fn split(bytes: &Bytes) -> Result<(Vec<u8>, Vec<Bytes>), Malformed> {
-    let mut split = Split { bytes, at: 0, out: Vec::with_capacity(bytes.len().min(4096)), kept: Vec::new() };
+    let mut split =
+        Split { bytes, at: 0, out: Vec::with_capacity(bytes.len().min(4096)), kept: Vec::new() };
     split.record(true)?;
     if split.at != bytes.len() {
         return Err(Malformed::Trailing(split.at));
     }
-    let envelope: serde_json::Value = rmp_serde::from_slice(&split.out).map_err(|error| Malformed::Envelope(error.to_string()))?;
+    let envelope: serde_json::Value = rmp_serde::from_slice(&split.out)
+        .map_err(|error| Malformed::Envelope(error.to_string()))?;
     Ok((envelope.to_string().into_bytes(), split.kept))
 }
 
@@ -195,10 +210,15 @@ impl Split<'_> {
             self.copy(self.at + name.len);
             let value = token(self.bytes, self.at)?;
             if KEPT.contains(&&*field) {
-                let end = skip(self.bytes, self.at, MAX_DEPTH).map_err(|malformed| malformed.within(&field))?;
+                let end = skip(self.bytes, self.at, MAX_DEPTH)
+                    .map_err(|malformed| malformed.within(&field))?;
                 // 0xce begins an unsigned number of 32 bits.
                 self.out.push(0xce);
-                self.out.extend_from_slice(&u32::try_from(self.kept.len()).map_err(|_| Malformed::Deep(String::new()))?.to_be_bytes());
+                self.out.extend_from_slice(
+                    &u32::try_from(self.kept.len())
+                        .map_err(|_| Malformed::Deep(String::new()))?
+                        .to_be_bytes(),
+                );
                 self.kept.push(self.bytes.slice(self.at..end));
                 self.at = end;
             } else if outermost && value.kind == Kind::List && LISTS.contains(&&*field) {
@@ -222,7 +242,8 @@ pub fn frame<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Err
             serializer.serialize_bytes(self.0)
         }
     }
-    serializer.serialize_newtype_struct(rmp_serde::MSGPACK_EXT_STRUCT_NAME, &(FRAME, Content(value)))
+    serializer
+        .serialize_newtype_struct(rmp_serde::MSGPACK_EXT_STRUCT_NAME, &(FRAME, Content(value)))
 }
 
 /// An answer with its frames taken off.
@@ -264,7 +285,8 @@ mod tests {
             any::<f64>().prop_map(Value::F64),
             ".{0,300}".prop_map(Value::from),
             prop::collection::vec(any::<u8>(), 0..300).prop_map(Value::Binary),
-            (any::<i8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(|(tag, bytes)| Value::Ext(tag, bytes)),
+            (any::<i8>(), prop::collection::vec(any::<u8>(), 0..300))
+                .prop_map(|(tag, bytes)| Value::Ext(tag, bytes)),
         ];
         leaf.prop_recursive(5, 64, 20, |inner| {
             prop_oneof![
@@ -318,16 +340,21 @@ mod tests {
     #[test]
     fn only_the_outermost_fields_are_kept() {
         let inner = map(&[("data", 7.into())]);
-        let (json, kept) = split(&pack(&map(&[("attributes", inner.clone()), ("data", inner.clone())]))).unwrap();
+        let (json, kept) =
+            split(&pack(&map(&[("attributes", inner.clone()), ("data", inner.clone())]))).unwrap();
         assert_eq!(String::from_utf8(json).unwrap(), r#"{"attributes":{"data":7},"data":0}"#);
         assert_eq!(kept, [pack(&inner)]);
     }
 
     #[test]
     fn a_value_may_be_64_deep_and_no_deeper() {
-        let nested = |depth: usize| (0..depth).fold(Value::Nil, |inner, _| Value::Array(vec![inner]));
+        let nested =
+            |depth: usize| (0..depth).fold(Value::Nil, |inner, _| Value::Array(vec![inner]));
         assert!(split(&pack(&map(&[("data", nested(64))]))).is_ok());
-        assert_eq!(split(&pack(&map(&[("data", nested(65))]))), Err(Malformed::Deep("data".into())));
+        assert_eq!(
+            split(&pack(&map(&[("data", nested(65))]))),
+            Err(Malformed::Deep("data".into()))
+        );
     }
 
     #[test]

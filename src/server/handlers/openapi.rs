@@ -77,9 +77,15 @@ pub fn complete(document: openapi::OpenApi) -> Value {
 /// Adds the ways in which any such operation fails, and the other encoding of what it takes and gives.
 fn complete_operation(method: &str, operation: &mut Value) {
     let body = operation.get("requestBody").is_some();
-    let guarded = operation["security"].as_array().is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
-    let parameters = operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
-    let mut common = vec![("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"), ("500", "`internal`")];
+    let guarded = operation["security"]
+        .as_array()
+        .is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
+    let parameters =
+        operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
+    let mut common = vec![
+        ("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"),
+        ("500", "`internal`"),
+    ];
     if body || parameters {
         common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and words of single fields; `field` names it"));
     }
@@ -87,7 +93,10 @@ fn complete_operation(method: &str, operation: &mut Value) {
         common.push(("413", "`data_too_large`, `body_too_large`, `response_too_large`"));
         common.push(("415", "`unsupported_media_type`"));
     } else {
-        common.push(("413", "`response_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time"));
+        common.push((
+            "413",
+            "`response_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time",
+        ));
     }
     if guarded {
         common.push(("401", "`unauthorized`"));
@@ -96,12 +105,17 @@ fn complete_operation(method: &str, operation: &mut Value) {
     } else {
         common.push(("503", "`unavailable`: not ready"));
     }
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    let Some(responses) = operation["responses"].as_object_mut() else {
+        return;
+    };
     if guarded && method != "get" {
         let conflict = responses.entry("409").or_insert_with(|| json!({"description": ""}));
         let special = conflict["description"].as_str().unwrap_or_default().to_owned();
         let comma = if special.is_empty() { "" } else { "; " };
-        conflict["description"] = format!("{special}{comma}`concurrent_update`: somebody else keeps changing it, try again").into();
+        conflict["description"] = format!(
+            "{special}{comma}`concurrent_update`: somebody else keeps changing it, try again"
+        )
+        .into();
     }
     for (status, description) in common {
         responses.entry(status).or_insert_with(|| json!({"description": description}));
@@ -116,7 +130,8 @@ fn complete_operation(method: &str, operation: &mut Value) {
     }
     let sorted: std::collections::BTreeMap<_, _> = std::mem::take(responses).into_iter().collect();
     responses.extend(sorted);
-    if let Some(content) = operation.get_mut("requestBody").and_then(|body| body.get_mut("content")) {
+    if let Some(content) = operation.get_mut("requestBody").and_then(|body| body.get_mut("content"))
+    {
         both(content);
     }
 }
@@ -134,13 +149,22 @@ fn webhooks() -> Value {
     let parameters = json!([
         signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
         signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),
-        signature("webhook-signature", "`v1,` and the signature; one per secret, with spaces between them"),
-        signature("traceparent", "The trace that the job was enqueued in; the span is the attempt's if the server writes spans"),
+        signature(
+            "webhook-signature",
+            "`v1,` and the signature; one per secret, with spaces between them"
+        ),
+        signature(
+            "traceparent",
+            "The trace that the job was enqueued in; the span is the attempt's if the server writes spans"
+        ),
     ]);
     let body = |schema: &str| {
         let mut content = Map::new();
         for media in ["application/json", "application/msgpack"] {
-            content.insert(media.into(), json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}}));
+            content.insert(
+                media.into(),
+                json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}}),
+            );
         }
         json!({"required": true, "content": content})
     };

@@ -1,10 +1,11 @@
 //! Names in paths, parameters in queries, and conditions in headers.
 
 use std::{borrow::Borrow, collections::BTreeMap, str::FromStr};
+use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{FromRequestParts, RawPathParams},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
 };
 
 use super::error::Problem;
@@ -47,27 +48,33 @@ async fn segment<N: FromStr<Err: std::fmt::Display>, S: Send + Sync>(
     state: &S,
     name: Option<&str>,
 ) -> Result<N, Problem> {
-    let params = RawPathParams::from_request_parts(parts, state)
-        .await
-        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "invalid_path", "the path is not percent-encoded UTF-8"))?;
-    let (name, text) = params
-        .iter()
-        .find(|(have, _)| name.is_none_or(|name| name == *have))
-        .ok_or_else(|| Problem::internal("a handler asks for a name that its route does not have"))?;
+    let params = RawPathParams::from_request_parts(parts, state).await.map_err(|_| {
+        Problem::new(ErrorCode::InvalidPath, "the path is not percent-encoded UTF-8")
+    })?;
+    let (name, text) =
+        params.iter().find(|(have, _)| name.is_none_or(|name| name == *have)).ok_or_else(|| {
+            Problem::internal("a handler asks for a name that its route does not have")
+        })?;
     text.parse().map_err(|error| Problem::invalid(name, error))
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for JobPath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Ok(Self { job_type: segment(parts, state, Some("type")).await?, id: segment(parts, state, Some("id")).await? })
+        Ok(Self {
+            job_type: segment(parts, state, Some("type")).await?,
+            id: segment(parts, state, Some("id")).await?,
+        })
     }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Ok(Self { plugin: segment(parts, state, Some("plugin")).await?, number: segment(parts, state, Some("number")).await? })
+        Ok(Self {
+            plugin: segment(parts, state, Some("plugin")).await?,
+            number: segment(parts, state, Some("number")).await?,
+        })
     }
 }
 
@@ -104,12 +111,18 @@ impl Params {
     /// # Errors
     ///
     /// 400 if it is given twice or has not the form it must have.
-    pub fn one<T: FromStr<Err: std::fmt::Display>>(&mut self, name: &str) -> Result<Option<T>, Problem> {
+    pub fn one<T: FromStr<Err: std::fmt::Display>>(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<T>, Problem> {
         let mut values = self.all(name);
         if values.len() > 1 {
             return Err(Problem::invalid(name, "is given twice"));
         }
-        values.pop().map(|text| text.parse().map_err(|error| Problem::invalid(name, error))).transpose()
+        values
+            .pop()
+            .map(|text| text.parse().map_err(|error| Problem::invalid(name, error)))
+            .transpose()
     }
 
     /// How many items the page is to have.
@@ -167,13 +180,18 @@ impl Params {
     pub fn done(self) -> Result<(), Problem> {
         match self.0.into_iter().next() {
             None => Ok(()),
-            Some((name, _)) => Err(Problem::invalid_as("unknown_parameter", name, "there is no such parameter here")),
+            Some((name, _)) => Err(Problem::invalid_as(
+                ErrorCode::UnknownParameter,
+                name,
+                "there is no such parameter here",
+            )),
         }
     }
 }
 
 /// What is said of a word that names no state.
-pub const NO_STATE: &str = "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
+pub const NO_STATE: &str =
+    "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
 
 /// The states that a word names.
 pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
@@ -181,7 +199,11 @@ pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
     let outcome = match word {
         "scheduled" => return Some(vec![StateFilter::Scheduled]),
         "running" => return Some(vec![StateFilter::Running]),
-        "ended" => return Some([Succeeded, Failed, Expired, Cancelled, Dropped].map(StateFilter::Ended).to_vec()),
+        "ended" => {
+            return Some(
+                [Succeeded, Failed, Expired, Cancelled, Dropped].map(StateFilter::Ended).to_vec(),
+            );
+        }
         "succeeded" => Succeeded,
         "failed" => Failed,
         "expired" => Expired,
@@ -193,7 +215,11 @@ pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
 }
 
 /// A page of named items: those after `cursor`, at most `limit`, and the cursor of the next page.
-pub fn page<N: Borrow<str>, T>(mut items: Vec<(N, T)>, cursor: Option<&str>, limit: u32) -> (Vec<(N, T)>, Option<String>) {
+pub fn page<N: Borrow<str>, T>(
+    mut items: Vec<(N, T)>,
+    cursor: Option<&str>,
+    limit: u32,
+) -> (Vec<(N, T)>, Option<String>) {
     items.sort_by(|a, b| a.0.borrow().cmp(b.0.borrow()));
     items.retain(|(name, _)| cursor.is_none_or(|cursor| name.borrow() > cursor));
     let more = items.len() > limit as usize;
@@ -215,15 +241,24 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 
 /// `*` is no condition beyond what every route asks anyway; a tag of another form matches nothing that is here.
 fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
     let tag = value.to_str().unwrap_or_default().trim();
     if tag == "*" {
         return Ok(None);
     }
-    let version = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix("\"v").and_then(|rest| rest.strip_suffix('"'));
+    let version = tag
+        .strip_prefix("W/")
+        .unwrap_or(tag)
+        .strip_prefix("\"v")
+        .and_then(|rest| rest.strip_suffix('"'));
     version.and_then(|digits| digits.parse().ok()).map(Some).ok_or_else(|| {
-        Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", "If-Match must be the one ETag that was read, such as \"v3\"")
-            .blame("If-Match")
+        Problem::new(
+            ErrorCode::PreconditionFailed,
+            "If-Match must be the one ETag that was read, such as \"v3\"",
+        )
+        .blame("If-Match")
     })
 }
 
@@ -234,10 +269,15 @@ pub struct IdempotencyKey(pub Option<String>);
 impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let Some(value) = parts.headers.get("idempotency-key") else {
+            return Ok(Self(None));
+        };
         match value.to_str() {
             Ok(key) if (1..=255).contains(&key.len()) => Ok(Self(Some(key.to_owned()))),
-            _ => Err(Problem::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters")),
+            _ => Err(Problem::invalid(
+                "Idempotency-Key",
+                "must be 1 to 255 printable ASCII characters",
+            )),
         }
     }
 }
@@ -255,12 +295,19 @@ mod tests {
 
     #[test]
     fn a_list_query_is_read_whole() {
-        let query =
-            Params::parse("type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=9_x");
+        let query = Params::parse(
+            "type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
+        );
         let query = query.jobs().unwrap();
-        assert_eq!(query.states, [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]);
+        assert_eq!(
+            query.states,
+            [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]
+        );
         assert_eq!(query.attributes["region"], Value::Text("east".into()));
-        assert_eq!((query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()), (7, Some("9_x"), "a"));
+        assert_eq!(
+            (query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()),
+            (7, Some("9_x"), "a")
+        );
         assert_eq!(Params::default().jobs().unwrap().limit, 100);
         assert_eq!(states_of("ended").unwrap().len(), 5);
     }
@@ -287,14 +334,19 @@ mod tests {
     fn pages_follow_one_another_without_gaps() {
         let items = || ["c", "a", "b"].map(|name| (name, ())).to_vec();
         let (first, cursor) = page(items(), None, 2);
-        assert_eq!((first.iter().map(|item| item.0).collect::<Vec<_>>(), cursor.as_deref()), (vec!["a", "b"], Some("b")));
+        assert_eq!(
+            (first.iter().map(|item| item.0).collect::<Vec<_>>(), cursor.as_deref()),
+            (vec!["a", "b"], Some("b"))
+        );
         let (second, cursor) = page(items(), cursor.as_deref(), 2);
         assert_eq!((second.len(), second[0].0, cursor), (1, "c", None));
     }
 
     #[test]
     fn etags_are_compared_weakly() {
-        let with = |tag: &'static str| if_match(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(tag))]));
+        let with = |tag: &'static str| {
+            if_match(&HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(tag))]))
+        };
         assert_eq!(with("\"v3\"").unwrap(), Some(3));
         assert_eq!(with("W/\"v3\"").unwrap(), Some(3));
         assert_eq!(with("*").unwrap(), None);

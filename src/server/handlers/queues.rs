@@ -131,7 +131,12 @@ async fn patch(
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "The queue, its `ETag` the version", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<QueueName>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<QueueName>,
+) -> Answer {
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
     Ok(accept.ok(QueueView::new(&name, &item, Some(status))).etag(item.version).into_response())
@@ -152,7 +157,8 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
     // Without a status are those that were deleted while the page was put together.
     let standing = items.iter().zip(statuses).filter(|(_, status)| status.is_some());
-    let queues = standing.map(|((name, item), status)| QueueView::new(name, item, status)).collect();
+    let queues =
+        standing.map(|((name, item), status)| QueueView::new(name, item, status)).collect();
     Ok(accept.ok(QueuePage { queues, next_cursor }).into_response())
 }
 
@@ -183,7 +189,12 @@ async fn delete(
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Paused", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<QueueName>) -> Answer {
+async fn pause(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<QueueName>,
+) -> Answer {
     Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, true).await?))
 }
 
@@ -192,7 +203,12 @@ async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name)
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Going on", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<QueueName>) -> Answer {
+async fn resume(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<QueueName>,
+) -> Answer {
     Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, false).await?))
 }
 
@@ -207,9 +223,19 @@ async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name
         (status = 404, description = "`queue_not_found`"),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn purge(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<QueueName>, key: IdempotencyKey) -> Answer {
+async fn purge(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<QueueName>,
+    key: IdempotencyKey,
+) -> Answer {
     api.server.queue(&name).await?;
-    let filter = JobFilter { queue: Some(name), states: vec![StateFilter::Scheduled], ..JobFilter::default() };
+    let filter = JobFilter {
+        queue: Some(name),
+        states: vec![StateFilter::Scheduled],
+        ..JobFilter::default()
+    };
     bulk::start(&api, accept, BulkKind::Purge, filter, key).await
 }
 

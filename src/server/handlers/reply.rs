@@ -79,9 +79,11 @@ impl<T: Serialize> IntoResponse for Reply<T> {
 pub fn encode<T: Serialize>(value: &T, encoding: Encoding) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(1024);
     match encoding {
-        Encoding::Json => serde_json::to_writer(&mut bytes, value).map_err(|error| Problem::internal(error.to_string()))?,
+        Encoding::Json => serde_json::to_writer(&mut bytes, value)
+            .map_err(|error| Problem::internal(error.to_string()))?,
         Encoding::MessagePack => {
-            let mut writer = rmp_serde::Serializer::new(&mut bytes).with_struct_map().with_human_readable();
+            let mut writer =
+                rmp_serde::Serializer::new(&mut bytes).with_struct_map().with_human_readable();
             value.serialize(&mut writer).map_err(|error| Problem::internal(error.to_string()))?;
             bytes = msgpack::join(&bytes);
         }
@@ -113,7 +115,9 @@ impl Serialize for Raw {
         let bytes = self.value.as_ref().map_err(S::Error::custom)?;
         match self.encoding {
             // Parsing checks the stored text, so that a damaged one never spoils what is around it.
-            Encoding::Json => serde_json::from_slice::<&RawValue>(bytes).map_err(S::Error::custom)?.serialize(serializer),
+            Encoding::Json => serde_json::from_slice::<&RawValue>(bytes)
+                .map_err(S::Error::custom)?
+                .serialize(serializer),
             Encoding::MessagePack => msgpack::frame(bytes, serializer),
         }
     }
@@ -131,26 +135,51 @@ mod tests {
     }
 
     fn answer(payload: &Payload, encoding: Encoding) -> Vec<u8> {
-        encode(&Answer { id: 1, data: Raw::new(payload, encoding), at: tidegate_core::time::Timestamp::EPOCH }, encoding).unwrap()
+        encode(
+            &Answer {
+                id: 1,
+                data: Raw::new(payload, encoding),
+                at: tidegate_core::time::Timestamp::EPOCH,
+            },
+            encoding,
+        )
+        .unwrap()
     }
 
     #[test]
     fn stored_bytes_are_answered_verbatim_in_their_own_encoding() {
         let text = Payload::json(r#"{"n": 1.0e2,  "s":"\u00e9"}"#);
         let shown = String::from_utf8(answer(&text, Encoding::Json)).unwrap();
-        assert_eq!(shown, r#"{"id":1,"data":{"n": 1.0e2,  "s":"\u00e9"},"at":"1970-01-01T00:00:00.000Z"}"#);
+        assert_eq!(
+            shown,
+            r#"{"id":1,"data":{"n": 1.0e2,  "s":"\u00e9"},"at":"1970-01-01T00:00:00.000Z"}"#
+        );
 
-        let packed = Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcd, 0, 7]) };
+        let packed =
+            Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcd, 0, 7]) };
         let shown = answer(&packed, Encoding::MessagePack);
-        let wanted =
-            [&[0x83, 0xa2][..], b"id", &[1, 0xa4], b"data", &[0xcd, 0, 7, 0xa2], b"at", &[0xb8], b"1970-01-01T00:00:00.000Z"].concat();
+        let wanted = [
+            &[0x83, 0xa2][..],
+            b"id",
+            &[1, 0xa4],
+            b"data",
+            &[0xcd, 0, 7, 0xa2],
+            b"at",
+            &[0xb8],
+            b"1970-01-01T00:00:00.000Z",
+        ]
+        .concat();
         assert_eq!(shown, wanted);
     }
 
     #[test]
     fn stored_bytes_are_converted_for_the_other_encoding() {
-        let packed = Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xc4, 3, 1, 2, 3]) };
-        let shown: serde_json::Value = serde_json::from_slice(&answer(&packed, Encoding::Json)).unwrap();
+        let packed = Payload {
+            encoding: Encoding::MessagePack,
+            bytes: Bytes::from_static(&[0xc4, 3, 1, 2, 3]),
+        };
+        let shown: serde_json::Value =
+            serde_json::from_slice(&answer(&packed, Encoding::Json)).unwrap();
         assert_eq!(shown["data"], serde_json::json!({"$binary": "AQID"}));
         let shown = answer(&Payload::json("[1]"), Encoding::MessagePack);
         assert!(shown.windows(3).any(|bytes| bytes == [b'a', 0x91, 1]), "{shown:?}");
@@ -159,6 +188,9 @@ mod tests {
     #[test]
     fn a_damaged_stored_text_spoils_nothing_but_its_own_answer() {
         let damaged = Raw::new(&Payload::json("{\"a\":"), Encoding::Json);
-        assert_eq!(encode(&damaged, Encoding::Json).unwrap_err().status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(
+            encode(&damaged, Encoding::Json).unwrap_err().status(),
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
     }
 }

@@ -76,14 +76,22 @@ struct ScheduleView<'a> {
 }
 
 impl<'a> ScheduleView<'a> {
-    fn new(name: &'a ScheduleName, item: &'a ScheduleItem, state: &'a ScheduleState, now: Timestamp, accept: Accept) -> Self {
+    fn new(
+        name: &'a ScheduleName,
+        item: &'a ScheduleItem,
+        state: &'a ScheduleState,
+        now: Timestamp,
+        accept: Accept,
+    ) -> Self {
         let recurrence = item.config.recurrence();
         Self {
             name,
             config: &item.config,
             data: Raw::new(&item.data, accept.0),
             version: item.version,
-            next: recurrence.map(|recurrence| recurrence.all_after(now).take(SHOWN).collect()).unwrap_or_default(),
+            next: recurrence
+                .map(|recurrence| recurrence.all_after(now).take(SHOWN).collect())
+                .unwrap_or_default(),
             last_occurrence: state.last_occurrence,
             last_job: state.last_job.as_ref(),
             last_error: state.last_error.as_ref(),
@@ -104,7 +112,12 @@ struct SchedulePage<'a> {
 }
 
 /// The schedule as it stands, with its `ETag`.
-async fn shown(api: &Api, accept: Accept, status: StatusCode, name: &ScheduleName) -> Result<Response, Problem> {
+async fn shown(
+    api: &Api,
+    accept: Accept,
+    status: StatusCode,
+    name: &ScheduleName,
+) -> Result<Response, Problem> {
     let (item, state) = api.server.schedule(name).await?;
     let view = ScheduleView::new(name, &item, &state, api.server.now(), accept);
     Ok(accept.reply(status, view).etag(item.version).into_response())
@@ -150,7 +163,8 @@ async fn put(
 ) -> Answer {
     let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
-    let (_, new) = api.server.put_schedule(&name, config, data.unwrap_or_else(Payload::null), version).await?;
+    let (_, new) =
+        api.server.put_schedule(&name, config, data.unwrap_or_else(Payload::null), version).await?;
     shown(&api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name).await
 }
 
@@ -179,7 +193,8 @@ async fn patch(
         let (standing, _) = api.server.schedule(&name).await?;
         let config = patched(&standing.config, change.clone())?;
         let data = data.as_ref().unwrap_or(&standing.data).clone();
-        match api.server.put_schedule(&name, config, data, version.or(Some(standing.version))).await {
+        match api.server.put_schedule(&name, config, data, version.or(Some(standing.version))).await
+        {
             Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return shown(&api, accept, StatusCode::OK, &name).await,
@@ -195,7 +210,12 @@ async fn patch(
         (status = 404, description = "`schedule_not_found`"),
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<ScheduleName>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<ScheduleName>,
+) -> Answer {
     shown(&api, accept, StatusCode::OK, &name).await
 }
 
@@ -212,7 +232,10 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     params.done()?;
     let (items, next_cursor) = page(api.server.schedules().await?, cursor.as_deref(), limit);
     let now = api.server.now();
-    let schedules = items.iter().map(|(name, (item, state))| ScheduleView::new(name, item, state, now, accept)).collect();
+    let schedules = items
+        .iter()
+        .map(|(name, (item, state))| ScheduleView::new(name, item, state, now, accept))
+        .collect();
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }
 
@@ -244,7 +267,12 @@ async fn delete(
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<ScheduleName>) -> Answer {
+async fn pause(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<ScheduleName>,
+) -> Answer {
     api.server.pause_schedule(&name, true).await?;
     shown(&api, accept, StatusCode::OK, &name).await
 }
@@ -254,7 +282,12 @@ async fn pause(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name)
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Going on", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn resume(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<ScheduleName>) -> Answer {
+async fn resume(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<ScheduleName>,
+) -> Answer {
     api.server.pause_schedule(&name, false).await?;
     shown(&api, accept, StatusCode::OK, &name).await
 }

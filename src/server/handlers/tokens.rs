@@ -2,6 +2,7 @@
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::{Deserialize, Serialize};
+use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -47,7 +48,13 @@ struct TokenView {
 
 impl TokenView {
     fn new(item: TokenItem, token: Option<String>) -> Self {
-        Self { id: item.id, name: item.name, scopes: item.scopes, created_at: item.created_at, token }
+        Self {
+            id: item.id,
+            name: item.name,
+            scopes: item.scopes,
+            created_at: item.created_at,
+            token,
+        }
     }
 }
 
@@ -80,9 +87,10 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
     }
     if admin.anonymous && !ask.scopes.allow(Scope::Admin) {
         let detail = "the first token must have scope admin, since without a token nobody is let in any more";
-        return Err(Problem::new(StatusCode::CONFLICT, "admin_token_required", detail).blame("scopes"));
+        return Err(Problem::new(ErrorCode::AdminTokenRequired, detail).blame("scopes"));
     }
-    let (item, text) = TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
+    let (item, text) =
+        TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
     let json = serde_json::to_vec(&item).map_err(|error| Problem::internal(error.to_string()))?;
     api.server.put_token(&item.id, json).await?;
     Ok(accept.reply(StatusCode::CREATED, TokenView::new(item, Some(text))).into_response())
@@ -101,7 +109,8 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params:
     params.done()?;
     let mut items = Vec::new();
     for json in api.server.tokens().await? {
-        let item: TokenItem = serde_json::from_slice(&json).map_err(|error| Problem::internal(format!("a stored token: {error}")))?;
+        let item: TokenItem = serde_json::from_slice(&json)
+            .map_err(|error| Problem::internal(format!("a stored token: {error}")))?;
         items.push((item.id.clone(), item));
     }
     let (items, next_cursor) = page(items, cursor.as_deref(), limit);
@@ -114,11 +123,15 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params:
     params(("id" = String, Path, description = "The token's id")),
     responses((status = 204, description = "Revoked"), (status = 404, description = "`token_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn revoke(State(api): State<Api>, _: May<Admin>, Name(id): Name<String>) -> Result<StatusCode, Problem> {
+async fn revoke(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(id): Name<String>,
+) -> Result<StatusCode, Problem> {
     if api.server.delete_token(&id).await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(Problem::new(StatusCode::NOT_FOUND, "token_not_found", format!("there is no token {id}")))
+        Err(Problem::new(ErrorCode::TokenNotFound, format!("there is no token {id}")))
     }
 }
 

@@ -87,7 +87,12 @@ async fn put(
     params(("trigger" = String, Path, description = "The trigger's name")),
     responses((status = 200, description = "The trigger, its `ETag` the version", body = TriggerView), (status = 404, description = "`trigger_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<TriggerName>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<TriggerName>,
+) -> Answer {
     Ok(answer(accept, StatusCode::OK, &name, &api.server.trigger(&name).await?))
 }
 

@@ -45,7 +45,13 @@ struct RegistrationBody {
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
-    let named = api.server.workers().await?.into_iter().map(|worker| (worker.name.clone(), worker)).collect();
+    let named = api
+        .server
+        .workers()
+        .await?
+        .into_iter()
+        .map(|worker| (worker.name.clone(), worker))
+        .collect();
     let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
     let workers = workers.into_iter().map(|(_, worker)| worker).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
@@ -56,7 +62,13 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     params(("worker" = String, Path, description = "How the worker names itself, at most 128 bytes")),
     responses((status = 200, description = "The worker", body = Worker)),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
-async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>, body: Body) -> Answer {
+async fn register(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Work>,
+    Name(name): Name<String>,
+    body: Body,
+) -> Answer {
     let ask: RegistrationBody = body.read_or_default()?;
     Ok(accept.ok(api.server.register_worker(&name, ask.capacity).await?).into_response())
 }
@@ -69,7 +81,12 @@ async fn register(State(api): State<Api>, accept: Accept, _: May<Work>, Name(nam
         (status = 404, description = "`worker_not_found`; the serverless home drains whoever is named"),
         (status = 409, description = "`too_many_drains`"),
     ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
-async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
+async fn drain(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Work>,
+    Name(name): Name<String>,
+) -> Answer {
     Ok(accept.ok(api.server.drain_worker(&name, true).await?).into_response())
 }
 
@@ -78,7 +95,12 @@ async fn drain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name):
     params(("worker" = String, Path, description = "The worker's name")),
     responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
-async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name): Name<String>) -> Answer {
+async fn undrain(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Work>,
+    Name(name): Name<String>,
+) -> Answer {
     Ok(accept.ok(api.server.drain_worker(&name, false).await?).into_response())
 }
 
@@ -87,12 +109,20 @@ async fn undrain(State(api): State<Api>, accept: Accept, _: May<Work>, Name(name
     params(("worker" = String, Path, description = "The worker's name")),
     responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
-async fn forget(State(api): State<Api>, _: May<Work>, Name(name): Name<String>) -> Result<StatusCode, Problem> {
+async fn forget(
+    State(api): State<Api>,
+    _: May<Work>,
+    Name(name): Name<String>,
+) -> Result<StatusCode, Problem> {
     api.server.forget_worker(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The routes of workers.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(register, forget)).routes(routes!(drain)).routes(routes!(undrain))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(register, forget))
+        .routes(routes!(drain))
+        .routes(routes!(undrain))
 }

@@ -37,7 +37,8 @@ const BAD_SKEW: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a queue is for, who takes it, whether it is FIFO, and the least visibility timeout that six times its function's timeout makes.
-const QUEUES: [(&str, &str, bool, u64); 3] = [("work", "deliver", false, 1800), ("hint", "tick", true, 360), ("wake", "tick", false, 360)];
+const QUEUES: [(&str, &str, bool, u64); 3] =
+    [("work", "deliver", false, 1800), ("hint", "tick", true, 360), ("wake", "tick", false, 360)];
 /// Messages of which each says nothing, as their readers read them: work without jobs, a hint without news.
 const NO_WORK: &str = r#"{"work": {"queue": "tidegate.doctor", "jobs": []}}"#;
 const NO_NEWS: &str = r#"{"hint": {"queue": "tidegate.doctor"}}"#;
@@ -60,7 +61,12 @@ pub struct CloudCheckup {
 
 impl CloudCheckup {
     /// The deployment that `settings` name, reached as `config` says.
-    pub fn new(settings: CloudSettings, config: &SdkConfig, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+    pub fn new(
+        settings: CloudSettings,
+        config: &SdkConfig,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
         let tables = aws_sdk_dynamodb::Client::new(config);
         Self {
             region: config.region().map(ToString::to_string),
@@ -82,11 +88,17 @@ impl CloudCheckup {
     async fn check_table(&self) -> Vec<Check> {
         let (name, about) = (&self.settings.table, "table");
         let found = match self.tables.describe_table().table_name(name).send().await {
-            Ok(found) => found.table.unwrap_or_else(|| aws_sdk_dynamodb::types::TableDescription::builder().build()),
-            Err(error) => return vec![refused(about, &format!("{name} in {}", self.place()), &error)],
+            Ok(found) => found
+                .table
+                .unwrap_or_else(|| aws_sdk_dynamodb::types::TableDescription::builder().build()),
+            Err(error) => {
+                return vec![refused(about, &format!("{name} in {}", self.place()), &error)];
+            }
         };
-        let keys: Vec<(&str, &KeyType)> = found.key_schema().iter().map(|key| (key.attribute_name(), key.key_type())).collect();
-        let status = found.table_status().map_or("unknown", aws_sdk_dynamodb::types::TableStatus::as_str);
+        let keys: Vec<(&str, &KeyType)> =
+            found.key_schema().iter().map(|key| (key.attribute_name(), key.key_type())).collect();
+        let status =
+            found.table_status().map_or("unknown", aws_sdk_dynamodb::types::TableStatus::as_str);
         let mut checks = Vec::new();
         checks.push(if keys != [("p", &KeyType::Hash), ("s", &KeyType::Range)] {
             let said: Vec<String> = keys.iter().map(|(name, role)| format!("{name} ({role})")).collect();
@@ -133,7 +145,12 @@ impl CloudCheckup {
         let partition = format!("X#doctor#{:032x}", self.entropy.bits());
         // What is left behind if this ends half way is forgotten within a day.
         let over = self.clock.now().millis().max(0) as u64 / 1000 + 86_400;
-        let item = |s: &str| Item::new(Key { p: partition.clone(), s: s.into() }, [('v', Val::N(1)), (EXPIRES, Val::N(over))]);
+        let item = |s: &str| {
+            Item::new(
+                Key { p: partition.clone(), s: s.into() },
+                [('v', Val::N(1)), (EXPIRES, Val::N(over))],
+            )
+        };
         let delete = |s: &str| Change::Delete { key: item(s).key, when: None };
         let steps = async {
             let table = &self.table;
@@ -145,7 +162,12 @@ impl CloudCheckup {
                 remove: Vec::new(),
                 when: ('v', Val::N(1)),
             };
-            let wrong = Change::Update { key: item("b").key, set: vec![('v', Val::N(3))], remove: Vec::new(), when: ('v', Val::N(2)) };
+            let wrong = Change::Update {
+                key: item("b").key,
+                set: vec![('v', Val::N(3))],
+                remove: Vec::new(),
+                when: ('v', Val::N(2)),
+            };
             let conditional = Change::Delete { key: item("b").key, when: Some(('v', Val::N(1))) };
             let step = |what: &'static str| move |error: StoreError| (what, error);
             table.write(&[put]).await.map_err(step("a write"))?;
@@ -153,15 +175,28 @@ impl CloudCheckup {
             let changed = table.write(&[update]).await.map_err(step("a conditional write"))?;
             let refused = table.write(&[wrong]).await.map_err(step("a conditional write"))?;
             let read = table.get(&[item("b").key]).await.map_err(step("a read"))?;
-            let ask = PageQuery { p: partition.clone(), from: "a".into(), to: "z".into(), limit: None, backward: false };
+            let ask = PageQuery {
+                p: partition.clone(),
+                from: "a".into(),
+                to: "z".into(),
+                limit: None,
+                backward: false,
+            };
             let queried = table.query(&ask).await.map_err(step("a query"))?;
-            let together = table.together(&[Change::Insert(item("c")), delete("a")]).await.map_err(step("a transaction"))?;
+            let together = table
+                .together(&[Change::Insert(item("c")), delete("a")])
+                .await
+                .map_err(step("a transaction"))?;
             let gone = table.write(&[conditional, delete("c")]).await.map_err(step("a removal"))?;
             let right = changed == [true] && refused == [false] && together && gone == [true, true];
-            Ok::<_, (&str, StoreError)>(right && queried.items.len() == 2 && read.iter().all(Option::is_some))
+            Ok::<_, (&str, StoreError)>(
+                right && queried.items.len() == 2 && read.iter().all(Option::is_some),
+            )
         };
         match steps.await {
-            Ok(true) => Check::ok(about, "a probe was written, read, changed on a condition and removed"),
+            Ok(true) => {
+                Check::ok(about, "a probe was written, read, changed on a condition and removed")
+            }
             Ok(false) => Check::new(
                 CheckLevel::Error,
                 about,
@@ -176,7 +211,8 @@ impl CloudCheckup {
     }
 
     async fn check_queues(&self) -> Vec<Check> {
-        let urls = [&self.settings.queues.work, &self.settings.queues.hints, &self.settings.queues.wakes];
+        let urls =
+            [&self.settings.queues.work, &self.settings.queues.hints, &self.settings.queues.wakes];
         let mut checks = Vec::new();
         for ((name, taker, fifo, least), url) in QUEUES.into_iter().zip(urls) {
             let about = format!("{name} queue");
@@ -202,7 +238,8 @@ impl CloudCheckup {
         let about = format!("sending to the {name} queue");
         let body = if name == "work" { NO_WORK } else { NO_NEWS };
         let key = fifo.then(|| format!("{:032x}", self.entropy.bits()));
-        let message = self.queues.send_message().queue_url(url).message_body(body).message_group_id(NOBODY);
+        let message =
+            self.queues.send_message().queue_url(url).message_body(body).message_group_id(NOBODY);
         match message.set_message_deduplication_id(key).send().await {
             Ok(_) => Check::ok(about, "a message that says nothing was sent"),
             Err(error) => refused(&about, url, &error),
@@ -212,9 +249,19 @@ impl CloudCheckup {
     async fn attributes(
         &self,
         url: &str,
-    ) -> Result<HashMap<Name, String>, aws_sdk_sqs::error::SdkError<aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError>>
-    {
-        let answer = self.queues.get_queue_attributes().queue_url(url).attribute_names(Name::All).send().await?;
+    ) -> Result<
+        HashMap<Name, String>,
+        aws_sdk_sqs::error::SdkError<
+            aws_sdk_sqs::operation::get_queue_attributes::GetQueueAttributesError,
+        >,
+    > {
+        let answer = self
+            .queues
+            .get_queue_attributes()
+            .queue_url(url)
+            .attribute_names(Name::All)
+            .send()
+            .await?;
         Ok(answer.attributes.unwrap_or_default())
     }
 
@@ -237,21 +284,30 @@ impl CloudCheckup {
     /// How many messages were given up on.
     async fn check_dead(&self, name: &str, url: &str, found: &HashMap<Name, String>) -> Check {
         let about = format!("{name} queue's dead letters");
-        let Some(dead) = redrive(found).and_then(|(arn, _)| Some(arn.rsplit(':').next()?.to_owned())) else {
+        let Some(dead) =
+            redrive(found).and_then(|(arn, _)| Some(arn.rsplit(':').next()?.to_owned()))
+        else {
             let advice = "what cannot be handled comes again for ever: give it a redrive policy with 5 receives, as in infra/template.yaml";
             return Check::new(CheckLevel::Error, about, "there is no dead-letter queue", advice);
         };
-        let url = url.rsplit_once('/').map_or_else(|| dead.clone(), |(account, _)| format!("{account}/{dead}"));
+        let url = url
+            .rsplit_once('/')
+            .map_or_else(|| dead.clone(), |(account, _)| format!("{account}/{dead}"));
         match self.attributes(&url).await {
             Err(error) => refused(&about, &url, &error),
             Ok(found) => {
-                let waiting =
-                    number(&found, &Name::ApproximateNumberOfMessages) + number(&found, &Name::ApproximateNumberOfMessagesNotVisible);
+                let waiting = number(&found, &Name::ApproximateNumberOfMessages)
+                    + number(&found, &Name::ApproximateNumberOfMessagesNotVisible);
                 if waiting == 0 {
                     Check::ok(about, format!("none in {dead}"))
                 } else {
                     let advice = "`dead-letter` takes them within seconds when it works: see its log, and that of what gave up on them";
-                    Check::new(CheckLevel::Warning, about, format!("{waiting} wait in {dead}"), advice)
+                    Check::new(
+                        CheckLevel::Warning,
+                        about,
+                        format!("{waiting} wait in {dead}"),
+                        advice,
+                    )
                 }
             }
         }
@@ -264,23 +320,38 @@ impl CloudCheckup {
             (Some(endpoint), _) => endpoint.clone(),
             (None, Some(region)) => format!("https://dynamodb.{region}.amazonaws.com/"),
             (None, None) => {
-                return Check::new(CheckLevel::Error, about, "there is no region", "set AWS_REGION; Lambda does so by itself");
+                return Check::new(
+                    CheckLevel::Error,
+                    about,
+                    "there is no region",
+                    "set AWS_REGION; Lambda does so by itself",
+                );
             }
         };
         let asked = async {
             let before = self.clock.now();
-            let answer = reqwest::Client::builder().timeout(PATIENCE).build()?.get(&url).send().await?;
+            let answer =
+                reqwest::Client::builder().timeout(PATIENCE).build()?.get(&url).send().await?;
             Ok::<_, reqwest::Error>((before, answer, self.clock.now()))
         };
         match asked.await {
-            Err(error) => {
-                Check::new(CheckLevel::Warning, about, format!("{url} did not tell the time: {error}"), "see that the function reaches it")
-            }
+            Err(error) => Check::new(
+                CheckLevel::Warning,
+                about,
+                format!("{url} did not tell the time: {error}"),
+                "see that the function reaches it",
+            ),
             Ok((before, answer, after)) => {
-                let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
+                let date =
+                    answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
                 match date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) {
                     Some(there) => of_clock(Timestamp::from_utc(there.to_utc()), before, after),
-                    None => Check::new(CheckLevel::Note, about, format!("{url} does not tell the time"), "a local stack may not; AWS does"),
+                    None => Check::new(
+                        CheckLevel::Note,
+                        about,
+                        format!("{url} does not tell the time"),
+                        "a local stack may not; AWS does",
+                    ),
                 }
             }
         }
@@ -290,7 +361,10 @@ impl CloudCheckup {
         let about = "first token";
         match &self.settings.first_token {
             Some(token) => {
-                let found = format!("the token {} of the stack's parameters is good, with every right", token.id);
+                let found = format!(
+                    "the token {} of the stack's parameters is good, with every right",
+                    token.id
+                );
                 Check::new(
                     CheckLevel::Note,
                     about,
@@ -298,7 +372,9 @@ impl CloudCheckup {
                     "once there are tokens of people's own (`tidegate token create`), deploy with AdminToken empty",
                 )
             }
-            None => Check::ok(about, "there is none; those who come in have tokens that are stored"),
+            None => {
+                Check::ok(about, "there is none; those who come in have tokens that are stored")
+            }
         }
     }
 }
@@ -308,7 +384,9 @@ impl HealthCheck for CloudCheckup {
     async fn checks(&self) -> Vec<Check> {
         let mut checks = self.check_table().await;
         // What is not there cannot be written to.
-        if checks.first().is_some_and(|check| check.level != CheckLevel::Error) || !checks[0].found.contains("ResourceNotFound") {
+        if checks.first().is_some_and(|check| check.level != CheckLevel::Error)
+            || !checks[0].found.contains("ResourceNotFound")
+        {
             checks.push(self.check_rights().await);
         }
         checks.extend(self.check_queues().await);
@@ -322,7 +400,9 @@ impl HealthCheck for CloudCheckup {
 fn redrive(found: &HashMap<Name, String>) -> Option<(String, u64)> {
     let policy: serde_json::Value = serde_json::from_str(found.get(&Name::RedrivePolicy)?).ok()?;
     // Some write the number as a text.
-    let most = policy["maxReceiveCount"].as_u64().or_else(|| policy["maxReceiveCount"].as_str()?.parse().ok())?;
+    let most = policy["maxReceiveCount"]
+        .as_u64()
+        .or_else(|| policy["maxReceiveCount"].as_str()?.parse().ok())?;
     Some((policy["deadLetterTargetArn"].as_str()?.to_owned(), most))
 }
 
@@ -335,7 +415,9 @@ fn of_backlog(about: &str, found: &HashMap<Name, String>, taker: &str) -> Check 
     let waiting = number(found, &Name::ApproximateNumberOfMessages);
     let taken = number(found, &Name::ApproximateNumberOfMessagesNotVisible);
     let later = number(found, &Name::ApproximateNumberOfMessagesDelayed);
-    let said = format!("{waiting} wait, {taken} are worked on or failed and are to come again, {later} are held back until their time");
+    let said = format!(
+        "{waiting} wait, {taken} are worked on or failed and are to come again, {later} are held back until their time"
+    );
     if waiting > ONE_CALL && taken == 0 {
         let advice = format!(
             "nobody takes them: is the event source mapping of `{taker}` enabled, may its role receive and delete, is its concurrency used up?"
@@ -350,7 +432,8 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
     let is = |name: Name, value: &str| found.get(&name).is_some_and(|found| found == value);
     let error = |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
     if is(Name::FifoQueue, "true") != fifo {
-        let (is, expected) = if fifo { ("a standard queue", "FIFO") } else { ("FIFO", "a standard queue") };
+        let (is, expected) =
+            if fifo { ("a standard queue", "FIFO") } else { ("FIFO", "a standard queue") };
         return error(
             format!("it is {is}, and {expected} is expected"),
             "the URLs of the queues are mixed up: compare the function's environment with the stack",
@@ -363,7 +446,10 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
         );
     }
     if fifo && !is(Name::FifoThroughputLimit, "perMessageGroupId") {
-        let found = format!("its throughput is limited {}", found.get(&Name::FifoThroughputLimit).map_or("as a whole", String::as_str));
+        let found = format!(
+            "its throughput is limited {}",
+            found.get(&Name::FifoThroughputLimit).map_or("as a whole", String::as_str)
+        );
         return Check::new(
             CheckLevel::Warning,
             about,
@@ -374,7 +460,10 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
     let visible = number(found, &Name::VisibilityTimeout);
     if visible < least {
         let found = format!("its visibility timeout is {visible} s, and {least} s is the least");
-        return error(found, "messages would come again while they are worked on: six times the timeout of their function");
+        return error(
+            found,
+            "messages would come again while they are worked on: six times the timeout of their function",
+        );
     }
     match redrive(found) {
         None => error(
@@ -383,9 +472,17 @@ fn of_queue(about: &str, found: &HashMap<Name, String>, fifo: bool, least: u64) 
         ),
         Some((_, most)) if most < 3 => {
             let found = format!("a message is given up after {most} receives");
-            Check::new(CheckLevel::Warning, about, found, "a throttled call is enough for that: 5 is what the template has")
+            Check::new(
+                CheckLevel::Warning,
+                about,
+                found,
+                "a throttled call is enough for that: 5 is what the template has",
+            )
         }
-        Some((_, most)) => Check::ok(about, format!("visible again after {visible} s, given up after {most} receives")),
+        Some((_, most)) => Check::ok(
+            about,
+            format!("visible again after {visible} s, given up after {most} receives"),
+        ),
     }
 }
 
@@ -432,7 +529,13 @@ fn advice_for(said: &str) -> &'static str {
         "it was deleted, or is in another region or account: see TIDEGATE_TABLE and AWS_REGION; a lost table is restored as infra/README.md says"
     } else if has(&["Throttl", "ThroughputExceeded", "RequestLimit"]) {
         "there is more to do than it takes: wait, or raise the table's warm throughput"
-    } else if has(&["InvalidClientTokenId", "UnrecognizedClient", "SignatureDoesNotMatch", "ExpiredToken", "InvalidSignature"]) {
+    } else if has(&[
+        "InvalidClientTokenId",
+        "UnrecognizedClient",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidSignature",
+    ]) {
         "the credentials are not good: in Lambda those of the role are; elsewhere see AWS_ACCESS_KEY_ID and the clock"
     } else {
         "see that the function reaches the service, and the service's health in this region"
@@ -446,12 +549,16 @@ mod tests {
     use tidegate_engine::testkit::builders::at;
 
     fn queue(change: &[(&str, Option<&str>)], fifo: bool) -> HashMap<Name, String> {
-        let redrive = r#"{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:1:work-dead", "maxReceiveCount": 5}"#;
+        let redrive =
+            r#"{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:1:work-dead", "maxReceiveCount": 5}"#;
         let mut found: HashMap<Name, String> =
-            [("VisibilityTimeout", "1800"), ("RedrivePolicy", redrive)].map(|(name, value)| (name.into(), value.to_owned())).into();
+            [("VisibilityTimeout", "1800"), ("RedrivePolicy", redrive)]
+                .map(|(name, value)| (name.into(), value.to_owned()))
+                .into();
         if fifo {
             found.extend(
-                [("FifoQueue", "true"), ("FifoThroughputLimit", "perMessageGroupId")].map(|(name, value)| (name.into(), value.to_owned())),
+                [("FifoQueue", "true"), ("FifoThroughputLimit", "perMessageGroupId")]
+                    .map(|(name, value)| (name.into(), value.to_owned())),
             );
         }
         for (name, value) in change {
@@ -473,12 +580,20 @@ mod tests {
             (&[("VisibilityTimeout", Some("30"))], false, CheckLevel::Error, "30 s, and 1800 s"),
             (&[("RedrivePolicy", None)], false, CheckLevel::Error, "no dead-letter queue"),
             (
-                &[("RedrivePolicy", Some(r#"{"deadLetterTargetArn": "a", "maxReceiveCount": "1"}"#))],
+                &[(
+                    "RedrivePolicy",
+                    Some(r#"{"deadLetterTargetArn": "a", "maxReceiveCount": "1"}"#),
+                )],
                 false,
                 CheckLevel::Warning,
                 "after 1 receives",
             ),
-            (&[("ContentBasedDeduplication", Some("true"))], true, CheckLevel::Error, "deduplication is on"),
+            (
+                &[("ContentBasedDeduplication", Some("true"))],
+                true,
+                CheckLevel::Error,
+                "deduplication is on",
+            ),
             (&[("FifoThroughputLimit", Some("perQueue"))], true, CheckLevel::Warning, "perQueue"),
         ] {
             let check = of_queue("work queue", &queue(change, fifo), fifo, 1800);
@@ -491,13 +606,21 @@ mod tests {
     #[test]
     fn what_nobody_takes_is_told_of() {
         let of = |waiting: &str, taken: &str| {
-            let counts = [("ApproximateNumberOfMessages", Some(waiting)), ("ApproximateNumberOfMessagesNotVisible", Some(taken))];
+            let counts = [
+                ("ApproximateNumberOfMessages", Some(waiting)),
+                ("ApproximateNumberOfMessagesNotVisible", Some(taken)),
+            ];
             of_backlog("backlog", &queue(&counts, false), "tick")
         };
-        assert_eq!([of("0", "0"), of("10", "0"), of("5000", "20")].map(|check| check.level), [CheckLevel::Ok; 3]);
+        assert_eq!(
+            [of("0", "0"), of("10", "0"), of("5000", "20")].map(|check| check.level),
+            [CheckLevel::Ok; 3]
+        );
         let check = of("11", "0");
         assert!(
-            check.level == CheckLevel::Warning && check.found.starts_with("11 wait") && check.advice.contains("mapping of `tick`"),
+            check.level == CheckLevel::Warning
+                && check.found.starts_with("11 wait")
+                && check.advice.contains("mapping of `tick`"),
             "{check:?}"
         );
     }
@@ -513,7 +636,13 @@ mod tests {
         let told = |there: u64| of_clock(at(there as i64), at(100_000), at(100_050)).level;
         assert_eq!(
             [told(99_000), told(103_000), told(105_000), told(120_000), told(80_000)],
-            [CheckLevel::Ok, CheckLevel::Ok, CheckLevel::Warning, CheckLevel::Error, CheckLevel::Error]
+            [
+                CheckLevel::Ok,
+                CheckLevel::Ok,
+                CheckLevel::Warning,
+                CheckLevel::Error,
+                CheckLevel::Error
+            ]
         );
     }
 
@@ -526,7 +655,8 @@ mod tests {
             "dispatch failure",
         ]
         .map(advice_for);
-        let words = ["role lacks", "deploy the stack again", "TIDEGATE_TABLE", "reaches the service"];
+        let words =
+            ["role lacks", "deploy the stack again", "TIDEGATE_TABLE", "reaches the service"];
         for (advice, word) in advice.iter().zip(words) {
             assert!(advice.contains(word), "{advice}");
         }

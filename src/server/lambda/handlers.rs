@@ -40,12 +40,22 @@ struct Messages {
 /// # Errors
 ///
 /// [`MinuteFailed`], so that the invocation counts as failed and its alarm is heard.
-pub async fn tick(server: &Server, event: &Event, until: Timestamp) -> Result<Failures, SweepFailed> {
+pub async fn tick(
+    server: &Server,
+    event: &Event,
+    until: Timestamp,
+) -> Result<Failures, SweepFailed> {
     if !event.records.is_empty() {
         return Ok(read_messages(server, event, until).await);
     }
     let done = server.maintenance_sweep(until).await;
-    tracing::info!(queues = done.queues, ahead = done.ahead, late = done.late, failed = done.failed, "the minute's round");
+    tracing::info!(
+        queues = done.queues,
+        ahead = done.ahead,
+        late = done.late,
+        failed = done.failed,
+        "the minute's round"
+    );
     if done.failed == 0 { Ok(Failures::default()) } else { Err(SweepFailed(done.failed)) }
 }
 
@@ -71,7 +81,8 @@ async fn read_messages(server: &Server, event: &Event, until: Timestamp) -> Fail
             other => strange(record, &other, &mut failures),
         }
     }
-    let rounds: Vec<_> = queues.iter().map(|(queue, told)| tick_queues(server, queue, told, until)).collect();
+    let rounds: Vec<_> =
+        queues.iter().map(|(queue, told)| tick_queues(server, queue, told, until)).collect();
     let done: Vec<bool> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
     let told = server.flush().await.is_ok();
     for (done, told_of) in done.into_iter().zip(queues.values()) {
@@ -84,10 +95,16 @@ async fn read_messages(server: &Server, event: &Event, until: Timestamp) -> Fail
 }
 
 /// The rounds of one queue: one for the news and the wake-ups that have come, one for each that is about to. Whether all were taken.
-async fn tick_queues(server: &Server, queue: &QueueName, told: &Messages, until: Timestamp) -> bool {
+async fn tick_queues(
+    server: &Server,
+    queue: &QueueName,
+    told: &Messages,
+    until: Timestamp,
+) -> bool {
     let clock = &server.engine().ports().clock;
     let now = clock.now();
-    let (early, mut wakes): (Vec<Timestamp>, Vec<Timestamp>) = told.wakes.iter().partition(|at| **at > now + SOON);
+    let (early, mut wakes): (Vec<Timestamp>, Vec<Timestamp>) =
+        told.wakes.iter().partition(|at| **at > now + SOON);
     wakes.sort_unstable();
     wakes.dedup();
     let back: Vec<Timer> = early.into_iter().map(|at| Timer { at, queue: queue.clone() }).collect();
@@ -133,8 +150,11 @@ pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failur
 /// Ends as failed attempts the work that was given up, and takes the rounds that were.
 pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp) -> Failures {
     let mut failures = Failures::default();
-    let (rounds, work): (Vec<Record>, Vec<Record>) =
-        event.records.iter().cloned().partition(|record| !matches!(Message::parse(&record.body), Ok(Message::Work(_))));
+    let (rounds, work): (Vec<Record>, Vec<Record>) = event
+        .records
+        .iter()
+        .cloned()
+        .partition(|record| !matches!(Message::parse(&record.body), Ok(Message::Work(_))));
     if !work.is_empty() {
         let event = Event { records: work };
         let (work, places) = work_of(&event, &mut failures);
@@ -145,16 +165,25 @@ pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp
             }
         }
     }
-    let (rounds, unreadable): (Vec<Record>, Vec<Record>) = rounds.into_iter().partition(|record| Message::parse(&record.body).is_ok());
+    let (rounds, unreadable): (Vec<Record>, Vec<Record>) =
+        rounds.into_iter().partition(|record| Message::parse(&record.body).is_ok());
     for record in unreadable {
         // Nobody can ever take it, and here it would come again for two weeks.
         metrics::counter!("tidegate_messages_malformed_total").increment(1);
-        tracing::error!(message = record.id, body = beginning(&record.body), "a message that nobody can read is dropped");
+        tracing::error!(
+            message = record.id,
+            body = beginning(&record.body),
+            "a message that nobody can read is dropped"
+        );
     }
     if !rounds.is_empty() {
         let event = Event { records: rounds };
         let failed = read_messages(server, &event, until).await;
-        event.records.iter().filter(|record| failed.ids().any(|id| id == record.id)).for_each(|record| failures.add(record));
+        event
+            .records
+            .iter()
+            .filter(|record| failed.ids().any(|id| id == record.id))
+            .for_each(|record| failures.add(record));
     }
     failures
 }
@@ -175,8 +204,15 @@ fn work_of(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
 }
 
 /// A message that does not belong here is given up by its queue in the end, and `dead-letter` does what can be done with it.
-fn strange<E: std::fmt::Display>(record: &Record, read: &Result<Message, E>, failures: &mut Failures) {
-    let why = read.as_ref().err().map_or_else(|| "it belongs in another queue".to_owned(), ToString::to_string);
+fn strange<E: std::fmt::Display>(
+    record: &Record,
+    read: &Result<Message, E>,
+    failures: &mut Failures,
+) {
+    let why = read
+        .as_ref()
+        .err()
+        .map_or_else(|| "it belongs in another queue".to_owned(), ToString::to_string);
     tracing::error!(message = record.id, why, "a message cannot be used");
     failures.add(record);
 }

@@ -43,14 +43,24 @@ const OPEN: [&str; 4] = ["/v1/doctor", "/healthz", "/readyz", "/openapi.json"];
 
 /// The whole API over an away `server`. Nobody is let in without a token: one of the stored ones, or `first`. While the stored ones cannot be
 /// read, it answers 503.
-pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenItem>, metrics: Metrics) -> Router {
+pub async fn router(
+    server: Server,
+    max_data_bytes: usize,
+    first: Option<TokenItem>,
+    metrics: Metrics,
+) -> Router {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
     let (keeper, own) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |items| {
-        let read = items.iter().map(|bytes| serde_json::from_slice::<TokenItem>(bytes)).collect::<Result<Vec<_>, _>>();
+        let read = items
+            .iter()
+            .map(|bytes| serde_json::from_slice::<TokenItem>(bytes))
+            .collect::<Result<Vec<_>, _>>();
         match read {
             Ok(tokens) => keeper.set_tokens(tokens.into_iter().chain(first.clone()).collect()),
-            Err(error) => tracing::error!(%error, "the tokens stay as they were: one cannot be read"),
+            Err(error) => {
+                tracing::error!(%error, "the tokens stay as they were: one cannot be read")
+            }
         }
     });
     auth.set_tokens(own.into_iter().collect());
@@ -68,7 +78,8 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
     let read_at = Arc::new(Mutex::new(server.now()));
     let around = server.clone();
     let layer = middleware::from_fn(move |request: Request, next: Next| {
-        let (server, read_at, is_read) = (around.clone(), Arc::clone(&read_at), Arc::clone(&is_read));
+        let (server, read_at, is_read) =
+            (around.clone(), Arc::clone(&read_at), Arc::clone(&is_read));
         let metrics = metrics.clone();
         let call = async move {
             if !is_read.load(Ordering::Relaxed) || is_old(&read_at, server.now()) {
@@ -90,11 +101,19 @@ pub async fn router(server: Server, max_data_bytes: usize, first: Option<TokenIt
 
 /// Leaves the stage of an API Gateway out of a request's path: it stands in front of it, but for that of `$default`.
 pub fn strip_stage_prefix<B>(request: &mut http::Request<B>, stage: &str) {
-    let Some(asked) = request.uri().path_and_query() else { return };
-    let behind = asked.as_str().strip_prefix('/').and_then(|asked| asked.strip_prefix(stage)).filter(|behind| behind.starts_with('/'));
+    let Some(asked) = request.uri().path_and_query() else {
+        return;
+    };
+    let behind = asked
+        .as_str()
+        .strip_prefix('/')
+        .and_then(|asked| asked.strip_prefix(stage))
+        .filter(|behind| behind.starts_with('/'));
     // Behind a domain of its own the stage is not there, and one called `v1` looks like the beginning of a route.
     let behind = behind.filter(|behind| stage != "v1" || behind.starts_with("/v1/"));
-    let Some(Ok(behind)) = behind.map(PathAndQuery::try_from) else { return };
+    let Some(Ok(behind)) = behind.map(PathAndQuery::try_from) else {
+        return;
+    };
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(behind);
     if let Ok(uri) = Uri::from_parts(parts) {
@@ -106,7 +125,10 @@ pub fn strip_stage_prefix<B>(request: &mut http::Request<B>, stage: &str) {
 /// which what has a content encoding does.
 fn encoded(mut answer: Response) -> Response {
     if answer.body().size_hint().exact().is_some_and(|bytes| bytes > ANSWER_BYTES as u64 / 2) {
-        answer.headers_mut().entry(header::CONTENT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        answer
+            .headers_mut()
+            .entry(header::CONTENT_ENCODING)
+            .or_insert(HeaderValue::from_static("identity"));
     }
     answer
 }
@@ -142,7 +164,8 @@ fn is_old(read_at: &Mutex<Timestamp>, now: Timestamp) -> bool {
 /// The token that `text` describes: its id, `:`, and the base64 of its secret's SHA-256.
 pub fn first_token(text: &str) -> Option<TokenItem> {
     let (id, hash) = text.split_once(':')?;
-    let good = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) && hash.len() == 44;
+    let good =
+        !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) && hash.len() == 44;
     good.then(|| TokenItem {
         id: id.to_owned(),
         name: "first".into(),

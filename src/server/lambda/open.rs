@@ -75,7 +75,8 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
 /// [`CannotOpen`].
 pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
     let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, CannotOpen> {
-        let http = HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
+        let http =
+            HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
         Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
     };
     open_with(settings, target).await
@@ -99,7 +100,12 @@ async fn open_with(
     let config = aws::config(calls.clone(), PATIENCE).await;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let objects = objects(settings, calls)?;
-    let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&config), settings.queues.clone(), clock.clone(), entropy.clone());
+    let queue = SqsWorkQueue::new(
+        aws_sdk_sqs::Client::new(&config),
+        settings.queues.clone(),
+        clock.clone(),
+        entropy.clone(),
+    );
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
     let ports = Ports {
         store: store(settings, &config, clock.clone(), entropy.clone()),
@@ -111,13 +117,21 @@ async fn open_with(
     };
     let public_url = settings.public_url.clone().unwrap_or_default();
     let options = Options { public_url, answer_bytes: Some(ANSWER_BYTES), ..Options::default() };
-    let builder =
-        Server::builder(ports, target(&config)?).rules(settings.rules()).options(options).run_plugins(Arc::new(host)).serverless();
+    let builder = Server::builder(ports, target(&config)?)
+        .rules(settings.rules())
+        .options(options)
+        .run_plugins(Arc::new(host))
+        .serverless();
     // What this process has to itself needs no rights.
     let builder = if settings.table == MEMORY {
         builder
     } else {
-        builder.health_check(Arc::new(CloudCheckup::new(settings.clone(), &config, Arc::new(SystemClock), Arc::new(SystemEntropy))))
+        builder.health_check(Arc::new(CloudCheckup::new(
+            settings.clone(),
+            &config,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        )))
     };
     Ok(builder)
 }
@@ -125,10 +139,17 @@ async fn open_with(
 /// What is left of a call that Lambda ends at `deadline`, in milliseconds since the epoch: until then nothing new is begun, and
 /// what runs is given up.
 pub fn deadline(deadline: u64) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64))
+    Timestamp::from_millis(
+        i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64),
+    )
 }
 
-fn store(settings: &CloudSettings, config: &SdkConfig, clock: Arc<SystemClock>, entropy: Arc<SystemEntropy>) -> SharedStore {
+fn store(
+    settings: &CloudSettings,
+    config: &SdkConfig,
+    clock: Arc<SystemClock>,
+    entropy: Arc<SystemEntropy>,
+) -> SharedStore {
     if settings.table == MEMORY {
         return Arc::new(MemoryStore::new());
     }

@@ -22,7 +22,8 @@ use tidegate_backends::{
 };
 
 /// The waits after the first receives. A throttle is mostly over by then; what fails for longer is left to the queue, which gives it up in the end.
-const WAITS: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
+const WAITS: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
 /// Messages of one call.
 const BATCH: usize = 10;
 /// How long the queue may take to answer, which it is asked once: less than what a call keeps of its time for its end.
@@ -48,21 +49,33 @@ impl Redelivery {
 
     /// Has the `failures` among the messages of `event` come again soon. What cannot be told comes when its visibility timeout is over.
     pub async fn schedule(&self, event: &Event, failures: &Failures) {
-        let failed: Vec<(&Record, i32)> =
-            failures.ids().filter_map(|id| event.records.iter().find(|record| record.id == id)).filter_map(wait_of).collect();
+        let failed: Vec<(&Record, i32)> = failures
+            .ids()
+            .filter_map(|id| event.records.iter().find(|record| record.id == id))
+            .filter_map(wait_of)
+            .collect();
         // All messages of a call are of one queue.
-        let Some(url) = failed.first().and_then(|(record, _)| self.url(&record.queue)) else { return };
-        let made = self.client.get_or_try_init(async || Ok(client(&aws::config(Calls::new()?, PATIENCE).await))).await;
+        let Some(url) = failed.first().and_then(|(record, _)| self.url(&record.queue)) else {
+            return;
+        };
+        let made = self
+            .client
+            .get_or_try_init(async || Ok(client(&aws::config(Calls::new()?, PATIENCE).await)))
+            .await;
         let client = match made {
             Ok(client) => client,
             Err::<_, reqwest::Error>(error) => return not_told(&error.to_string()),
         };
         for batch in failed.chunks(BATCH) {
             let entries = batch.iter().enumerate().filter_map(|(index, (record, seconds))| {
-                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
+                let entry =
+                    ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
                 entry.receipt_handle(&record.receipt).visibility_timeout(*seconds).build().ok()
             });
-            let asked = client.change_message_visibility_batch().queue_url(url).set_entries(Some(entries.collect()));
+            let asked = client
+                .change_message_visibility_batch()
+                .queue_url(url)
+                .set_entries(Some(entries.collect()));
             metrics::counter!("tidegate_sqs_requests_total", "kind" => if is_fifo(url) { "fifo" } else { "standard" }).increment(1);
             match asked.send().await {
                 Ok(answer) => answer.failed.iter().for_each(|failed| not_told(&failed.code)),
@@ -93,5 +106,8 @@ fn is_fifo(url: &str) -> bool {
 }
 
 fn not_told(why: &str) {
-    tracing::warn!(why, "a message that failed comes again only when its visibility timeout is over");
+    tracing::warn!(
+        why,
+        "a message that failed comes again only when its visibility timeout is over"
+    );
 }

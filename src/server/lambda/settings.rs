@@ -54,12 +54,21 @@ impl CloudSettings {
     /// # Errors
     ///
     /// The first variable that is missing or wrong.
-    pub fn from_vars(vars: impl IntoIterator<Item = (String, String)>) -> Result<Self, BadVariable> {
-        let vars: std::collections::HashMap<String, String> = vars.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        let required = |variable| vars.get(variable).cloned().ok_or(BadVariable { variable, problem: "is not set" });
+    pub fn from_vars(
+        vars: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, BadVariable> {
+        let vars: std::collections::HashMap<String, String> =
+            vars.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        let required = |variable| {
+            vars.get(variable).cloned().ok_or(BadVariable { variable, problem: "is not set" })
+        };
         let queue = |variable| {
             let url = required(variable)?;
-            if url.starts_with("http") { Ok(url) } else { Err(BadVariable { variable, problem: "must be the URL of a queue" }) }
+            if url.starts_with("http") {
+                Ok(url)
+            } else {
+                Err(BadVariable { variable, problem: "must be the URL of a queue" })
+            }
         };
         let size = |variable, default: usize| match vars.get(variable) {
             None => Ok(default),
@@ -75,11 +84,17 @@ impl CloudSettings {
                 problem: "must be a token's id, `:`, and the base64 of its secret's SHA-256",
             })?),
         };
-        let create_unknown_types = match vars.get("TIDEGATE_CREATE_UNKNOWN_TYPES").map(String::as_str) {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(_) => return Err(BadVariable { variable: "TIDEGATE_CREATE_UNKNOWN_TYPES", problem: "must be true or false" }),
-        };
+        let create_unknown_types =
+            match vars.get("TIDEGATE_CREATE_UNKNOWN_TYPES").map(String::as_str) {
+                None | Some("false") => false,
+                Some("true") => true,
+                Some(_) => {
+                    return Err(BadVariable {
+                        variable: "TIDEGATE_CREATE_UNKNOWN_TYPES",
+                        problem: "must be true or false",
+                    });
+                }
+            };
         Ok(Self {
             table: required("TIDEGATE_TABLE")?,
             bucket: required("TIDEGATE_BUCKET")?,
@@ -89,7 +104,9 @@ impl CloudSettings {
                 hints: queue("TIDEGATE_HINT_QUEUE_URL")?,
                 wakes: queue("TIDEGATE_WAKE_QUEUE_URL")?,
             },
-            public_url: vars.get("TIDEGATE_PUBLIC_URL").map(|url| url.trim_end_matches('/').to_owned()),
+            public_url: vars
+                .get("TIDEGATE_PUBLIC_URL")
+                .map(|url| url.trim_end_matches('/').to_owned()),
             max_data_bytes: size("TIDEGATE_MAX_DATA_BYTES", Rules::default().max_data_bytes)?,
             create_unknown_types,
             first_token,
@@ -97,12 +114,16 @@ impl CloudSettings {
                 None => LevelFilter::INFO,
                 Some(Ok(level)) => level,
                 Some(Err(_)) => {
-                    return Err(BadVariable { variable: "TIDEGATE_LOG_LEVEL", problem: "must be off, error, warn, info, debug or trace" });
+                    return Err(BadVariable {
+                        variable: "TIDEGATE_LOG_LEVEL",
+                        problem: "must be off, error, warn, info, debug or trace",
+                    });
                 }
             },
             metrics_namespace: match vars.get("TIDEGATE_EMF_NAMESPACE") {
                 Some(name) if name.starts_with("AWS/") || name.starts_with(':') => {
-                    let problem = "must begin neither with AWS/, which is CloudWatch's own, nor with a colon";
+                    let problem =
+                        "must begin neither with AWS/, which is CloudWatch's own, nor with a colon";
                     return Err(BadVariable { variable: "TIDEGATE_EMF_NAMESPACE", problem });
                 }
                 name => name.cloned(),
@@ -110,7 +131,12 @@ impl CloudSettings {
             shards: match vars.get("TIDEGATE_SHARDS").map(|text| text.parse()) {
                 None => 1,
                 Some(Ok(shards @ 1..=MOST_SHARDS)) => shards,
-                Some(_) => return Err(BadVariable { variable: "TIDEGATE_SHARDS", problem: "must be 1 to 16" }),
+                Some(_) => {
+                    return Err(BadVariable {
+                        variable: "TIDEGATE_SHARDS",
+                        problem: "must be 1 to 16",
+                    });
+                }
             },
         })
     }
@@ -121,7 +147,11 @@ impl CloudSettings {
     ///
     /// `TIDEGATE_PUBLIC_URL` is not set.
     pub fn with_public_url(self) -> Result<Self, BadVariable> {
-        if self.public_url.is_some() { Ok(self) } else { Err(BadVariable { variable: "TIDEGATE_PUBLIC_URL", problem: "is not set" }) }
+        if self.public_url.is_some() {
+            Ok(self)
+        } else {
+            Err(BadVariable { variable: "TIDEGATE_PUBLIC_URL", problem: "is not set" })
+        }
     }
 
     /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/EVENTS.md` names.
@@ -179,7 +209,9 @@ mod tests {
     fn who_tells_workers_where_to_call_back_must_know_it() {
         let without = CloudSettings::from_vars(vars()).unwrap();
         assert_eq!(without.with_public_url().unwrap_err().variable, "TIDEGATE_PUBLIC_URL");
-        let with = vars().into_iter().chain([("TIDEGATE_PUBLIC_URL".to_owned(), "https://api.example/".to_owned())]);
+        let with = vars()
+            .into_iter()
+            .chain([("TIDEGATE_PUBLIC_URL".to_owned(), "https://api.example/".to_owned())]);
         let with = CloudSettings::from_vars(with).unwrap().with_public_url().unwrap();
         assert_eq!(with.public_url.as_deref(), Some("https://api.example"));
     }

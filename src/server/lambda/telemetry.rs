@@ -9,7 +9,9 @@ use std::{
 };
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use super::{event::Event, settings::CloudSettings};
 use crate::telemetry::emf::Emf;
@@ -22,10 +24,15 @@ pub struct Metrics(Option<Arc<Emf>>);
 
 /// Starts logging, a JSON object a line, the time left to whoever collects them; and metrics, if `settings` name a namespace.
 pub fn observe(settings: &CloudSettings) -> Metrics {
-    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
+    let filter =
+        Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
     // A second call in one process, as tests make, leaves the first one's.
-    let _ = tracing_subscriber::registry().with(fmt::layer().json().without_time()).with(filter).try_init();
-    let metrics = Metrics(settings.metrics_namespace.as_ref().map(|namespace| Arc::new(Emf::new(namespace))));
+    let _ = tracing_subscriber::registry()
+        .with(fmt::layer().json().without_time())
+        .with(filter)
+        .try_init();
+    let metrics =
+        Metrics(settings.metrics_namespace.as_ref().map(|namespace| Arc::new(Emf::new(namespace))));
     if let Some(emf) = &metrics.0 {
         let _ = metrics::set_global_recorder(Arc::clone(emf));
     }
@@ -61,7 +68,13 @@ fn write(lines: &[u8]) {
 
 /// Counts what Lambda asks a queue on behalf of a call with its messages: it receives them, and deletes what is done.
 pub(super) fn received(event: &Event) {
-    let Some(first) = event.records.first() else { return };
-    let kind = if matches!(Message::parse(&first.body), Ok(Message::Hints(_))) { "fifo" } else { "standard" };
+    let Some(first) = event.records.first() else {
+        return;
+    };
+    let kind = if matches!(Message::parse(&first.body), Ok(Message::Hints(_))) {
+        "fifo"
+    } else {
+        "standard"
+    };
     metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(2);
 }

@@ -85,7 +85,8 @@ impl Function {
             ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),
             ("TIDEGATE_PUBLIC_URL", "https://api.example".into()),
         ]);
-        let process = command.envs(vars.iter().copied()).spawn().expect("the function can be started");
+        let process =
+            command.envs(vars.iter().copied()).spawn().expect("the function can be started");
         Self { process, shared }
     }
 
@@ -107,7 +108,10 @@ impl Function {
         };
         self.shared.answers.lock().insert(id.clone(), answer);
         self.shared.events.send(json!({"id": id, "event": event})).expect("the server runs");
-        tokio::time::timeout(PATIENCE, answered).await.expect("it answers in time").expect("the server runs")
+        tokio::time::timeout(PATIENCE, answered)
+            .await
+            .expect("it answers in time")
+            .expect("the server runs")
     }
 
     /// What it has told queues since the last call, messages that it sends and when others are to come again: each the last word of the queue's URL, and
@@ -143,7 +147,10 @@ async fn next(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let headers = [
         ("lambda-runtime-aws-request-id", event["id"].as_str().unwrap_or_default().to_owned()),
         ("lambda-runtime-deadline-ms", DEADLINE.to_owned()),
-        ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:000000000000:function:function".to_owned()),
+        (
+            "lambda-runtime-invoked-function-arn",
+            "arn:aws:lambda:us-east-1:000000000000:function:function".to_owned(),
+        ),
     ];
     (headers, event["event"].to_string())
 }
@@ -155,7 +162,11 @@ fn answer(shared: &Shared, id: &str, answer: Answered) -> StatusCode {
     StatusCode::ACCEPTED
 }
 
-async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, request: extract::Request) -> StatusCode {
+async fn response(
+    State(shared): State<Arc<Shared>>,
+    extract::Path(id): extract::Path<String>,
+    request: extract::Request,
+) -> StatusCode {
     let Ok(body) = axum::body::to_bytes(request.into_body(), MOST_ANSWER).await else {
         answer(&shared, &id, Err(json!({"errorType": "Function.ResponseSizeTooLarge"})));
         return StatusCode::PAYLOAD_TOO_LARGE;
@@ -163,23 +174,41 @@ async fn response(State(shared): State<Arc<Shared>>, extract::Path(id): extract:
     answer(&shared, &id, Ok(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
-async fn error(State(shared): State<Arc<Shared>>, extract::Path(id): extract::Path<String>, body: bytes::Bytes) -> StatusCode {
+async fn error(
+    State(shared): State<Arc<Shared>>,
+    extract::Path(id): extract::Path<String>,
+    body: bytes::Bytes,
+) -> StatusCode {
     answer(&shared, &id, Err(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
 /// `SendMessageBatch` and `ChangeMessageVisibilityBatch`, which take everything.
-async fn sqs(State(shared): State<Arc<Shared>>, headers: HeaderMap, asked: bytes::Bytes) -> Result<impl IntoResponse, StatusCode> {
+async fn sqs(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    asked: bytes::Bytes,
+) -> Result<impl IntoResponse, StatusCode> {
     let asked: Value = serde_json::from_slice(&asked).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let action = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let action =
+        headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !["AmazonSQS.SendMessageBatch", "AmazonSQS.ChangeMessageVisibilityBatch"].contains(&action) {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
-    let queue = asked["QueueUrl"].as_str().and_then(|url| url.rsplit('/').next()).unwrap_or_default().to_owned();
+    let queue = asked["QueueUrl"]
+        .as_str()
+        .and_then(|url| url.rsplit('/').next())
+        .unwrap_or_default()
+        .to_owned();
     let entries = asked["Entries"].as_array().cloned().unwrap_or_default();
-    let taken: Vec<Value> =
-        entries.iter().map(|entry| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""})).collect();
+    let taken: Vec<Value> = entries
+        .iter()
+        .map(|entry| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""}))
+        .collect();
     shared.sent.lock().extend(entries.into_iter().map(|entry| (queue.clone(), entry)));
-    Ok(([("content-type", "application/x-amz-json-1.0")], json!({"Successful": taken, "Failed": []}).to_string()))
+    Ok((
+        [("content-type", "application/x-amz-json-1.0")],
+        json!({"Successful": taken, "Failed": []}).to_string(),
+    ))
 }
 
 /// Messages as Lambda's poller hands them to a function.
@@ -188,7 +217,11 @@ pub fn messages<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Value {
 }
 
 /// Messages of a queue, received for the time `receives`.
-pub fn messages_of<'a>(queue: &str, receives: usize, bodies: impl IntoIterator<Item = &'a str>) -> Value {
+pub fn messages_of<'a>(
+    queue: &str,
+    receives: usize,
+    bodies: impl IntoIterator<Item = &'a str>,
+) -> Value {
     let record = |(index, body): (usize, &str)| {
         json!({
             "messageId": format!("message-{index}"), "receiptHandle": format!("receipt-{index}"), "body": body,

@@ -12,13 +12,20 @@ use tidegate_engine::Catalog;
 const DRAIN_TARGET: Duration = Duration::from_mins(1);
 
 /// The workers for a `backlog` of due jobs by type, if an attempt takes `mean` seconds.
-pub(super) fn desired_workers(catalog: &Catalog, queue: &QueueName, backlog: &BTreeMap<TypeName, u64>, mean: f64) -> u64 {
+pub(super) fn desired_workers(
+    catalog: &Catalog,
+    queue: &QueueName,
+    backlog: &BTreeMap<TypeName, u64>,
+    mean: f64,
+) -> u64 {
     let limits = catalog.limits(queue);
     if limits.paused {
         return 0;
     }
-    let weight = |name: &TypeName| catalog.types.get(name).map_or(1, |item| u64::from(item.config.weight));
-    let mut types: Vec<(u64, &TypeName, u64)> = backlog.iter().map(|(name, jobs)| (weight(name), name, *jobs)).collect();
+    let weight =
+        |name: &TypeName| catalog.types.get(name).map_or(1, |item| u64::from(item.config.weight));
+    let mut types: Vec<(u64, &TypeName, u64)> =
+        backlog.iter().map(|(name, jobs)| (weight(name), name, *jobs)).collect();
     // The lightest first: of them the most run at once.
     types.sort_unstable();
     let mut room = limits.queue.concurrency.map(u64::from);
@@ -27,7 +34,11 @@ pub(super) fn desired_workers(catalog: &Catalog, queue: &QueueName, backlog: &BT
         // Even if nobody knows yet how long an attempt takes, one is needed.
         let wanted = (jobs as f64 * mean / DRAIN_TARGET.as_secs_f64()).ceil().max(1.0) as u64;
         let most = [limits.types.get(name).map(|most| u64::from(*most)), room];
-        let fit = most.into_iter().flatten().map(|most| most.checked_div(weight).unwrap_or(u64::MAX)).min();
+        let fit = most
+            .into_iter()
+            .flatten()
+            .map(|most| most.checked_div(weight).unwrap_or(u64::MAX))
+            .min();
         let fit = fit.map_or(wanted, |fit| wanted.min(fit));
         room = room.map(|room| room - fit * weight);
         workers += fit;

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tidegate_core::error_code::ErrorCode;
 
 use super::Server;
 use tidegate_core::{
@@ -48,8 +49,8 @@ impl StoredOperation {
     /// Whether `job` is meant. The server's own jobs tell others of ends: they are meant by nobody who does not name them.
     fn means(&self, job: &Job) -> bool {
         let own = |name: &str| name.starts_with("tidegate.");
-        let named =
-            self.job_type.as_ref().is_some_and(|name| own(name.as_str())) || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
+        let named = self.job_type.as_ref().is_some_and(|name| own(name.as_str()))
+            || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
         named || !own(job.spec.job_type.as_str())
     }
 }
@@ -61,14 +62,40 @@ impl Server {
     /// # Errors
     ///
     /// The store's; [`Error::Unavailable`] while the server stops; 409 `idempotency_key_reused`.
-    pub async fn bulk(&self, kind: BulkKind, filter: JobFilter, idempotency_key: Option<&str>) -> Result<Operation, Error> {
+    pub async fn bulk(
+        &self,
+        kind: BulkKind,
+        filter: JobFilter,
+        idempotency_key: Option<&str>,
+    ) -> Result<Operation, Error> {
         self.ready().await?;
         let now = self.now();
-        let id = idempotency_key.map_or_else(|| format!("{:032x}", self.inner.engine.ports().entropy.bits()), |key| digest(&key));
-        let states: Vec<String> = filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
-        let asked = digest(&(kind, &filter.job_type, &filter.queue, &states, &filter.attributes, filter.from, filter.to));
-        let operation =
-            Operation { id, kind, state: "running".into(), matched: 0, done: 0, refused: 0, created_at: now, ended_at: None, error: None };
+        let id = idempotency_key.map_or_else(
+            || format!("{:032x}", self.inner.engine.ports().entropy.bits()),
+            |key| digest(&key),
+        );
+        let states: Vec<String> =
+            filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
+        let asked = digest(&(
+            kind,
+            &filter.job_type,
+            &filter.queue,
+            &states,
+            &filter.attributes,
+            filter.from,
+            filter.to,
+        ));
+        let operation = Operation {
+            id,
+            kind,
+            state: "running".into(),
+            matched: 0,
+            done: 0,
+            refused: 0,
+            created_at: now,
+            ended_at: None,
+            error: None,
+        };
         let end = now + std::time::Duration::from_millis(1);
         let stored = StoredOperation {
             operation,
@@ -93,18 +120,25 @@ impl Server {
     async fn add(&self, stored: StoredOperation) -> Result<StoredOperation, Error> {
         let (kind, name) = (ItemKind::Operation, stored.operation.id.clone());
         let write = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(bytes(&stored)?) };
-        if let Some(Committed::All) = self.inner.engine.ports().store.commit(vec![vec![write]]).await?.pop() {
+        if let Some(Committed::All) =
+            self.inner.engine.ports().store.commit(vec![vec![write]]).await?.pop()
+        {
             return Ok(stored);
         }
         let there = self.stored(&stored.operation.id).await?;
         match there {
             Some(there) if there.asked == stored.asked => Ok(there),
             Some(_) => {
-                let message = "another operation was asked for with this idempotency key".to_owned();
-                Err(Error::Conflict { code: "idempotency_key_reused", message, holder: None })
+                let message =
+                    "another operation was asked for with this idempotency key".to_owned();
+                Err(Error::Conflict {
+                    code: ErrorCode::IdempotencyKeyReused,
+                    message,
+                    holder: None,
+                })
             }
             None => Err(Error::Conflict {
-                code: "concurrent_update",
+                code: ErrorCode::ConcurrentUpdate,
                 message: "an operation of this id was just forgotten".into(),
                 holder: None,
             }),
@@ -113,7 +147,10 @@ impl Server {
 
     async fn stored(&self, id: &str) -> Result<Option<StoredOperation>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        Ok(items.into_iter().find(|item| item.name == id).and_then(|item| serde_json::from_slice(&item.bytes).ok()))
+        Ok(items
+            .into_iter()
+            .find(|item| item.name == id)
+            .and_then(|item| serde_json::from_slice(&item.bytes).ok()))
     }
 
     /// An operation.
@@ -123,11 +160,17 @@ impl Server {
     /// 404 `operation_not_found`.
     pub async fn operation(&self, id: &str) -> Result<Operation, Error> {
         let found = self.stored(id).await?;
-        found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound { code: "operation_not_found", what: format!("operation {id}") })
+        found.map(|stored| stored.operation).ok_or_else(|| Error::NotFound {
+            code: ErrorCode::OperationNotFound,
+            what: format!("operation {id}"),
+        })
     }
 
     async fn save(&self, stored: &StoredOperation) -> Result<(), Error> {
-        self.inner.engine.put_item(ItemKind::Operation, &stored.operation.id, Some(bytes(stored)?)).await
+        self.inner
+            .engine
+            .put_item(ItemKind::Operation, &stored.operation.id, Some(bytes(stored)?))
+            .await
     }
 
     /// Has an operation done, unless it is under way here.
@@ -156,7 +199,11 @@ impl Server {
     }
 
     /// Records how an operation ended.
-    async fn end_bulk(&self, mut stored: StoredOperation, done: Result<bool, Error>) -> Result<(), Error> {
+    async fn end_bulk(
+        &self,
+        mut stored: StoredOperation,
+        done: Result<bool, Error>,
+    ) -> Result<(), Error> {
         stored.operation.ended_at = Some(self.now());
         stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
         stored.operation.error = done.err().map(|error| error.to_string());
@@ -170,7 +217,11 @@ impl Server {
     ///
     /// The store's; a repeat goes on.
     pub async fn operate(&self, id: &str, until: Timestamp) -> Result<bool, Error> {
-        let Some(mut stored) = self.stored(id).await?.filter(|stored| stored.operation.ended_at.is_none()) else { return Ok(true) };
+        let Some(mut stored) =
+            self.stored(id).await?.filter(|stored| stored.operation.ended_at.is_none())
+        else {
+            return Ok(true);
+        };
         match self.run_bulk(&mut stored, until).await {
             Ok(false) => {
                 self.spawn_bulk(stored);
@@ -188,12 +239,21 @@ impl Server {
     /// The store's.
     pub(super) async fn unfinished(&self) -> Result<Vec<String>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let stored = items.iter().filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok());
-        Ok(stored.filter(|stored| stored.operation.ended_at.is_none()).map(|stored| stored.operation.id).collect())
+        let stored = items
+            .iter()
+            .filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok());
+        Ok(stored
+            .filter(|stored| stored.operation.ended_at.is_none())
+            .map(|stored| stored.operation.id)
+            .collect())
     }
 
     /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
-    async fn run_bulk(&self, stored: &mut StoredOperation, until: Timestamp) -> Result<bool, Error> {
+    async fn run_bulk(
+        &self,
+        stored: &mut StoredOperation,
+        until: Timestamp,
+    ) -> Result<bool, Error> {
         loop {
             let query = ListQuery {
                 job_type: stored.job_type.clone(),
@@ -229,7 +289,10 @@ impl Server {
     }
 
     /// Does something again for as long as the store is not to be had: an operation goes on when it is.
-    async fn persist<T, F: Future<Output = Result<T, Error>>>(&self, what: impl Fn() -> F) -> Result<T, Error> {
+    async fn persist<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        what: impl Fn() -> F,
+    ) -> Result<T, Error> {
         loop {
             match what().await {
                 Err(Error::Unavailable { retry_after, message }) => {
@@ -250,7 +313,8 @@ impl Server {
                 self.replay(&job.id, None, ReplayWith::default(), Some(key)).await.map(|_| ())
             }
             BulkKind::Purge => {
-                let (before, after) = self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
+                let (before, after) =
+                    self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
                 self.inner.on_superseded(&after.spec.queue, &after, before.life.version);
                 Ok(())
             }
@@ -289,7 +353,9 @@ pub(super) async fn resume(server: &Server) -> Result<(), Error> {
         match serde_json::from_slice::<StoredOperation>(&item.bytes) {
             Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_bulk(stored),
             Ok(_) => {}
-            Err(error) => tracing::warn!(operation = item.name, %error, "an operation cannot be read"),
+            Err(error) => {
+                tracing::warn!(operation = item.name, %error, "an operation cannot be read")
+            }
         }
     }
     Ok(())
@@ -311,6 +377,10 @@ pub fn state_word(state: StateFilter) -> &'static str {
 
 fn parse_state(word: &str) -> Option<StateFilter> {
     use tidegate_core::job::Outcome as O;
-    let ended = [O::Succeeded, O::Failed, O::Expired, O::Cancelled, O::Dropped].map(StateFilter::Ended);
-    [StateFilter::Scheduled, StateFilter::Running].into_iter().chain(ended).find(|state| state_word(*state) == word)
+    let ended =
+        [O::Succeeded, O::Failed, O::Expired, O::Cancelled, O::Dropped].map(StateFilter::Ended);
+    [StateFilter::Scheduled, StateFilter::Running]
+        .into_iter()
+        .chain(ended)
+        .find(|state| state_word(*state) == word)
 }

@@ -38,7 +38,8 @@ use tidegate_engine::{
 };
 
 /// The waits before a delivery that did not arrive is tried again, within the same attempt.
-const WAITS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+const WAITS: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// What a worker answers to say that another attempt makes no sense.
 const NOT_RETRYABLE: u16 = 489;
 /// The headers that a message has beside its body too, where whoever passes it on does so unasked: how far round it is, and its trace.
@@ -49,17 +50,39 @@ const MESSAGE_BYTES: usize = 1024;
 /// Posts a running job to its target. The report of its attempt; none if the attempt goes on elsewhere.
 ///
 /// What has no answer by `until` is given up, however much longer its type would wait.
-pub(super) async fn push(inner: &Arc<Inner>, job: Job, catalog: &Catalog, until: Timestamp) -> Option<Report> {
+pub(super) async fn push(
+    inner: &Arc<Inner>,
+    job: Job,
+    catalog: &Catalog,
+    until: Timestamp,
+) -> Option<Report> {
     let Some(item) = catalog.types.get(&job.spec.job_type) else {
-        return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is gone"), true, Duration::ZERO));
+        return Some(failed(
+            &job,
+            Failure::new(Reason::NotDelivered, "its type is gone"),
+            true,
+            Duration::ZERO,
+        ));
     };
     let config = &item.config;
     let Some(target) = inner.engine.push_target(config) else {
-        return Some(failed(&job, Failure::new(Reason::NotDelivered, "its type is pulled now"), true, Duration::ZERO));
+        return Some(failed(
+            &job,
+            Failure::new(Reason::NotDelivered, "its type is pulled now"),
+            true,
+            Duration::ZERO,
+        ));
     };
     let job = match inner.engine.load(vec![job.clone()]).await {
         Ok(mut jobs) => jobs.pop().unwrap_or(job),
-        Err(error) => return Some(failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),
+        Err(error) => {
+            return Some(failed(
+                &job,
+                Failure::new(Reason::NotDelivered, error.to_string()),
+                true,
+                Duration::ZERO,
+            ));
+        }
     };
     let deadline = (inner.engine.now() + config.response_timeout_seconds.duration()).min(until);
     match exchange(inner, &job, config, target, catalog, deadline).await {
@@ -91,7 +114,8 @@ async fn exchange(
         PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
         PushTarget::Aws(_) => Complete::OnDelivery,
     };
-    let most = (job.spec.keep_result != KeepResult::None).then(|| inner.engine.rules().max_data_bytes);
+    let most =
+        (job.spec.keep_result != KeepResult::None).then(|| inner.engine.rules().max_data_bytes);
     let mut waits = WAITS.iter();
     loop {
         let now = inner.engine.now();
@@ -107,25 +131,41 @@ async fn exchange(
             },
         };
         let (message, after, status) = match answer {
-            Ok(response) => match classify(&response, once, told, complete, most, inner.engine.now()) {
-                ResponseClass::Done(outcome) => return outcome,
-                ResponseClass::NotDelivered { message, after, status } => (message, after, status),
-            },
-            Err(TargetError::NotConnected(error)) => (format!("no connection: {error}"), None, None),
+            Ok(response) => {
+                match classify(&response, once, told, complete, most, inner.engine.now()) {
+                    ResponseClass::Done(outcome) => return outcome,
+                    ResponseClass::NotDelivered { message, after, status } => {
+                        (message, after, status)
+                    }
+                }
+            }
+            Err(TargetError::NotConnected(error)) => {
+                (format!("no connection: {error}"), None, None)
+            }
             Err(TargetError::Forbidden(error)) => {
-                return fail(Reason::NotDelivered, format!("address refused: {error}"), false, Duration::ZERO);
+                return fail(
+                    Reason::NotDelivered,
+                    format!("address refused: {error}"),
+                    false,
+                    Duration::ZERO,
+                );
             }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
                 return match (config.on_response_timeout, once, &error) {
                     // To wait starts nothing twice.
                     (OnResponseTimeout::Wait, ..) => DeliveryOutcome::Later,
-                    (OnResponseTimeout::Fail, true, _) => {
-                        fail(Reason::OutcomeUnknown, format!("{error}; it may have run, and must not run twice"), false, Duration::ZERO)
-                    }
+                    (OnResponseTimeout::Fail, true, _) => fail(
+                        Reason::OutcomeUnknown,
+                        format!("{error}; it may have run, and must not run twice"),
+                        false,
+                        Duration::ZERO,
+                    ),
                     (OnResponseTimeout::Fail, false, TargetError::TimedOut) => {
                         fail(Reason::Timeout, error.to_string(), true, Duration::ZERO)
                     }
-                    (OnResponseTimeout::Fail, false, _) => fail(Reason::ConnectionLost, error.to_string(), true, Duration::ZERO),
+                    (OnResponseTimeout::Fail, false, _) => {
+                        fail(Reason::ConnectionLost, error.to_string(), true, Duration::ZERO)
+                    }
                 };
             }
         };
@@ -136,7 +176,11 @@ async fn exchange(
             }
             _ => {
                 let failure = Failure { status, ..Failure::new(Reason::NotDelivered, message) };
-                return DeliveryOutcome::Report(ReportOutcome::Failed { failure, retryable: true, least_wait: after.unwrap_or_default() });
+                return DeliveryOutcome::Report(ReportOutcome::Failed {
+                    failure,
+                    retryable: true,
+                    least_wait: after.unwrap_or_default(),
+                });
             }
         }
     }
@@ -155,32 +199,58 @@ enum ResponseClass {
 
 /// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
 /// at most `most` bytes, if it is kept.
-fn classify(response: &Response, once: bool, told: bool, complete: Complete, most: Option<usize>, now: Timestamp) -> ResponseClass {
+fn classify(
+    response: &Response,
+    once: bool,
+    told: bool,
+    complete: Complete,
+    most: Option<usize>,
+    now: Timestamp,
+) -> ResponseClass {
     let status = response.status;
     let done = |outcome| ResponseClass::Done(outcome);
     match status {
         202 if !told => done(DeliveryOutcome::Later),
         // Whatever it answers, it has taken the job; what became of it is said later.
         200..=299 if complete == Complete::OnResult => done(DeliveryOutcome::Later),
-        200..=299 => done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
-            // The work is done: another attempt would do it again, and answer as much.
-            Some((most, long)) if long.bytes.len() > most => {
-                let message = format!("it answered with more than the {most} bytes that a result may have");
-                fail(Reason::Failed, message, false, Duration::ZERO)
-            }
-            result => DeliveryOutcome::Report(ReportOutcome::Succeeded { result: result.map(|(_, result)| Body::Inline(result)) }),
-        }),
+        200..=299 => {
+            done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
+                // The work is done: another attempt would do it again, and answer as much.
+                Some((most, long)) if long.bytes.len() > most => {
+                    let message = format!(
+                        "it answered with more than the {most} bytes that a result may have"
+                    );
+                    fail(Reason::Failed, message, false, Duration::ZERO)
+                }
+                result => DeliveryOutcome::Report(ReportOutcome::Succeeded {
+                    result: result.map(|(_, result)| Body::Inline(result)),
+                }),
+            })
+        }
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
             ResponseClass::NotDelivered { message: message(response), after, status: Some(status) }
         }
         _ => {
-            let word = response.header("tidegate-retryable").is_some_and(|value| value.eq_ignore_ascii_case("false"));
+            let word = response
+                .header("tidegate-retryable")
+                .is_some_and(|value| value.eq_ignore_ascii_case("false"));
             let retryable = status != NOT_RETRYABLE && !word;
-            let details = serde_json::from_slice::<&RawValue>(&response.body).ok().filter(|raw| raw.get().len() <= 16 << 10);
+            let details = serde_json::from_slice::<&RawValue>(&response.body)
+                .ok()
+                .filter(|raw| raw.get().len() <= 16 << 10);
             let details = details.map(|raw| raw.get().to_owned());
-            let failure = Failure { reason: Reason::Failed, message: Some(message(response)), details, status: Some(status) };
-            done(DeliveryOutcome::Report(ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }))
+            let failure = Failure {
+                reason: Reason::Failed,
+                message: Some(message(response)),
+                details,
+                status: Some(status),
+            };
+            done(DeliveryOutcome::Report(ReportOutcome::Failed {
+                failure,
+                retryable,
+                least_wait: Duration::ZERO,
+            }))
         }
     }
 }
@@ -197,7 +267,11 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
 fn message(response: &Response) -> String {
     let text = String::from_utf8_lossy(&response.body[..response.body.len().min(MESSAGE_BYTES)]);
     let text = text.trim();
-    if text.is_empty() { format!("HTTP {}", response.status) } else { format!("HTTP {}: {text}", response.status) }
+    if text.is_empty() {
+        format!("HTTP {}", response.status)
+    } else {
+        format!("HTTP {}: {text}", response.status)
+    }
 }
 
 /// The body of an answer as a result: JSON or MessagePack as it says, text as a JSON string, other bytes as binary.
@@ -207,7 +281,9 @@ fn result(response: &Response) -> Option<Payload> {
     }
     let kind = response.header("content-type").unwrap_or_default();
     let payload = |encoding| Payload { encoding, bytes: response.body.clone() };
-    if kind.contains("msgpack") && payload(Encoding::MessagePack).check(tidegate_core::job::payload::MAX_DEPTH).is_ok() {
+    if kind.contains("msgpack")
+        && payload(Encoding::MessagePack).check(tidegate_core::job::payload::MAX_DEPTH).is_ok()
+    {
         return Some(payload(Encoding::MessagePack));
     }
     if payload(Encoding::Json).check(tidegate_core::job::payload::MAX_DEPTH).is_ok() {
@@ -222,7 +298,13 @@ fn result(response: &Response) -> Option<Payload> {
 
 fn report(job: &Job, verdict: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token,
+        outcome: verdict,
+    }
 }
 
 /// The report that an attempt failed.
@@ -230,8 +312,17 @@ pub(super) fn failed(job: &Job, failure: Failure, retryable: bool, least_wait: D
     report(job, ReportOutcome::Failed { failure, retryable, least_wait })
 }
 
-fn fail(reason: Reason, message: impl Into<String>, retryable: bool, least_wait: Duration) -> DeliveryOutcome {
-    DeliveryOutcome::Report(ReportOutcome::Failed { failure: Failure::new(reason, message), retryable, least_wait })
+fn fail(
+    reason: Reason,
+    message: impl Into<String>,
+    retryable: bool,
+    least_wait: Duration,
+) -> DeliveryOutcome {
+    DeliveryOutcome::Report(ReportOutcome::Failed {
+        failure: Failure::new(reason, message),
+        retryable,
+        least_wait,
+    })
 }
 
 /// The attempt goes on: its lease now lasts until its timeout.
@@ -265,17 +356,30 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
 /// Where the result of a running job is reported, and the token that allows it.
 fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
     let run = job.life.running().ok_or("it does not run")?;
-    Ok((format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id), format!("{:032x}", run.token.0)))
+    Ok((
+        format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id),
+        format!("{:032x}", run.token.0),
+    ))
 }
 
 /// The message that carries `job` to a service.
-fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -> Result<ServiceMessage, String> {
+fn message_to(
+    inner: &Inner,
+    job: &Job,
+    target: &AwsTarget,
+    timeout: Duration,
+) -> Result<ServiceMessage, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
     let (url, token) = callback(inner, job)?;
-    let mut attributes =
-        vec![("id", job.id.to_string()), ("type", job.spec.job_type.to_string()), ("attempt", job.life.attempt.to_string())];
+    let mut attributes = vec![
+        ("id", job.id.to_string()),
+        ("type", job.spec.job_type.to_string()),
+        ("attempt", job.life.attempt.to_string()),
+    ];
     attributes.extend(job.spec.correlation_key.clone().map(|key| ("correlation_key", key)));
-    let beside = BESIDE.into_iter().filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
+    let beside = BESIDE
+        .into_iter()
+        .filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
     // A service refuses an attribute without a value.
     attributes.extend(beside.filter(|(_, value)| !value.is_empty()));
     Ok(ServiceMessage {
@@ -290,7 +394,14 @@ fn message_to(inner: &Inner, job: &Job, target: &AwsTarget, timeout: Duration) -
 }
 
 /// The request that carries `job` to `target`.
-fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Timestamp, timeout: Duration) -> Result<Request, String> {
+fn request(
+    inner: &Inner,
+    job: &Job,
+    target: &Push,
+    catalog: &Catalog,
+    now: Timestamp,
+    timeout: Duration,
+) -> Result<Request, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
     let is_callback = job.spec.job_type.as_str() == CALLBACK_TYPE;
     let (url, body, content_type) = if is_callback {
@@ -300,22 +411,48 @@ fn request(inner: &Inner, job: &Job, target: &Push, catalog: &Catalog, now: Time
         let url = target_url(&target.url, job.spec.job_type.as_str(), job.id.as_str());
         let (callback, token) = callback(inner, job)?;
         match target.encoding {
-            PushEncoding::Json => (url, json_body(job, data, &callback, &token, None)?, "application/json"),
-            PushEncoding::Msgpack => (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack"),
+            PushEncoding::Json => {
+                (url, json_body(job, data, &callback, &token, None)?, "application/json")
+            }
+            PushEncoding::Msgpack => {
+                (url, msgpack_body(job, data, &callback, &token)?, "application/msgpack")
+            }
         }
     };
-    let secrets = if is_callback { callback_secrets(job, catalog) } else { target.signing_secret.list().to_vec() };
+    let secrets = if is_callback {
+        callback_secrets(job, catalog)
+    } else {
+        target.signing_secret.list().to_vec()
+    };
     let mut headers: Vec<(String, String)> = vec![("content-type".into(), content_type.into())];
-    headers.extend(job.spec.headers.iter().chain(&target.headers).map(|(name, value)| (name.clone(), value.clone())));
+    headers.extend(
+        job.spec
+            .headers
+            .iter()
+            .chain(&target.headers)
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
     let message = format!("{}.{}", job.id, job.life.attempt);
-    headers.extend(signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?);
-    let basic_auth = target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
-    Ok(Request { url, headers, basic_auth, body, timeout, most_bytes: inner.engine.rules().max_data_bytes })
+    headers.extend(
+        signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?,
+    );
+    let basic_auth =
+        target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
+    Ok(Request {
+        url,
+        headers,
+        basic_auth,
+        body,
+        timeout,
+        most_bytes: inner.engine.rules().max_data_bytes,
+    })
 }
 
 /// A completion callback is signed with the secrets of the type whose job it tells of.
 fn callback_secrets(job: &Job, catalog: &Catalog) -> Vec<String> {
-    let Some(Value::Text(name)) = job.spec.attributes.get("type") else { return Vec::new() };
+    let Some(Value::Text(name)) = job.spec.attributes.get("type") else {
+        return Vec::new();
+    };
     let item = name.parse::<TypeName>().ok().and_then(|name| catalog.types.get(&name));
     match item.and_then(|item| item.config.target.as_ref()) {
         Some(TargetConfig::Push(push)) => push.signing_secret.list().to_vec(),
@@ -346,7 +483,13 @@ struct Callback<'a> {
     token: &'a str,
 }
 
-fn json_body(job: &Job, data: &Payload, url: &str, token: &str, headers: Option<&BTreeMap<String, String>>) -> Result<Bytes, String> {
+fn json_body(
+    job: &Job,
+    data: &Payload,
+    url: &str,
+    token: &str,
+    headers: Option<&BTreeMap<String, String>>,
+) -> Result<Bytes, String> {
     let json = data.to_json().map_err(|malformed| malformed.to_string())?;
     let data: &RawValue = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     let body = PushBody {
@@ -369,7 +512,11 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
     let attributes = job.spec.attributes.iter().map(|(name, value)| {
         let value = match value {
             Value::Text(text) => V::from(text.as_str()),
-            Value::Number(number) => number.as_i64().map(V::from).or_else(|| number.as_f64().map(V::from)).unwrap_or(V::Nil),
+            Value::Number(number) => number
+                .as_i64()
+                .map(V::from)
+                .or_else(|| number.as_f64().map(V::from))
+                .unwrap_or(V::Nil),
         };
         (V::from(name.as_str()), value)
     });
@@ -387,7 +534,8 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
     .chain(key)
     .collect();
     let mut body = vec![0x80 | (fields.len() as u8 + 1)];
-    let mut put = |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
+    let mut put =
+        |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
     for (name, value) in &fields {
         put(&V::from(*name))?;
         put(value)?;

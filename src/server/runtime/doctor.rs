@@ -18,12 +18,18 @@ impl Server {
     /// How this server is: everything that was looked at, and what to do about it. It leaves nothing behind, but
     /// on AWS a message to each queue that asks for nothing, which is gone when its function takes it.
     pub async fn doctor(&self) -> Vec<Check> {
-        let mut checks = vec![Check::ok("version", format!("tidegate {}", env!("CARGO_PKG_VERSION")))];
+        let mut checks =
+            vec![Check::ok("version", format!("tidegate {}", env!("CARGO_PKG_VERSION")))];
         let store = self.inner.engine.catalog().await;
         checks.push(match &store {
-            Ok(catalog) => {
-                Check::ok("store", format!("it answers; {} queues and {} types are configured", catalog.queues.len(), catalog.types.len()))
-            }
+            Ok(catalog) => Check::ok(
+                "store",
+                format!(
+                    "it answers; {} queues and {} types are configured",
+                    catalog.queues.len(),
+                    catalog.types.len()
+                ),
+            ),
             Err(error) => Check::new(
                 CheckLevel::Error,
                 "store",
@@ -49,9 +55,19 @@ impl Server {
         let path = Path::from(format!("{PROBE}/{:032x}", self.inner.engine.ports().entropy.bits()));
         let probe = async {
             objects.put(&path, "probe".into()).await.map_err(|error| ("put", error))?;
-            let read = objects.get(&path).await.map_err(|error| ("read", error))?.bytes().await.map_err(|error| ("read", error))?;
+            let read = objects
+                .get(&path)
+                .await
+                .map_err(|error| ("read", error))?
+                .bytes()
+                .await
+                .map_err(|error| ("read", error))?;
             let prefix = Path::from(PROBE);
-            let listed: Vec<_> = objects.list(Some(&prefix)).try_collect().await.map_err(|error| ("listed", error))?;
+            let listed: Vec<_> = objects
+                .list(Some(&prefix))
+                .try_collect()
+                .await
+                .map_err(|error| ("listed", error))?;
             objects.delete(&path).await.map_err(|error| ("removed", error))?;
             Ok((&read[..] == b"probe", listed.iter().any(|object| object.location == path)))
         };
@@ -60,26 +76,44 @@ impl Server {
         match probe.await {
             Ok((true, true)) => Check::ok("objects", "a probe was put, read, listed and removed"),
             Ok((read, _)) => {
-                let found = if read { "a probe that was put is not in the list" } else { "a probe came back as something else" };
+                let found = if read {
+                    "a probe that was put is not in the list"
+                } else {
+                    "a probe came back as something else"
+                };
                 Check::new(CheckLevel::Error, "objects", found, advice)
             }
-            Err((what, error)) => {
-                Check::new(CheckLevel::Error, "objects", format!("a probe could not be {what}: {}", whole(&error)), advice)
-            }
+            Err((what, error)) => Check::new(
+                CheckLevel::Error,
+                "objects",
+                format!("a probe could not be {what}: {}", whole(&error)),
+                advice,
+            ),
         }
     }
 
     /// Plugins whose live version has no code for this release.
     async fn check_plugins(&self) -> Vec<Check> {
-        let Ok(catalog) = self.inner.engine.catalog().await else { return Vec::new() };
-        let runnable = |item: &tidegate_core::queue::plugin::PluginItem| {
-            item.numbered(item.live)
-                .is_some_and(|version| version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE))
+        let Ok(catalog) = self.inner.engine.catalog().await else {
+            return Vec::new();
         };
-        let mut old: Vec<&str> = catalog.plugins.iter().filter(|(_, item)| !runnable(item)).map(|(name, _)| name.as_str()).collect();
+        let runnable = |item: &tidegate_core::queue::plugin::PluginItem| {
+            item.numbered(item.live).is_some_and(|version| {
+                version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE)
+            })
+        };
+        let mut old: Vec<&str> = catalog
+            .plugins
+            .iter()
+            .filter(|(_, item)| !runnable(item))
+            .map(|(name, _)| name.as_str())
+            .collect();
         old.sort_unstable();
         vec![if old.is_empty() {
-            Check::ok("plugins", format!("{} are there, each with code for this release", catalog.plugins.len()))
+            Check::ok(
+                "plugins",
+                format!("{} are there, each with code for this release", catalog.plugins.len()),
+            )
         } else {
             let found = format!("no code for this release has been made of: {}", old.join(", "));
             let advice = if self.inner.serverless.is_some() {
@@ -95,21 +129,33 @@ impl Server {
     async fn check_minute(&self) -> Option<Check> {
         self.inner.serverless.as_ref()?;
         let about = "minute's round";
-        let error = |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
-        let missing =
-            "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
+        let error =
+            |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
+        let missing = "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
         Some(match self.inner.engine.last_round().await {
             Err(why) => error(why.to_string(), missing),
-            Ok(None) => Check::new(CheckLevel::Warning, about, "there was none yet that handed on what is due soon", missing),
+            Ok(None) => Check::new(
+                CheckLevel::Warning,
+                about,
+                "there was none yet that handed on what is due soon",
+                missing,
+            ),
             Ok(Some(last)) => {
                 let ago = self.now().since(last.at).as_secs();
                 if self.now().since(last.at) > MISSING {
-                    error(format!("the last one that handed on what was due soon began {ago} s ago"), missing)
+                    error(
+                        format!("the last one that handed on what was due soon began {ago} s ago"),
+                        missing,
+                    )
                 } else if last.failed > 0 {
                     let advice = "the log of `tick` says which and why; what failed is done by the next one that can";
                     error(format!("{} parts of the latest one failed", last.failed), advice)
                 } else if last.release != env!("CARGO_PKG_VERSION") {
-                    let found = format!("`tick` runs tidegate {}, and this function {}", last.release, env!("CARGO_PKG_VERSION"));
+                    let found = format!(
+                        "`tick` runs tidegate {}, and this function {}",
+                        last.release,
+                        env!("CARGO_PKG_VERSION")
+                    );
                     Check::new(
                         CheckLevel::Warning,
                         about,
@@ -128,13 +174,21 @@ impl Server {
         let url = &self.inner.options.public_url;
         let about = "public URL";
         if url.is_empty() && self.inner.serverless.is_some() {
-            return Check::ok(about, "this function builds no callback URLs; `deliver` is told what they start with");
+            return Check::ok(
+                about,
+                "this function builds no callback URLs; `deliver` is told what they start with",
+            );
         }
         match url::Url::parse(url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
                 let clear = self.inner.serverless.is_some() && parsed.scheme() == "http";
                 if clear {
-                    Check::new(CheckLevel::Warning, about, format!("{url} is not encrypted"), "attempts' tokens go over it: make it https")
+                    Check::new(
+                        CheckLevel::Warning,
+                        about,
+                        format!("{url} is not encrypted"),
+                        "attempts' tokens go over it: make it https",
+                    )
                 } else {
                     Check::ok(about, format!("callback URLs start with {url}"))
                 }

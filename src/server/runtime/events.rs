@@ -81,7 +81,11 @@ impl Server {
     /// # Errors
     ///
     /// 404; 412.
-    pub async fn delete_trigger(&self, name: &TriggerName, if_match: Option<u64>) -> Result<(), Error> {
+    pub async fn delete_trigger(
+        &self,
+        name: &TriggerName,
+        if_match: Option<u64>,
+    ) -> Result<(), Error> {
         self.inner.engine.delete_trigger(name, if_match).await
     }
 
@@ -134,7 +138,9 @@ impl Inner {
     /// Wakes the queues of new jobs, and tells those of changed ones.
     pub(super) fn tell(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
         metrics::enqueued(enqueued.iter());
-        self.on_enqueued(enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
+        self.on_enqueued(
+            enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
+        );
         for (job, version) in changed {
             self.on_superseded(&job.spec.queue, job, *version);
             if job.life.awaits_retry_decision() {

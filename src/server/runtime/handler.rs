@@ -55,7 +55,10 @@ pub struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(concurrency: u32, run: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
+    pub(super) fn new(
+        concurrency: u32,
+        run: impl Fn(Call) -> Work + Send + Sync + 'static,
+    ) -> Self {
         Self { concurrency, run: Arc::new(run) }
     }
 }

@@ -8,6 +8,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::error_code::ErrorCode;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -51,7 +52,10 @@ impl Server {
         request.worker.as_deref().map_or(Ok(()), check_name)?;
         request.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         if request.reports.len() > MAX_LEASES as usize {
-            return Err(Error::invalid("reports", format!("must have at most {MAX_LEASES} entries")));
+            return Err(Error::invalid(
+                "reports",
+                format!("must have at most {MAX_LEASES} entries"),
+            ));
         }
         let until = self.now() + request.wait;
         let lanes = self.lanes(&request).await?;
@@ -75,7 +79,9 @@ impl Server {
 
     /// Ends the attempts of leased jobs that cannot be handed to their worker after all, and says why. Only some may be tried again.
     pub async fn give_back(&self, jobs: &[Job], why: &str, retryable: bool) {
-        let reports = jobs.iter().map(|job| deliver::failed(job, Failure::new(Reason::NotDelivered, why), retryable, Duration::ZERO));
+        let reports = jobs.iter().map(|job| {
+            deliver::failed(job, Failure::new(Reason::NotDelivered, why), retryable, Duration::ZERO)
+        });
         for answer in Box::pin(self.report(reports.collect())).await {
             // Its lease ends the attempt.
             if let Err(error) = answer {
@@ -85,17 +91,30 @@ impl Server {
     }
 
     /// The queues that can serve the request, with the types to take from each.
-    async fn lanes(&self, request: &LeaseRequest) -> Result<BTreeMap<QueueName, Option<Vec<TypeName>>>, Error> {
+    async fn lanes(
+        &self,
+        request: &LeaseRequest,
+    ) -> Result<BTreeMap<QueueName, Option<Vec<TypeName>>>, Error> {
         let catalog = self.inner.engine.catalog().await?;
         let mut lanes: BTreeMap<QueueName, Option<Vec<TypeName>>> = BTreeMap::new();
         for name in &request.types {
-            let missing = || Error::NotFound { code: "job_type_not_found", what: format!("job type {name}") };
+            let missing = || Error::NotFound {
+                code: ErrorCode::JobTypeNotFound,
+                what: format!("job type {name}"),
+            };
             let item = catalog.types.get(name).ok_or_else(missing)?;
             if self.inner.engine.is_pushed(&item.config) {
-                return Err(Error::invalid("types", format!("{name} is pushed to its target, not pulled")));
+                return Err(Error::invalid(
+                    "types",
+                    format!("{name} is pushed to its target, not pulled"),
+                ));
             }
             if request.queue.as_ref().is_none_or(|queue| *queue == item.config.queue) {
-                lanes.entry(item.config.queue.clone()).or_insert_with(|| Some(Vec::new())).get_or_insert_default().push(name.clone());
+                lanes
+                    .entry(item.config.queue.clone())
+                    .or_insert_with(|| Some(Vec::new()))
+                    .get_or_insert_default()
+                    .push(name.clone());
             }
         }
         if request.types.is_empty() {
@@ -103,7 +122,8 @@ impl Server {
                 self.inner.engine.queue(queue).await?;
                 lanes.insert(queue.clone(), None);
             } else {
-                let pulled = catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
+                let pulled =
+                    catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
                 lanes.extend(pulled.map(|(_, item)| (item.config.queue.clone(), None)));
             }
         }
@@ -132,7 +152,8 @@ impl Server {
         for (index, answer) in order.into_iter().zip(settled) {
             answers[index] = Some(answer);
         }
-        let reports = answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect();
+        let reports =
+            answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unknown()))).collect();
         Ok(Leased { jobs: handed.take(), reports })
     }
 
@@ -177,7 +198,8 @@ impl Server {
             notified: AtomicBool::new(true),
             waker: Arc::clone(&waker),
         };
-        let watches: Vec<Arc<QueueWatch>> = lanes.iter().map(|(_, types)| Arc::new(watch(types))).collect();
+        let watches: Vec<Arc<QueueWatch>> =
+            lanes.iter().map(|(_, types)| Arc::new(watch(types))).collect();
         if !request.wait.is_zero() {
             for ((queue, _), watch) in lanes.iter().zip(&watches) {
                 self.inner.queue(queue).send(Message::Watch(Arc::downgrade(watch)));
@@ -194,7 +216,15 @@ impl Server {
                 let (reply, answer) = oneshot::channel();
                 let max = request.max - handed.len() as u32;
                 let (worker, lease) = (request.worker.clone(), request.lease_seconds);
-                let call = LeaseCall { types: types.clone(), max, until: now, worker, lease, reports: Vec::new(), reply };
+                let call = LeaseCall {
+                    types: types.clone(),
+                    max,
+                    until: now,
+                    worker,
+                    lease,
+                    reports: Vec::new(),
+                    reply,
+                };
                 self.inner.queue(queue).send(Message::Lease(call));
                 match answer.await.map_err(|_| unknown()).and_then(|answered| answered) {
                     Ok((jobs, _)) => handed.add(jobs.take()),
@@ -248,7 +278,9 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         if let Some(inner) = self.home.upgrade() {
-            self.jobs.drain(..).for_each(|job| not_delivered(&inner, &job, "its worker was gone before it got the job"));
+            self.jobs.drain(..).for_each(|job| {
+                not_delivered(&inner, &job, "its worker was gone before it got the job")
+            });
         }
     }
 }
@@ -257,11 +289,15 @@ impl Drop for Handed {
 ///
 /// The claim was committed and counts as an attempt, as every claim does. What follows is what the type's retry strategy says.
 pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, why: impl Into<String>) {
-    let report = deliver::failed(job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO);
+    let report =
+        deliver::failed(job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO);
     inner.queue(&job.spec.queue).send(Message::Done(None, Some(report), inner.busy()));
 }
 
 /// The store did not say whether what was asked happened.
 pub(super) fn unknown() -> Error {
-    Error::Unavailable { retry_after: Duration::from_secs(1), message: "the store did not answer; repeat the call".into() }
+    Error::Unavailable {
+        retry_after: Duration::from_secs(1),
+        message: "the store did not answer; repeat the call".into(),
+    }
 }

@@ -68,7 +68,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { push_slots: 256, public_url: "http://127.0.0.1:8080".into(), shutdown: Duration::from_secs(10), answer_bytes: None }
+        Self {
+            push_slots: 256,
+            public_url: "http://127.0.0.1:8080".into(),
+            shutdown: Duration::from_secs(10),
+            answer_bytes: None,
+        }
     }
 }
 
@@ -137,7 +142,12 @@ pub struct Builder {
 impl Builder {
     /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
     #[must_use]
-    pub fn handler(mut self, job_type: TypeName, concurrency: u32, handler: impl Fn(Call) -> Work + Send + Sync + 'static) -> Self {
+    pub fn handler(
+        mut self,
+        job_type: TypeName,
+        concurrency: u32,
+        handler: impl Fn(Call) -> Work + Send + Sync + 'static,
+    ) -> Self {
         self.handlers.insert(job_type, Handler::new(concurrency, handler));
         self
     }
@@ -257,9 +267,10 @@ impl Server {
     async fn wake_all(&self) -> Result<(), Error> {
         let catalog = self.inner.engine.catalog().await?;
         let live = self.inner.engine.ports().store.depth().await?;
-        let live = live
-            .into_iter()
-            .filter(|depth| depth.jobs > 0 && !matches!(depth.state, tidegate_core::port::job_store::StateFilter::Ended(_)));
+        let live = live.into_iter().filter(|depth| {
+            depth.jobs > 0
+                && !matches!(depth.state, tidegate_core::port::job_store::StateFilter::Ended(_))
+        });
         for queue in catalog.queues.keys().cloned().chain(live.map(|depth| depth.queue)) {
             self.inner.wake(&queue);
         }
@@ -273,7 +284,10 @@ impl Server {
     /// [`Error::Unavailable`] while it stops, and the store's.
     pub async fn ready(&self) -> Result<(), Error> {
         if *self.inner.stopping.borrow() != Stage::Serving {
-            return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message: "the server is stopping".into() });
+            return Err(Error::Unavailable {
+                retry_after: Duration::from_secs(1),
+                message: "the server is stopping".into(),
+            });
         }
         self.inner.engine.catalog().await.map(|_| ())
     }
@@ -363,7 +377,9 @@ impl Inner {
     /// Tells those who wait for a job's result, and whoever sends its callback.
     fn on_job_finished(self: &Arc<Self>, job: &Job) {
         self.waiters.notify(&job.id);
-        if job.spec.callback_url.is_some() && job.spec.job_type.as_str() != tidegate_engine::CALLBACK_TYPE {
+        if job.spec.callback_url.is_some()
+            && job.spec.job_type.as_str() != tidegate_engine::CALLBACK_TYPE
+        {
             self.wake(&tidegate_engine::CALLBACK_QUEUE.parse().expect("a good name"));
         }
     }

@@ -3,6 +3,7 @@
 //! A server without one runs no plugins and takes none, and everything else of it works.
 
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
 use bytes::Bytes;
 use object_store::ObjectStoreExt as _;
@@ -103,11 +104,17 @@ impl Server {
     }
 
     /// Makes sure that there is code for this release and machine of the version that `which` names.
-    pub(super) async fn prepare(&self, name: &PluginName, which: impl FnOnce(&PluginItem) -> Option<u32>) -> Result<(), Error> {
+    pub(super) async fn prepare(
+        &self,
+        name: &PluginName,
+        which: impl FnOnce(&PluginItem) -> Option<u32>,
+    ) -> Result<(), Error> {
         let item = self.plugin(name).await?;
         let fits = |code: &Compiled| code.target == TARGET && code.engine == ENGINE;
         let version = which(&item).and_then(|number| item.numbered(number));
-        let Some(version) = version.filter(|version| !version.compiled.iter().any(fits)) else { return Ok(()) };
+        let Some(version) = version.filter(|version| !version.compiled.iter().any(fits)) else {
+            return Ok(());
+        };
         if self.inner.hosted.is_none() {
             return Ok(());
         }
@@ -117,8 +124,11 @@ impl Server {
             Ok(_) => Ok(()),
             Err(CannotPush::Failed(error)) => Err(error),
             Err(refused @ CannotPush::Refused(_)) => {
-                let message = format!("version {} cannot be compiled for this release: {refused}", version.number);
-                Err(Error::Conflict { code: "plugin_refused", message, holder: None })
+                let message = format!(
+                    "version {} cannot be compiled for this release: {refused}",
+                    version.number
+                );
+                Err(Error::Conflict { code: ErrorCode::PluginRefused, message, holder: None })
             }
         }
     }
@@ -130,19 +140,37 @@ impl Server {
     ///
     /// [`CannotPush::Refused`] with everything that is wrong with the component; else as for
     /// [`Server::push_plugin`].
-    pub async fn push_component(&self, name: &PluginName, wasm: Bytes, stage: Stage) -> Result<Pushed, CannotPush> {
-        let unavailable = |message: String| Error::Unavailable { retry_after: std::time::Duration::from_secs(1), message };
-        let hosted = self.inner.hosted.as_ref().ok_or_else(|| unavailable("this server runs no plugins".into()))?;
+    pub async fn push_component(
+        &self,
+        name: &PluginName,
+        wasm: Bytes,
+        stage: Stage,
+    ) -> Result<Pushed, CannotPush> {
+        let unavailable = |message: String| Error::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            message,
+        };
+        let hosted = self
+            .inner
+            .hosted
+            .as_ref()
+            .ok_or_else(|| unavailable("this server runs no plugins".into()))?;
         let compiler = hosted.compiler.as_ref().ok_or_else(|| Error::Unavailable {
             retry_after: std::time::Duration::from_mins(1),
             message: "this server has no compiler for plugins; on AWS they are pushed to the URL that is the output PluginsUrl".into(),
         })?;
         let artifact = hosted.host.compile(wasm, compiler).await.map_err(|error| match error {
             CompileError::Refused(refused) => CannotPush::Refused(refused.messages),
-            CompileError::Failed(error) => unavailable(format!("the compiler could not be run: {error}")).into(),
+            CompileError::Failed(error) => {
+                unavailable(format!("the compiler could not be run: {error}")).into()
+            }
         })?;
         if stage != Stage::Kept {
-            hosted.host.answers(&artifact).await.map_err(|refused| CannotPush::Refused(refused.messages))?;
+            hosted
+                .host
+                .answers(&artifact)
+                .await
+                .map_err(|refused| CannotPush::Refused(refused.messages))?;
         }
         let Artifact { wasm, throttler, retry, compiled, code, .. } = artifact;
         let code = vec![NewCode { target: compiled.target, engine: compiled.engine, code }];
@@ -161,7 +189,10 @@ impl Server {
     /// 404 `plugin_not_found` or `plugin_version_not_found`; 503 if it cannot be read.
     pub async fn plugin_component(&self, name: &PluginName, number: u32) -> Result<Bytes, Error> {
         let item = self.plugin(name).await?;
-        let missing = || Error::NotFound { code: "plugin_version_not_found", what: format!("version {number} of plugin {name}") };
+        let missing = || Error::NotFound {
+            code: ErrorCode::PluginVersionNotFound,
+            what: format!("version {number} of plugin {name}"),
+        };
         let version = item.numbered(number).ok_or_else(missing)?;
         let objects = &self.inner.engine.ports().objects;
         let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
@@ -178,8 +209,12 @@ impl Server {
     /// The store's.
     pub async fn plugin_users(&self, plugin: &PluginName) -> Result<Vec<PluginUser>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let queues = catalog.queues.iter().filter(|(_, item)| item.config.throttler.as_ref().is_some_and(|used| used.plugin == *plugin));
-        let types = catalog.types.iter().filter(|(_, item)| matches!(&item.config.retry, Retry::Plugin(used, _) if used == plugin));
+        let queues = catalog.queues.iter().filter(|(_, item)| {
+            item.config.throttler.as_ref().is_some_and(|used| used.plugin == *plugin)
+        });
+        let types = catalog.types.iter().filter(
+            |(_, item)| matches!(&item.config.retry, Retry::Plugin(used, _) if used == plugin),
+        );
         let queues = queues.map(|(name, _)| PluginUser { kind: "queue", name: name.to_string() });
         let types = types.map(|(name, _)| PluginUser { kind: "job_type", name: name.to_string() });
         let mut users: Vec<_> = queues.chain(types).collect();

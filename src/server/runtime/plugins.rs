@@ -22,7 +22,12 @@ use tidegate_engine::{
 
 impl Inner {
     /// Takes note of what a round's throttler said.
-    pub(super) fn note_round(&self, queue: &QueueName, asked: Vec<ThrottlerCall>, faults: Vec<ThrottlerCall>) {
+    pub(super) fn note_round(
+        &self,
+        queue: &QueueName,
+        asked: Vec<ThrottlerCall>,
+        faults: Vec<ThrottlerCall>,
+    ) {
         for ThrottlerCall { plugin, call, answer } in asked {
             if let Ok(answer) = answer {
                 self.shadow.submit(&plugin, Live::Round(call, answer));
@@ -54,8 +59,11 @@ impl Inner {
     /// Each fault is kept with its call by whoever runs plugins; here it is told to the log, with the call where that process does not stay to be
     /// asked for it.
     fn failed(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
-        let (version, kind, call) =
-            (plugin.version.number, fault.kind.as_str(), self.serverless.is_some().then(|| record::to_bounded_json(call)));
+        let (version, kind, call) = (
+            plugin.version.number,
+            fault.kind.as_str(),
+            self.serverless.is_some().then(|| record::to_bounded_json(call)),
+        );
         tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, call, "a plugin failed");
     }
 
@@ -71,7 +79,12 @@ impl Server {
     /// # Errors
     ///
     /// As for [`tidegate_engine::Engine::push_plugin`].
-    pub async fn push_plugin(&self, name: &PluginName, version: NewVersion, stage: Stage) -> Result<Pushed, Error> {
+    pub async fn push_plugin(
+        &self,
+        name: &PluginName,
+        version: NewVersion,
+        stage: Stage,
+    ) -> Result<Pushed, Error> {
         let pushed = self.inner.engine.push_plugin(name, version, stage).await?;
         self.inner.plugins_changed();
         Ok(pushed)
@@ -100,7 +113,11 @@ impl Server {
     /// # Errors
     ///
     /// 404; 409 `config_refused` or `plugin_in_use`.
-    pub async fn rollback_plugin(&self, name: &PluginName, to: Option<u32>) -> Result<PluginItem, Error> {
+    pub async fn rollback_plugin(
+        &self,
+        name: &PluginName,
+        to: Option<u32>,
+    ) -> Result<PluginItem, Error> {
         self.prepare(name, |item| to.or(item.previous())).await?;
         let item = self.inner.engine.rollback_plugin(name, to).await?;
         self.inner.plugins_changed();
@@ -112,7 +129,11 @@ impl Server {
     /// # Errors
     ///
     /// 404; 400 for the live version.
-    pub async fn shadow_plugin(&self, name: &PluginName, number: Option<u32>) -> Result<PluginItem, Error> {
+    pub async fn shadow_plugin(
+        &self,
+        name: &PluginName,
+        number: Option<u32>,
+    ) -> Result<PluginItem, Error> {
         self.prepare(name, |_| number).await?;
         self.inner.engine.shadow_plugin(name, number).await
     }
@@ -137,7 +158,14 @@ impl Server {
     /// 404.
     pub async fn plugin_differences(&self, name: &PluginName) -> Result<Comparison, Error> {
         let item = self.plugin(name).await?;
-        let seen = self.inner.shadow.differences(name).filter(|seen| item.shadow.is_none_or(|number| number == seen.version));
-        Ok(seen.unwrap_or_else(|| Comparison { version: item.shadow.unwrap_or(0), ..Comparison::default() }))
+        let seen = self
+            .inner
+            .shadow
+            .differences(name)
+            .filter(|seen| item.shadow.is_none_or(|number| number == seen.version));
+        Ok(seen.unwrap_or_else(|| Comparison {
+            version: item.shadow.unwrap_or(0),
+            ..Comparison::default()
+        }))
     }
 }

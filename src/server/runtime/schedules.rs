@@ -35,7 +35,9 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
 }
 
 /// One look, and when to look next. None if the server stops.
-async fn look(home: &Weak<Inner>) -> Option<(Arc<dyn tidegate_core::port::Clock>, tidegate_core::time::Timestamp)> {
+async fn look(
+    home: &Weak<Inner>,
+) -> Option<(Arc<dyn tidegate_core::port::Clock>, tidegate_core::time::Timestamp)> {
     let inner = home.upgrade()?;
     // A stop waits for what is under way.
     let _busy = inner.busy()?;
@@ -101,7 +103,10 @@ impl Server {
     /// # Errors
     ///
     /// 404 `schedule_not_found`.
-    pub async fn schedule(&self, name: &ScheduleName) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
+    pub async fn schedule(
+        &self,
+        name: &ScheduleName,
+    ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
         self.inner.engine.schedule(name).await
     }
 
@@ -110,7 +115,9 @@ impl Server {
     /// # Errors
     ///
     /// The store's.
-    pub async fn schedules(&self) -> Result<Vec<(ScheduleName, (Arc<ScheduleItem>, ScheduleState))>, Error> {
+    pub async fn schedules(
+        &self,
+    ) -> Result<Vec<(ScheduleName, (Arc<ScheduleItem>, ScheduleState))>, Error> {
         self.inner.engine.schedules().await
     }
 
@@ -129,7 +136,11 @@ impl Server {
     /// # Errors
     ///
     /// 404 `schedule_not_found`; 412.
-    pub async fn delete_schedule(&self, name: &ScheduleName, if_match: Option<u64>) -> Result<(), Error> {
+    pub async fn delete_schedule(
+        &self,
+        name: &ScheduleName,
+        if_match: Option<u64>,
+    ) -> Result<(), Error> {
         self.inner.engine.delete_schedule(name, if_match).await?;
         self.inner.rescheduled.notify_one();
         Ok(())
@@ -140,7 +151,11 @@ impl Server {
     /// # Errors
     ///
     /// 404 `schedule_not_found`; as for [`Server::enqueue_many`].
-    pub async fn run_schedule(&self, name: &ScheduleName, idempotency_key: Option<String>) -> Result<Enqueued, Error> {
+    pub async fn run_schedule(
+        &self,
+        name: &ScheduleName,
+        idempotency_key: Option<String>,
+    ) -> Result<Enqueued, Error> {
         let enqueued = self.inner.engine.run_schedule(name, idempotency_key).await?;
         metrics::enqueued(std::iter::once(&enqueued));
         self.inner.on_enqueued([&enqueued.job]);

@@ -21,7 +21,8 @@ use super::{Home, Inner};
 use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::{
-        Action, Decision, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer, RetryCall, ThrottleAnswer, ThrottleCall, cut,
+        Action, Decision, Fault, FaultKind, Plugin, PolicyState, Purpose, RetryAnswer, RetryCall,
+        ThrottleAnswer, ThrottleCall, cut,
     },
     queue::plugin::Role,
     time::Timestamp,
@@ -65,11 +66,23 @@ impl From<&Decision> for ShadowDecision {
 impl From<&RetryAnswer> for ShadowDecision {
     fn from(answer: &RetryAnswer) -> Self {
         match answer {
-            RetryAnswer::GiveUp(message) => Self { action: "give_up", until: None, reason: message.clone() },
+            RetryAnswer::GiveUp(message) => {
+                Self { action: "give_up", until: None, reason: message.clone() }
+            }
             RetryAnswer::Retry { at, data, priority } => {
-                let data = data.as_ref().map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
-                let changes: Vec<String> = priority.map(|priority| format!("priority {priority}")).into_iter().chain(data).collect();
-                Self { action: "retry", until: Some(*at), reason: (!changes.is_empty()).then(|| changes.join(", ")) }
+                let data = data
+                    .as_ref()
+                    .map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
+                let changes: Vec<String> = priority
+                    .map(|priority| format!("priority {priority}"))
+                    .into_iter()
+                    .chain(data)
+                    .collect();
+                Self {
+                    action: "retry",
+                    until: Some(*at),
+                    reason: (!changes.is_empty()).then(|| changes.join(", ")),
+                }
             }
         }
     }
@@ -187,11 +200,18 @@ impl Shadow {
     }
 
     /// Takes note of what came of asking version `version` of `plugin` what `live` was asked; none if it was left alone.
-    fn note(&self, plugin: &PluginName, version: u32, live: &Live, compared: Option<Result<Vec<Compared>, Fault>>) {
+    fn note(
+        &self,
+        plugin: &PluginName,
+        version: u32,
+        live: &Live,
+        compared: Option<Result<Vec<Compared>, Fault>>,
+    ) {
         let mut seen = self.seen.lock();
         let comparison = seen.entry(plugin.clone()).or_default();
         if comparison.version != version {
-            *comparison = Comparison { version, missed: comparison.missed, ..Comparison::default() };
+            *comparison =
+                Comparison { version, missed: comparison.missed, ..Comparison::default() };
         }
         match compared {
             None => comparison.missed += 1,
@@ -199,14 +219,22 @@ impl Shadow {
             Some(Ok(jobs)) => {
                 for (job, differs) in jobs {
                     comparison.compared += 1;
-                    let Some((live_said, shadow)) = differs else { continue };
+                    let Some((live_said, shadow)) = differs else {
+                        continue;
+                    };
                     comparison.different += 1;
                     comparison.differences.retain(|known| known.job != job);
                     if comparison.differences.len() >= MAX_DIFFERENCES {
                         comparison.differences.pop_front();
                     }
                     let (queue, at) = (live.queue().clone(), live.at());
-                    comparison.differences.push_back(Difference { queue, job, at, live: live_said, shadow });
+                    comparison.differences.push_back(Difference {
+                        queue,
+                        job,
+                        at,
+                        live: live_said,
+                        shadow,
+                    });
                 }
             }
         }
@@ -224,10 +252,18 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
         while let Some((asked, live)) = calls.recv().await {
             let Some(inner) = home.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
-            let Ok(catalog) = inner.engine.catalog().await else { continue };
-            states.retain(|(name, _), (of, _)| catalog.plugins.get(name).is_some_and(|item| item.version == *of));
-            let Some(item) = catalog.plugins.get(&asked.name) else { continue };
-            let Some(version) = item.shadow.and_then(|number| item.numbered(number)) else { continue };
+            let Ok(catalog) = inner.engine.catalog().await else {
+                continue;
+            };
+            states.retain(|(name, _), (of, _)| {
+                catalog.plugins.get(name).is_some_and(|item| item.version == *of)
+            });
+            let Some(item) = catalog.plugins.get(&asked.name) else {
+                continue;
+            };
+            let Some(version) = item.shadow.and_then(|number| item.numbered(number)) else {
+                continue;
+            };
             let shadow = Plugin { name: asked.name.clone(), version: Arc::clone(version) };
             let now = inner.engine.now();
             let compared = if version.description(live.role()).is_none() {
@@ -236,7 +272,8 @@ pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
             } else if troubles.is_open(&shadow, live.config(), now) {
                 None
             } else {
-                let compared = compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
+                let compared =
+                    compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
                 match &compared {
                     Ok(_) => troubles.answered(&shadow, live.config()),
                     Err(_) => troubles.failed(&shadow, live.config(), now, inner.engine.now()),
@@ -259,22 +296,35 @@ async fn compare(
     let policy = &inner.engine.ports().policy;
     match live {
         Live::Round(call, answer) => {
-            let shape = |plugin: &Plugin| plugin.version.throttler.as_ref().map(|says| says.state_version);
-            let (key, alike) = ((shadow.name.clone(), call.queue.clone()), shape(asked) == shape(shadow));
+            let shape =
+                |plugin: &Plugin| plugin.version.throttler.as_ref().map(|says| says.state_version);
+            let (key, alike) =
+                ((shadow.name.clone(), call.queue.clone()), shape(asked) == shape(shadow));
             let own = || states.get(&key).map(|(_, state)| Arc::clone(state)).unwrap_or_default();
             let state = if alike { Arc::clone(&call.state) } else { own() };
             let call = Arc::new(ThrottleCall { state: Arc::clone(&state), ..(**call).clone() });
-            let said = policy.throttle(shadow, Arc::clone(&call), Purpose::Shadow).await.and_then(|said| said.validated(&call))?;
+            let said = policy
+                .throttle(shadow, Arc::clone(&call), Purpose::Shadow)
+                .await
+                .and_then(|said| said.validated(&call))?;
             if let Some(state) = said.state.filter(|_| !alike) {
                 states.insert(key, (item_version, Arc::new(state)));
             }
             let both = answer.decisions.iter().zip(&said.decisions);
-            let differs = both.map(|(live, shadow)| (live.action != shadow.action).then(|| (live.into(), shadow.into())));
+            let differs = both.map(|(live, shadow)| {
+                (live.action != shadow.action).then(|| (live.into(), shadow.into()))
+            });
             Ok(call.candidates.iter().map(|job| job.id.clone()).zip(differs).collect())
         }
         Live::Verdict(call, answer) => {
-            let said = policy.retry(shadow, Arc::clone(call), Purpose::Shadow).await.and_then(|said| said.sound(call))?;
-            Ok(vec![(call.job.id.clone(), (*answer != said).then(|| (answer.into(), (&said).into())))])
+            let said = policy
+                .retry(shadow, Arc::clone(call), Purpose::Shadow)
+                .await
+                .and_then(|said| said.sound(call))?;
+            Ok(vec![(
+                call.job.id.clone(),
+                (*answer != said).then(|| (answer.into(), (&said).into())),
+            )])
         }
     }
 }

@@ -21,7 +21,10 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, fault,
-    request::{Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus, ReplayWith, Report},
+    request::{
+        Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, QueueStatus,
+        ReplayWith, Report,
+    },
 };
 
 /// Due jobs are counted so far. Where there are more, every scheduled one is taken to be due.
@@ -45,16 +48,24 @@ impl Server {
     pub async fn enqueue_many(&self, mut jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         let traced = self.inner.traces.as_ref().map(|traces| {
             let entropy = &*self.inner.engine.ports().entropy;
-            let begun: Vec<_> = jobs.iter_mut().map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy)).collect();
+            let begun: Vec<_> = jobs
+                .iter_mut()
+                .map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy))
+                .collect();
             (traces, begun, self.now())
         });
         let answers = self.inner.engine.enqueue(jobs).await;
         if let Some((traces, begun, from)) = traced {
             let to = self.now();
-            begun.iter().zip(&answers).for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
+            begun
+                .iter()
+                .zip(&answers)
+                .for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
         }
         metrics::enqueued(answers.iter().flatten());
-        self.inner.on_enqueued(answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job));
+        self.inner.on_enqueued(
+            answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
+        );
         answers
     }
 
@@ -90,7 +101,13 @@ impl Server {
     /// # Errors
     ///
     /// 404; 409 `not_scheduled` or `already_dispatched`; 412; 400 and 413 for bad values.
-    pub async fn patch(&self, id: &JobId, job_type: Option<&TypeName>, patch: JobPatch, if_match: Option<u64>) -> Result<Job, Error> {
+    pub async fn patch(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        patch: JobPatch,
+        if_match: Option<u64>,
+    ) -> Result<Job, Error> {
         let (before, job) = self.inner.engine.patch(id, job_type, patch, if_match).await?;
         self.inner.on_superseded(&job.spec.queue, &job, before.life.version);
         Ok(job)
@@ -101,10 +118,19 @@ impl Server {
     /// # Errors
     ///
     /// 404; 409 `ended` or `already_dispatched`.
-    pub async fn cancel(&self, id: &JobId, job_type: Option<&TypeName>, force: bool) -> Result<Cancelled, Error> {
+    pub async fn cancel(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        force: bool,
+    ) -> Result<Cancelled, Error> {
         let (before, cancelled) = self.inner.engine.cancel(id, job_type, force).await?;
         if cancelled.ended {
-            self.inner.on_superseded(&cancelled.job.spec.queue, &cancelled.job, before.life.version);
+            self.inner.on_superseded(
+                &cancelled.job.spec.queue,
+                &cancelled.job,
+                before.life.version,
+            );
         }
         Ok(cancelled)
     }
@@ -134,7 +160,9 @@ impl Server {
         let mut pending = Vec::with_capacity(batches.len());
         for (queue, (places, batch)) in batches {
             if self.inner.serverless.is_some() {
-                for (place, answer) in places.into_iter().zip(self.settle_serverless(&queue, batch).await) {
+                for (place, answer) in
+                    places.into_iter().zip(self.settle_serverless(&queue, batch).await)
+                {
                     answers[place] = Some(answer);
                 }
                 continue;
@@ -154,7 +182,10 @@ impl Server {
     }
 
     /// The queue of each report's job.
-    pub(super) async fn queues_of(&self, reports: &[Report]) -> Result<Vec<Option<QueueName>>, Error> {
+    pub(super) async fn queues_of(
+        &self,
+        reports: &[Report],
+    ) -> Result<Vec<Option<QueueName>>, Error> {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
@@ -188,11 +219,16 @@ impl Server {
         let (engine, from) = (&self.inner.engine, self.now());
         let entropy = &*engine.ports().entropy;
         let traces = self.inner.traces.as_ref();
-        let traced = traces.map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
+        let traced = traces
+            .map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
         let answer = engine.replay(id, job_type, with, idempotency_key).await;
         if let Some((traces, begun)) = traced {
             let to = self.now();
-            let replayed = engine.job(id, job_type).await.ok().and_then(|job| TraceContext::of(&job.spec.headers));
+            let replayed = engine
+                .job(id, job_type)
+                .await
+                .ok()
+                .and_then(|job| TraceContext::of(&job.spec.headers));
             traces.enqueued(&begun, &answer, replayed, from, to);
         }
         let enqueued = answer?;
@@ -206,7 +242,12 @@ impl Server {
     /// # Errors
     ///
     /// 404; 400 for a longer wait.
-    pub async fn result(&self, id: &JobId, job_type: Option<&TypeName>, wait: Duration) -> Result<Option<Option<Payload>>, Error> {
+    pub async fn result(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        wait: Duration,
+    ) -> Result<Option<Option<Payload>>, Error> {
         self.result_if(id, job_type, wait, |_| true).await
     }
 
@@ -252,7 +293,11 @@ impl Server {
     /// # Errors
     ///
     /// 404.
-    pub async fn explain(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Explanation, Error> {
+    pub async fn explain(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+    ) -> Result<Explanation, Error> {
         let engine = Arc::clone(&self.inner.engine);
         let catalog = engine.catalog().await?;
         let inner = Arc::clone(&self.inner);
@@ -264,7 +309,8 @@ impl Server {
             let shown = inner.queue(&job.spec.queue).shown.lock().clone();
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
             if let Some(handler) = inner.handlers.get(&job.spec.job_type) {
-                return handler.concurrency > shown.handling.get(&job.spec.job_type).copied().unwrap_or(0);
+                return handler.concurrency
+                    > shown.handling.get(&job.spec.job_type).copied().unwrap_or(0);
             }
             if config.is_some_and(|config| inner.engine.is_pushed(config)) {
                 return shown.push_free.unwrap_or(1) > 0;
@@ -279,7 +325,12 @@ impl Server {
     /// # Errors
     ///
     /// 400; 403; 412 if `if_match` is not its version.
-    pub async fn put_queue(&self, name: &QueueName, config: QueueConfig, if_match: Option<u64>) -> Result<(QueueItem, bool), Error> {
+    pub async fn put_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<(QueueItem, bool), Error> {
         let done = self.inner.engine.put_queue(name, config, if_match).await?;
         self.inner.wake(name);
         Ok(done)
@@ -301,8 +352,11 @@ impl Server {
     /// The store's.
     pub async fn queues(&self) -> Result<Vec<(QueueName, QueueItem)>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let mut queues: BTreeMap<QueueName, QueueItem> = catalog.queues.iter().map(|(name, item)| (name.clone(), item.clone())).collect();
-        queues.entry(tidegate_engine::config::configure::DEFAULT_QUEUE.parse().expect("a good name")).or_default();
+        let mut queues: BTreeMap<QueueName, QueueItem> =
+            catalog.queues.iter().map(|(name, item)| (name.clone(), item.clone())).collect();
+        queues
+            .entry(tidegate_engine::config::configure::DEFAULT_QUEUE.parse().expect("a good name"))
+            .or_default();
         Ok(queues.into_iter().collect())
     }
 
@@ -321,7 +375,10 @@ impl Server {
     /// # Errors
     ///
     /// The store's.
-    pub async fn queue_statuses<'a>(&self, names: impl Iterator<Item = &'a QueueName> + Send) -> Result<Vec<Option<QueueStatus>>, Error> {
+    pub async fn queue_statuses<'a>(
+        &self,
+        names: impl Iterator<Item = &'a QueueName> + Send,
+    ) -> Result<Vec<Option<QueueStatus>>, Error> {
         let depth = self.inner.engine.ports().store.depth().await?;
         let mut statuses = Vec::new();
         for name in names {
@@ -339,7 +396,8 @@ impl Server {
         engine.queue(name).await?;
         let catalog = engine.catalog().await?;
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
-        let mut types: Vec<TypeName> = catalog.types_of(name).map(|(name, _)| name.clone()).collect();
+        let mut types: Vec<TypeName> =
+            catalog.types_of(name).map(|(name, _)| name.clone()).collect();
         let mut waiting = BTreeMap::new();
         for one in depths.iter().filter(|one| one.queue == *name) {
             *depth.entry(state_word(one.state)).or_default() += one.jobs;
@@ -359,7 +417,8 @@ impl Server {
         };
         let whole = due.values().sum::<u64>() < COUNTED.into();
         let backlog = if whole { due } else { waiting };
-        let desired_workers = autoscaling::desired_workers(&catalog, name, &backlog, shown.mean_run_seconds);
+        let desired_workers =
+            autoscaling::desired_workers(&catalog, name, &backlog, shown.mean_run_seconds);
         Ok(QueueStatus {
             depth,
             running_weight: shown.running_weight,
@@ -372,9 +431,23 @@ impl Server {
     }
 
     /// When the job is due that waits the longest.
-    async fn oldest_due(&self, name: &QueueName, types: &[TypeName], now: Timestamp) -> Result<Option<Timestamp>, Error> {
+    async fn oldest_due(
+        &self,
+        name: &QueueName,
+        types: &[TypeName],
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, Error> {
         let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
-        let query = DueQuery { queue: name.clone(), critical: false, types, partition: None, order, until: now, after: None, limit: 1 };
+        let query = DueQuery {
+            queue: name.clone(),
+            critical: false,
+            types,
+            partition: None,
+            order,
+            until: now,
+            after: None,
+            limit: 1,
+        };
         let queries = [DueQuery { critical: true, ..query.clone() }, query];
         let pages = self.inner.engine.ports().store.due(&queries).await?;
         Ok(pages.iter().filter_map(|page| page.jobs.first()?.life.run_at()).min())
@@ -405,8 +478,14 @@ impl Server {
     /// # Errors
     ///
     /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412.
-    pub async fn put_type(&self, name: &TypeName, config: TypeConfig, if_match: Option<u64>) -> Result<(TypeItem, bool), Error> {
-        let left = self.inner.engine.job_type(name).await.ok().map(|item| item.config.queue.clone());
+    pub async fn put_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TypeItem, bool), Error> {
+        let left =
+            self.inner.engine.job_type(name).await.ok().map(|item| item.config.queue.clone());
         let (item, new) = self.inner.engine.put_type(name, config, if_match).await?;
         self.inner.wake(&item.config.queue);
         // The queue that it left has one type less to look for.
@@ -432,8 +511,10 @@ impl Server {
     /// The store's.
     pub async fn job_types(&self) -> Result<Vec<(TypeName, TypeItem)>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let types = catalog.types.iter().filter(|(name, _)| !name.as_str().starts_with("tidegate."));
-        let types: BTreeMap<TypeName, TypeItem> = types.map(|(name, item)| (name.clone(), (**item).clone())).collect();
+        let types =
+            catalog.types.iter().filter(|(name, _)| !name.as_str().starts_with("tidegate."));
+        let types: BTreeMap<TypeName, TypeItem> =
+            types.map(|(name, item)| (name.clone(), (**item).clone())).collect();
         Ok(types.into_iter().collect())
     }
 
@@ -483,7 +564,16 @@ impl Server {
     ///
     /// The store's.
     pub async fn tokens(&self) -> Result<Vec<Vec<u8>>, Error> {
-        Ok(self.inner.engine.ports().store.items(ItemKind::Token).await?.into_iter().map(|item| item.bytes).collect())
+        Ok(self
+            .inner
+            .engine
+            .ports()
+            .store
+            .items(ItemKind::Token)
+            .await?
+            .into_iter()
+            .map(|item| item.bytes)
+            .collect())
     }
 
     /// Removes a token; whether there was one.
@@ -492,7 +582,15 @@ impl Server {
     ///
     /// The store's.
     pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
-        let there = self.inner.engine.ports().store.items(ItemKind::Token).await?.iter().any(|item| item.name == id);
+        let there = self
+            .inner
+            .engine
+            .ports()
+            .store
+            .items(ItemKind::Token)
+            .await?
+            .iter()
+            .any(|item| item.name == id);
         if there {
             self.inner.engine.put_item(ItemKind::Token, id, None).await?;
             self.publish_tokens().await?;

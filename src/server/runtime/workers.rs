@@ -4,6 +4,7 @@
 //! to this process only, and forgotten with it.
 
 use std::{collections::BTreeMap, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use parking_lot::Mutex;
 
@@ -58,10 +59,16 @@ impl Workers {
     }
 
     /// The list at `now`, with what each runs by `running`, and since when some are drained.
-    fn list(&self, running: &BTreeMap<String, u64>, drains: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<Worker> {
+    fn list(
+        &self,
+        running: &BTreeMap<String, u64>,
+        drains: &BTreeMap<String, Timestamp>,
+        now: Timestamp,
+    ) -> Vec<Worker> {
         let workers = self.0.lock();
         let unheard = drains.iter().filter(|(name, _)| !workers.contains_key(*name));
-        let unheard = unheard.map(|(name, since)| (name, RegisteredWorker { capacity: None, seen_at: *since }));
+        let unheard = unheard
+            .map(|(name, since)| (name, RegisteredWorker { capacity: None, seen_at: *since }));
         let all = workers.iter().map(|(name, entry)| (name, *entry)).chain(unheard);
         let worker = |(name, entry): (&String, RegisteredWorker)| Worker {
             name: name.clone(),
@@ -70,7 +77,9 @@ impl Workers {
             draining: drains.contains_key(name),
             seen_at: entry.seen_at,
         };
-        let listed = |worker: &Worker| worker.draining || worker.running > 0 || now.since(worker.seen_at) < WORKER_EXPIRY;
+        let listed = |worker: &Worker| {
+            worker.draining || worker.running > 0 || now.since(worker.seen_at) < WORKER_EXPIRY
+        };
         all.map(worker).filter(listed).collect()
     }
 }
@@ -94,7 +103,11 @@ impl Server {
     /// # Errors
     ///
     /// 400 for a bad name or capacity.
-    pub async fn register_worker(&self, name: &str, capacity: Option<u32>) -> Result<Worker, Error> {
+    pub async fn register_worker(
+        &self,
+        name: &str,
+        capacity: Option<u32>,
+    ) -> Result<Worker, Error> {
         check_name(name)?;
         if capacity == Some(0) {
             return Err(Error::invalid("capacity", "must be at least 1"));
@@ -111,11 +124,16 @@ impl Server {
     /// The store's.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        Ok(self.inner.workers.list(&self.inner.engine.running_by_worker(&[]), &catalog.drains, self.now()))
+        Ok(self.inner.workers.list(
+            &self.inner.engine.running_by_worker(&[]),
+            &catalog.drains,
+            self.now(),
+        ))
     }
 
     async fn worker(&self, name: &str) -> Result<Worker, Error> {
-        let missing = || Error::NotFound { code: "worker_not_found", what: format!("worker {name}") };
+        let missing =
+            || Error::NotFound { code: ErrorCode::WorkerNotFound, what: format!("worker {name}") };
         self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
@@ -128,16 +146,24 @@ impl Server {
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         check_name(name)?;
         let worker = match self.worker(name).await {
-            Err(Error::NotFound { .. }) if draining && self.inner.serverless.is_some() => {
-                Worker { name: name.to_owned(), capacity: None, running: 0, draining: false, seen_at: self.now() }
-            }
+            Err(Error::NotFound { .. }) if draining && self.inner.serverless.is_some() => Worker {
+                name: name.to_owned(),
+                capacity: None,
+                running: 0,
+                draining: false,
+                seen_at: self.now(),
+            },
             known => known?,
         };
         if worker.draining != draining {
             let drains = self.inner.engine.catalog().await?.drains.len();
             if draining && drains >= MAX_DRAINS {
                 let message = format!("{drains} workers are drained: delete those that are gone");
-                return Err(Error::Conflict { code: "too_many_drains", message, holder: None });
+                return Err(Error::Conflict {
+                    code: ErrorCode::TooManyDrains,
+                    message,
+                    holder: None,
+                });
             }
             self.set_drain(name, draining).await?;
         }
@@ -145,7 +171,8 @@ impl Server {
     }
 
     async fn set_drain(&self, name: &str, draining: bool) -> Result<(), Error> {
-        let since = serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
+        let since =
+            serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
         self.inner.engine.put_item(ItemKind::Drain, name, draining.then_some(since)).await?;
         self.inner.wake_known();
         Ok(())

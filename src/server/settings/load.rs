@@ -62,7 +62,13 @@ impl Settings {
     ///
     /// [`SettingsError`] names the file, or the setting and where it stands.
     pub fn load(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, SettingsError> {
-        Self::read(file, std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))), flags)
+        Self::read(
+            file,
+            std::env::vars_os().filter_map(|(name, value)| {
+                Some((name.into_string().ok()?, value.into_string().ok()?))
+            }),
+            flags,
+        )
     }
 
     /// The same, with the environment as an argument.
@@ -80,7 +86,10 @@ impl Settings {
         if let Some(path) = file {
             layers = layers.merge(file_layer(path)?);
         }
-        layers = layers.merge(opentelemetry_layer(&environment)).merge(environment_layer(environment)).merge(flag_layer(flags));
+        layers = layers
+            .merge(opentelemetry_layer(&environment))
+            .merge(environment_layer(environment))
+            .merge(flag_layer(flags));
         // Variables are text: where a number or a switch is expected, it is read from the text.
         let settings: Self = layers.extract_lossy().map_err(|error| explain(&layers, error))?;
         settings.validate().map_err(|fault| SettingsError::Setting {
@@ -93,10 +102,14 @@ impl Settings {
 }
 
 /// The variables that begin like settings and are none: misspelt, or meant for something else, so that a start warns of them and goes on.
-pub fn unknown_variables(environment: impl IntoIterator<Item = (String, String)>) -> BTreeSet<String> {
+pub fn unknown_variables(
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> BTreeSet<String> {
     let known = known();
     let names = environment.into_iter().map(|(name, _)| name);
-    names.filter(|name| path(name).is_some_and(|path| !known.contains_key(path[0].as_str()))).collect()
+    names
+        .filter(|name| path(name).is_some_and(|path| !known.contains_key(path[0].as_str())))
+        .collect()
 }
 
 /// The settings with their defaults.
@@ -113,10 +126,14 @@ fn path(name: &str) -> Option<Vec<String>> {
 fn file_layer(path: &Path) -> Result<Layer, SettingsError> {
     let shown = path.display().to_string();
     let fail = |problem: String| SettingsError::File { path: shown.clone(), problem };
-    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
     let settings = Toml::from_str(&text).map_err(|error| {
         // The error's own text quotes the line, which may hold a secret.
-        let line = error.span().map_or(0, |span| text.get(..span.start).unwrap_or(&text).matches('\n').count()) + 1;
+        let line = error
+            .span()
+            .map_or(0, |span| text.get(..span.start).unwrap_or(&text).matches('\n').count())
+            + 1;
         fail(format!("is not TOML: line {line}: {}", error.message().trim()))
     })?;
     Ok(Layer { origin: format!("the file {shown}"), settings })
@@ -128,9 +145,13 @@ fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) ->
     let known = known();
     let mut settings = Dict::new();
     for (name, text) in environment {
-        let Some(path) = path(&name).filter(|_| !text.is_empty()) else { continue };
+        let Some(path) = path(&name).filter(|_| !text.is_empty()) else {
+            continue;
+        };
         let value = match known.get(path[0].as_str()) {
-            Some(Value::Array(..)) => text.split(',').map(|part| Value::from(part.trim())).collect::<Vec<_>>().into(),
+            Some(Value::Array(..)) => {
+                text.split(',').map(|part| Value::from(part.trim())).collect::<Vec<_>>().into()
+            }
             Some(_) => Value::from(text),
             None => continue,
         };
@@ -141,19 +162,31 @@ fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) ->
 
 /// What the variables say that OpenTelemetry has given names to, so that all programs of a machine can be told at once.
 fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
-    let said = |name: &str| environment.iter().find(|(have, text)| have == name && !text.is_empty()).map(|(_, text)| text.trim());
+    let said = |name: &str| {
+        environment
+            .iter()
+            .find(|(have, text)| have == name && !text.is_empty())
+            .map(|(_, text)| text.trim())
+    };
     let mut settings = Dict::new();
-    let mut set = |name: &str, value: Value| insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value);
-    let off = said("OTEL_SDK_DISABLED") == Some("true") || said("OTEL_TRACES_EXPORTER") == Some("none");
-    let endpoint = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| said("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    let mut set = |name: &str, value: Value| {
+        insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value)
+    };
+    let off =
+        said("OTEL_SDK_DISABLED") == Some("true") || said("OTEL_TRACES_EXPORTER") == Some("none");
+    let endpoint =
+        said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| said("OTEL_EXPORTER_OTLP_ENDPOINT"));
     if let Some(endpoint) = endpoint.filter(|_| !off) {
         set("otlp_endpoint", endpoint.into());
     }
-    if let Some(pairs) = said("OTEL_EXPORTER_OTLP_TRACES_HEADERS").or_else(|| said("OTEL_EXPORTER_OTLP_HEADERS")) {
+    if let Some(pairs) =
+        said("OTEL_EXPORTER_OTLP_TRACES_HEADERS").or_else(|| said("OTEL_EXPORTER_OTLP_HEADERS"))
+    {
         // Written as in a form, but for the comma, and for the plus, which is one.
         let form = pairs.replace('&', "%26").replace('+', "%2B").replace(',', "&");
         let pairs = url::form_urlencoded::parse(form.as_bytes());
-        let headers: Dict = pairs.map(|(name, value)| (name.trim().to_lowercase(), value.trim().into())).collect();
+        let headers: Dict =
+            pairs.map(|(name, value)| (name.trim().to_lowercase(), value.trim().into())).collect();
         set("otlp_headers", headers.into());
     }
     if let Some(name) = said("OTEL_SERVICE_NAME") {
@@ -161,7 +194,9 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
     }
     match (said("OTEL_TRACES_SAMPLER"), said("OTEL_TRACES_SAMPLER_ARG")) {
         (Some("always_off" | "parentbased_always_off"), _) => set("sample_ratio", 0.0.into()),
-        (Some("traceidratio" | "parentbased_traceidratio"), Some(ratio)) => set("sample_ratio", ratio.into()),
+        (Some("traceidratio" | "parentbased_traceidratio"), Some(ratio)) => {
+            set("sample_ratio", ratio.into())
+        }
         _ => {}
     }
     Layer { origin: "the environment variables OTEL_…".into(), settings }
@@ -180,7 +215,11 @@ fn insert(settings: &mut Dict, path: &[String], value: Value) {
 }
 
 fn flag_layer(flags: &impl Serialize) -> Layer {
-    let mut settings = Serialized::defaults(flags).data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
+    let mut settings = Serialized::defaults(flags)
+        .data()
+        .ok()
+        .and_then(|mut data| data.remove(&Profile::Default))
+        .unwrap_or_default();
     settings.retain(|_, value| !matches!(value, Value::Empty(..)));
     Layer { origin: "the command line".into(), settings }
 }
@@ -190,8 +229,12 @@ fn origin(layers: &Figment, setting: &str) -> String {
     let parents = std::iter::successors(Some(setting), |name| Some(name.rsplit_once('.')?.0));
     let mut found = parents.filter_map(|name| Some((name, layers.find_metadata(name)?)));
     match found.next() {
-        Some((name, metadata)) if metadata.name == ENVIRONMENT && name == setting => format!("the environment variable {}", variable(name)),
-        Some((name, metadata)) if metadata.name == ENVIRONMENT => format!("the environment variables {}__…", variable(name)),
+        Some((name, metadata)) if metadata.name == ENVIRONMENT && name == setting => {
+            format!("the environment variable {}", variable(name))
+        }
+        Some((name, metadata)) if metadata.name == ENVIRONMENT => {
+            format!("the environment variables {}__…", variable(name))
+        }
         Some((_, metadata)) => metadata.name.to_string(),
         None => "the defaults".into(),
     }
@@ -209,8 +252,12 @@ fn explain(layers: &Figment, error: figment::Error) -> SettingsError {
             path.push(name.into_owned());
             "is missing".into()
         }
-        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if expected == "u32" => "must be a whole number".into(),
-        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => format!("must be {expected}"),
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if expected == "u32" => {
+            "must be a whole number".into()
+        }
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            format!("must be {expected}")
+        }
         Kind::UnknownVariant(_, known) => format!("must be one of {}", known.join(", ")),
         Kind::Message(text) => format!("is wrong: {text}"),
         _ => "is not a value that it can have".into(),

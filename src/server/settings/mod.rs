@@ -220,7 +220,12 @@ impl Default for Emf {
 
 impl Default for Tracing {
     fn default() -> Self {
-        Self { otlp_endpoint: None, otlp_headers: BTreeMap::new(), service_name: "tidegate".into(), sample_ratio: 1.0 }
+        Self {
+            otlp_endpoint: None,
+            otlp_headers: BTreeMap::new(),
+            service_name: "tidegate".into(),
+            sample_ratio: 1.0,
+        }
     }
 }
 
@@ -245,13 +250,21 @@ fn fault(setting: &'static str, problem: impl Into<String>) -> Result<(), Fault>
 }
 
 fn within(setting: &'static str, value: u64, bounds: &RangeInclusive<u64>) -> Result<(), Fault> {
-    if bounds.contains(&value) { Ok(()) } else { fault(setting, format!("must be {} to {}, not {value}", bounds.start(), bounds.end())) }
+    if bounds.contains(&value) {
+        Ok(())
+    } else {
+        fault(setting, format!("must be {} to {}, not {value}", bounds.start(), bounds.end()))
+    }
 }
 
 fn web(setting: &'static str, url: Option<&Url>) -> Result<(), Fault> {
     match url {
-        Some(url) if !matches!(url.scheme(), "http" | "https") => fault(setting, "must begin with http:// or https://"),
-        Some(url) if !url.username().is_empty() || url.password().is_some() => fault(setting, "must not have a user or password in it"),
+        Some(url) if !matches!(url.scheme(), "http" | "https") => {
+            fault(setting, "must begin with http:// or https://")
+        }
+        Some(url) if !url.username().is_empty() || url.password().is_some() => {
+            fault(setting, "must not have a user or password in it")
+        }
         _ => Ok(()),
     }
 }
@@ -267,14 +280,29 @@ impl Settings {
             return fault("data", "must name a directory");
         }
         web("public_url", self.public_url.as_ref())?;
-        if self.public_url.as_ref().is_some_and(|url| url.query().is_some() || url.fragment().is_some()) {
-            return fault("public_url", "must end with its path: a query or fragment would stand in the middle of callback URLs");
+        if self
+            .public_url
+            .as_ref()
+            .is_some_and(|url| url.query().is_some() || url.fragment().is_some())
+        {
+            return fault(
+                "public_url",
+                "must end with its path: a query or fragment would stand in the middle of callback URLs",
+            );
         }
         within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;
         within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
         within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
-        within("reply_wait_seconds", self.reply_wait_seconds.millis().div_ceil(1000), &(0..=86_400))?;
-        within("dead_letter_retention_seconds", self.dead_letter_retention_seconds.millis().div_ceil(1000), &(60..=31_536_000))?;
+        within(
+            "reply_wait_seconds",
+            self.reply_wait_seconds.millis().div_ceil(1000),
+            &(0..=86_400),
+        )?;
+        within(
+            "dead_letter_retention_seconds",
+            self.dead_letter_retention_seconds.millis().div_ceil(1000),
+            &(60..=31_536_000),
+        )?;
         within("max_dead_letters", self.max_dead_letters.into(), &(1..=1_000_000))?;
         within("push_slots", self.push_slots.into(), &(1..=10_000))?;
         within("shutdown_seconds", self.shutdown_seconds.millis().div_ceil(1000), &(0..=3600))?;
@@ -297,7 +325,10 @@ impl Settings {
         }
         let secrets = target.signing_secret.list();
         if secrets.len() > 2 {
-            return fault("default_target.signing_secret", "must be one secret, or two while one replaces the other");
+            return fault(
+                "default_target.signing_secret",
+                "must be one secret, or two while one replaces the other",
+            );
         }
         match secrets.iter().find_map(|secret| Secret::parse(secret).err()) {
             Some(bad) => fault("default_target.signing_secret", format!("cannot be used: {bad}")),
@@ -314,9 +345,14 @@ impl Settings {
     /// A server that listens on every address calls itself by loopback, for it cannot know its others.
     pub fn public_url(&self, mut bound: SocketAddr) -> String {
         if bound.ip().is_unspecified() {
-            bound.set_ip(if bound.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+            bound.set_ip(if bound.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
         }
-        let url = self.public_url.as_ref().map_or_else(|| format!("http://{bound}"), Url::to_string);
+        let url =
+            self.public_url.as_ref().map_or_else(|| format!("http://{bound}"), Url::to_string);
         url.trim_end_matches('/').to_owned()
     }
 
@@ -332,7 +368,9 @@ impl Settings {
     fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
         shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
-        if let Some(endpoint) = shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some()) {
+        if let Some(endpoint) =
+            shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some())
+        {
             endpoint.set_query(Some("***"));
         }
         if let Some(target) = &mut shown.default_target {
@@ -390,7 +428,9 @@ impl Jwt {
         let given = [self.jwks_url.is_some(), self.issuer.is_some(), self.audience.is_some()];
         let names = ["jwt.jwks_url", "jwt.issuer", "jwt.audience"];
         match given.iter().position(|given| !given) {
-            Some(missing) if given.contains(&true) => fault(names[missing], "must be given if any other of `jwt` is"),
+            Some(missing) if given.contains(&true) => {
+                fault(names[missing], "must be given if any other of `jwt` is")
+            }
             _ if self.scope_claim.is_empty() => fault("jwt.scope_claim", "must name a claim"),
             _ => Ok(()),
         }
@@ -416,7 +456,11 @@ fn flatten(name: String, value: &Value, lines: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                flatten(if name.is_empty() { key.clone() } else { format!("{name}.{key}") }, value, lines);
+                flatten(
+                    if name.is_empty() { key.clone() } else { format!("{name}.{key}") },
+                    value,
+                    lines,
+                );
             }
         }
         Value::Null => {}

@@ -16,7 +16,8 @@ pub struct Reference {
 }
 
 /// Settings that are tables of settings, each documented.
-const TABLES: [(&str, &[(&str, &str)]); 3] = [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
+const TABLES: [(&str, &[(&str, &str)]); 3] =
+    [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
 /// Settings that are tables whose fields are documented elsewhere; each of those is a variable of its own.
 const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
 
@@ -31,8 +32,11 @@ pub fn reference() -> Vec<Reference> {
     };
     let mut all = Vec::new();
     for (name, meaning) in Settings::FIELDS {
-        let fields = TABLES.iter().find(|(table, _)| table == name).map_or(&[][..], |(_, fields)| fields);
-        all.extend(fields.iter().map(|(field, meaning)| one(format!("{name}.{field}"), meaning, &defaults[name][field])));
+        let fields =
+            TABLES.iter().find(|(table, _)| table == name).map_or(&[][..], |(_, fields)| fields);
+        all.extend(fields.iter().map(|(field, meaning)| {
+            one(format!("{name}.{field}"), meaning, &defaults[name][field])
+        }));
         if fields.is_empty() {
             all.push(one((*name).into(), meaning, &defaults[name]));
         }

@@ -40,18 +40,29 @@ fn wrong(read: Result<Settings, SettingsError>) -> (String, String, String) {
 fn without_anything_said_the_defaults_hold_and_are_good() {
     let settings = from_environment(&[]).unwrap();
     assert_eq!(settings, Settings::default());
-    assert_eq!((settings.listen.to_string(), settings.max_data_bytes, settings.push_slots), ("127.0.0.1:8080".into(), 4_194_304, 256));
+    assert_eq!(
+        (settings.listen.to_string(), settings.max_data_bytes, settings.push_slots),
+        ("127.0.0.1:8080".into(), 4_194_304, 256)
+    );
 }
 
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
-    let file = file("push_slots = 1\nmax_data_bytes = 2000\nshutdown_seconds = 0.5\nmetrics_exclude = ['a', 'b']");
-    let environment =
-        environment(&[("TIDEGATE_PUSH_SLOTS", "2"), ("TIDEGATE_MAX_DATA_BYTES", "3000"), ("TIDEGATE_METRICS_EXCLUDE", "c, d")]);
+    let file = file(
+        "push_slots = 1\nmax_data_bytes = 2000\nshutdown_seconds = 0.5\nmetrics_exclude = ['a', 'b']",
+    );
+    let environment = environment(&[
+        ("TIDEGATE_PUSH_SLOTS", "2"),
+        ("TIDEGATE_MAX_DATA_BYTES", "3000"),
+        ("TIDEGATE_METRICS_EXCLUDE", "c, d"),
+    ]);
     let flags = Flags { push_slots: Some(3), ..Flags::default() };
     let settings = Settings::read(Some(file.path()), environment, &flags).unwrap();
     assert_eq!((settings.push_slots, settings.max_data_bytes), (3, 3000));
-    assert_eq!((settings.shutdown_seconds, settings.metrics_exclude), (Seconds::from_millis(500), vec!["c".into(), "d".into()]));
+    assert_eq!(
+        (settings.shutdown_seconds, settings.metrics_exclude),
+        (Seconds::from_millis(500), vec!["c".into(), "d".into()])
+    );
 }
 
 #[test]
@@ -71,16 +82,27 @@ fn every_kind_of_value_can_come_from_the_environment() {
         ("TIDEGATE_PORT", "tcp://10.0.0.1:8080"),
     ])
     .unwrap();
-    assert_eq!((settings.listen.to_string(), settings.log_traffic, settings.log_format), ("0.0.0.0:80".into(), true, LogFormat::Json));
+    assert_eq!(
+        (settings.listen.to_string(), settings.log_traffic, settings.log_format),
+        ("0.0.0.0:80".into(), true, LogFormat::Json)
+    );
     assert_eq!((settings.dashboard_title.as_str(), settings.public_url.as_ref()), ("2024", None));
     assert_eq!(settings.shutdown_seconds, Seconds::from_millis(2500));
     assert_eq!(settings.default_target.as_ref().unwrap().signing_secret.list(), ["12345"]);
-    assert_eq!((settings.jwt.audience.as_deref(), settings.jwt.scope_claim.as_str()), (Some("jobs"), "scope"));
+    assert_eq!(
+        (settings.jwt.audience.as_deref(), settings.jwt.scope_claim.as_str()),
+        (Some("jobs"), "scope")
+    );
 }
 
 #[test]
 fn a_variable_that_is_no_setting_can_be_told() {
-    let given = environment(&[("TIDEGATE_PORT", "1"), ("TIDEGATE_LISTEN", "x"), ("TIDEGATE_JWT__ISSUER", "x"), ("PATH", "x")]);
+    let given = environment(&[
+        ("TIDEGATE_PORT", "1"),
+        ("TIDEGATE_LISTEN", "x"),
+        ("TIDEGATE_JWT__ISSUER", "x"),
+        ("PATH", "x"),
+    ]);
     assert_eq!(unknown_variables(given).into_iter().collect::<Vec<_>>(), ["TIDEGATE_PORT"]);
 }
 
@@ -99,12 +121,16 @@ fn a_wrong_setting_is_named_with_where_it_stands_and_what_it_must_be() {
     assert_eq!((setting.as_str(), problem.as_str()), ("push_slots", "must be 1 to 10000, not 0"));
     assert_eq!(origin, "the environment variable TIDEGATE_PUSH_SLOTS");
 
-    let (setting, origin, problem) = wrong(from_environment(&[("TIDEGATE_MAX_DATA_BYTES", "much")]));
+    let (setting, origin, problem) =
+        wrong(from_environment(&[("TIDEGATE_MAX_DATA_BYTES", "much")]));
     assert_eq!((setting.as_str(), problem.as_str()), ("max_data_bytes", "must be a whole number"));
     assert_eq!(origin, "the environment variable TIDEGATE_MAX_DATA_BYTES");
 
     let (setting, origin, _) = wrong(from_environment(&[("TIDEGATE_JWT__ISSUER", "x")]));
-    assert_eq!((setting.as_str(), origin.as_str()), ("jwt.jwks_url", "the environment variables TIDEGATE_JWT__…"));
+    assert_eq!(
+        (setting.as_str(), origin.as_str()),
+        ("jwt.jwks_url", "the environment variables TIDEGATE_JWT__…")
+    );
 
     let flags = Flags { listen: Some("here".into()), ..Flags::default() };
     let (setting, origin, problem) = wrong(Settings::read(None, [], &flags));
@@ -161,10 +187,18 @@ fn every_bound_is_held() {
         wrong(from_file("default_target = {url = 'http://a', signing_secret = ['a', 'b', 'c']}")).0,
         "default_target.signing_secret"
     );
-    assert_eq!(wrong(from_file("default_target = {url = 'http://a', signing_secret = 'whsec_%'}")).0, "default_target.signing_secret");
+    assert_eq!(
+        wrong(from_file("default_target = {url = 'http://a', signing_secret = 'whsec_%'}")).0,
+        "default_target.signing_secret"
+    );
     assert_eq!(wrong(from_file("default_target = {headers = {}}")).0, "default_target.url");
     assert_eq!(wrong(from_file("[jwt]\njwks_url = 'http://a'\nissuer = 'x'")).0, "jwt.audience");
-    assert!(from_file("allow_unsafe_targets = true\ndefault_target = {url = 'http://169.254.169.254/'}").is_ok());
+    assert!(
+        from_file(
+            "allow_unsafe_targets = true\ndefault_target = {url = 'http://169.254.169.254/'}"
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -177,34 +211,63 @@ fn the_variables_that_all_programs_know_say_where_spans_go() {
         ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
         ("OTEL_LOG_LEVEL", "info"),
     ]);
-    let Tracing { otlp_endpoint, otlp_headers, service_name, sample_ratio } = settings.unwrap().tracing;
+    let Tracing { otlp_endpoint, otlp_headers, service_name, sample_ratio } =
+        settings.unwrap().tracing;
     assert_eq!(otlp_endpoint.unwrap().as_str(), "http://collector:4318/");
-    let headers: Vec<_> = otlp_headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let headers: Vec<_> =
+        otlp_headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(headers, [("authorization", "Basic aGk=+"), ("x-team", "blue&red")]);
     assert_eq!((service_name.as_str(), sample_ratio), ("12", 0.25));
 
     let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a");
-    let endpoint = |more: &[(&str, &str)]| from_environment(&[&[general], more].concat()).unwrap().tracing.otlp_endpoint;
-    assert_eq!(endpoint(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b")]).unwrap().as_str(), "http://b/");
-    assert_eq!(endpoint(&[("TIDEGATE_TRACING__OTLP_ENDPOINT", "http://c")]).unwrap().as_str(), "http://c/");
+    let endpoint = |more: &[(&str, &str)]| {
+        from_environment(&[&[general], more].concat()).unwrap().tracing.otlp_endpoint
+    };
+    assert_eq!(
+        endpoint(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b")]).unwrap().as_str(),
+        "http://b/"
+    );
+    assert_eq!(
+        endpoint(&[("TIDEGATE_TRACING__OTLP_ENDPOINT", "http://c")]).unwrap().as_str(),
+        "http://c/"
+    );
     for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
         assert_eq!(endpoint(&[off]), None);
     }
     let ratio = |sampler, ratio| {
-        from_environment(&[("OTEL_TRACES_SAMPLER", sampler), ("OTEL_TRACES_SAMPLER_ARG", ratio)]).unwrap().tracing.sample_ratio
+        from_environment(&[("OTEL_TRACES_SAMPLER", sampler), ("OTEL_TRACES_SAMPLER_ARG", ratio)])
+            .unwrap()
+            .tracing
+            .sample_ratio
     };
-    let ratios = [ratio("always_off", ""), ratio("always_on", "0.5"), ratio("parentbased_traceidratio", "0.5")];
+    let ratios = [
+        ratio("always_off", ""),
+        ratio("always_on", "0.5"),
+        ratio("parentbased_traceidratio", "0.5"),
+    ];
     assert_eq!(ratios.map(|ratio| ratio.to_string()), ["0", "1", "0.5"]);
 
-    let (setting, origin, problem) = wrong(from_environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://a:4317")]));
-    assert_eq!((setting.as_str(), origin.as_str()), ("tracing.otlp_endpoint", "the environment variables OTEL_…"));
+    let (setting, origin, problem) =
+        wrong(from_environment(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://a:4317")]));
+    assert_eq!(
+        (setting.as_str(), origin.as_str()),
+        ("tracing.otlp_endpoint", "the environment variables OTEL_…")
+    );
     assert_eq!(problem, "must begin with http:// or https://");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
-    let missing = Settings::read(Some("/no/such.toml".as_ref()), [], &NO_FLAGS.into_iter().collect::<BTreeMap<_, _>>()).unwrap_err();
-    assert!(missing.to_string().starts_with("the settings file /no/such.toml cannot be read:"), "{missing}");
+    let missing = Settings::read(
+        Some("/no/such.toml".as_ref()),
+        [],
+        &NO_FLAGS.into_iter().collect::<BTreeMap<_, _>>(),
+    )
+    .unwrap_err();
+    assert!(
+        missing.to_string().starts_with("the settings file /no/such.toml cannot be read:"),
+        "{missing}"
+    );
     let damaged = from_file("log_traffic = true\njwt.secret = hidden").unwrap_err().to_string();
     assert!(damaged.contains(" is not TOML: line 2: ") && !damaged.contains("hidden"), "{damaged}");
 }
@@ -216,7 +279,10 @@ fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
                 [tracing]\notlp_endpoint = 'http://a/?key=hidden'\notlp_headers = {authorization = 'hidden'}";
     let settings = from_file(text).unwrap();
     for shown in [settings.to_string(), format!("{settings:?}")] {
-        assert!(!shown.contains("hidden") && !shown.contains("aGlkZGVu") && shown.contains("ann"), "{shown}");
+        assert!(
+            !shown.contains("hidden") && !shown.contains("aGlkZGVu") && shown.contains("ann"),
+            "{shown}"
+        );
     }
     for wrong in [
         "default_target = {url = 'http://a', basic_auth = {username = 'ann', password = ['hidden']}}",
@@ -245,8 +311,14 @@ fn the_reference_names_every_setting_once_and_its_variables_work() {
     let slots = all.iter().find(|one| one.name == "push_slots").unwrap();
     assert_eq!((slots.variable.as_str(), slots.default.as_str()), ("TIDEGATE_PUSH_SLOTS", "256"));
     assert!(slots.meaning.starts_with("The most calls"), "{}", slots.meaning);
-    assert!(all.iter().any(|one| one.variable == "TIDEGATE_JWT__SCOPE_CLAIM" && one.default == "\"scope\""));
-    assert_eq!(unknown_variables(all.iter().map(|one| (one.variable.clone(), String::new()))).len(), 0);
+    assert!(
+        all.iter()
+            .any(|one| one.variable == "TIDEGATE_JWT__SCOPE_CLAIM" && one.default == "\"scope\"")
+    );
+    assert_eq!(
+        unknown_variables(all.iter().map(|one| (one.variable.clone(), String::new()))).len(),
+        0
+    );
     assert_eq!(reference_table().lines().count(), all.len() + 2);
 }
 
@@ -262,5 +334,9 @@ fn callbacks_come_to_the_public_url_or_to_the_address_listened_on() {
 #[test]
 fn metrics_are_excluded_by_name_or_by_beginning() {
     let settings = from_file("metrics_exclude = ['tidegate_jobs', 'http_*']").unwrap();
-    assert_eq!(["tidegate_jobs", "tidegate_jobs_total", "http_requests"].map(|name| settings.excludes_metric(name)), [true, false, true]);
+    assert_eq!(
+        ["tidegate_jobs", "tidegate_jobs_total", "http_requests"]
+            .map(|name| settings.excludes_metric(name)),
+        [true, false, true]
+    );
 }

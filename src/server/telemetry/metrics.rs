@@ -24,7 +24,8 @@ use tidegate_engine::{
 };
 
 /// The upper bounds, in seconds, of the buckets of every histogram.
-pub const BUCKETS: [f64; 15] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
+pub const BUCKETS: [f64; 15] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
 
 /// Jobs were accepted.
 pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
@@ -45,8 +46,9 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
 /// Schedules made jobs, or did not.
 pub(crate) fn occurred(occurred: &Materialized) {
     enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
-    let count =
-        |name: &'static str, schedule: &ScheduleName, count: u64| counter!(name, "schedule" => schedule.to_string()).increment(count);
+    let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
+        counter!(name, "schedule" => schedule.to_string()).increment(count)
+    };
     for (schedule, _) in &occurred.made {
         count("tidegate_occurrences_total", schedule, 1);
     }
@@ -61,7 +63,8 @@ pub(crate) fn occurred(occurred: &Materialized) {
 /// A round was taken: what it claimed, and what its reports settled.
 pub(crate) fn round(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
-    histogram!("tidegate_tick_duration_seconds", "queue" => queue.to_owned()).record(took.as_secs_f64());
+    histogram!("tidegate_tick_duration_seconds", "queue" => queue.to_owned())
+        .record(took.as_secs_f64());
     claimed(&ticked.claimed, now);
     settled(queue, ticked);
 }
@@ -70,7 +73,8 @@ pub(crate) fn round(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, too
 pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
     for claimed in claimed.chunk_by(|a, b| a.job.spec.queue == b.job.spec.queue) {
         let queue = claimed[0].job.spec.queue.as_str();
-        counter!("tidegate_attempts_started_total", "queue" => queue.to_owned()).increment(claimed.len() as u64);
+        counter!("tidegate_attempts_started_total", "queue" => queue.to_owned())
+            .increment(claimed.len() as u64);
         let lateness = histogram!("tidegate_job_start_delay_seconds", "queue" => queue.to_owned());
         for claimed in claimed {
             lateness.record(now.since(claimed.run_at).as_secs_f64());
@@ -82,8 +86,11 @@ pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
 pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for job in ticked.settled() {
-        let Some(entry) = job.life.history.last() else { continue };
-        let outcome = life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        let Some(entry) = job.life.history.last() else {
+            continue;
+        };
+        let outcome =
+            life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
         histogram!("tidegate_attempt_duration_seconds", "queue" => queue.to_owned())
             .record(entry.ended_at.since(entry.started_at).as_secs_f64());
@@ -97,7 +104,8 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
 /// What a queue's grants weigh and what its rules held in the latest round.
 pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
     gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
-    gauge!("tidegate_jobs_held", "queue" => queue.to_string()).set(held.values().sum::<u64>() as f64);
+    gauge!("tidegate_jobs_held", "queue" => queue.to_string())
+        .set(held.values().sum::<u64>() as f64);
 }
 
 /// A job ended.
@@ -137,7 +145,8 @@ pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
         counter!("tidegate_events_total", "outcome" => outcome).increment(count);
     }
     for ((trigger, did), count) in done {
-        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "did" => did).increment(count);
+        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "did" => did)
+            .increment(count);
         if did == "late" {
             counter!("tidegate_replies_unmatched_total").increment(count);
         }

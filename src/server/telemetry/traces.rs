@@ -58,7 +58,12 @@ impl Traces {
 
     /// Begins an enqueue in the trace that the job's own `headers` name, or the request's headers in `trace`, or a new one. The
     /// job will carry the enqueue's context in the caller's place.
-    pub(crate) fn begin(&self, headers: &mut Headers, trace: &mut Headers, entropy: &dyn Entropy) -> Begun {
+    pub(crate) fn begin(
+        &self,
+        headers: &mut Headers,
+        trace: &mut Headers,
+        entropy: &dyn Entropy,
+    ) -> Begun {
         let said = named(headers, PARENT).map(|(name, text)| (name.clone(), text.parse().ok()));
         let parent = match said {
             Some((name, parent)) => {
@@ -123,7 +128,7 @@ impl Traces {
                     ("messaging.system", text("tidegate")),
                     ("messaging.operation.name", text("enqueue")),
                     ("messaging.operation.type", text("send")),
-                    ("error.type", text(kind(error))),
+                    ("error.type", text(error.code().as_str())),
                 ];
                 span.failure = Some(shortened(&error.to_string()));
             }
@@ -137,14 +142,16 @@ impl Traces {
         let (attempt, now) = (job.life.attempt, job.life.started_at.unwrap_or(run_at));
         let mut span = wait(job, enqueue, attempt, now);
         span.attributes.push(("tidegate.job.attempt", Attribute::Number(attempt.into())));
-        span.attributes.push(("tidegate.job.lateness", Attribute::Seconds(now.since(run_at).as_secs_f64())));
+        span.attributes
+            .push(("tidegate.job.lateness", Attribute::Seconds(now.since(run_at).as_secs_f64())));
         if let Some(worker) = job.life.running().and_then(|run| run.worker.as_deref()) {
             span.attributes.push(("messaging.client.id", text(worker)));
         }
         self.spans.record(span);
         let context = attempt_of(enqueue, job, attempt).to_string();
         let headers = &mut Arc::make_mut(&mut job.spec).headers;
-        let name = named(headers, PARENT).map_or_else(|| PARENT.to_owned(), |(name, _)| name.clone());
+        let name =
+            named(headers, PARENT).map_or_else(|| PARENT.to_owned(), |(name, _)| name.clone());
         headers.insert(name, context);
     }
 
@@ -152,7 +159,9 @@ impl Traces {
     /// worker's request brought it; otherwise it is the answer to a push, or a handler's.
     pub(crate) fn reported(&self, job: &Job, asked: bool, from: Timestamp, to: Timestamp) {
         // What was reported before was written before.
-        let Some(entry) = job.life.history.last().filter(|entry| entry.ended_at >= from) else { return };
+        let Some(entry) = job.life.history.last().filter(|entry| entry.ended_at >= from) else {
+            return;
+        };
         let Some(enqueue) = recorded(job) else { return };
         self.attempt(job, enqueue, entry);
         if !asked {
@@ -201,11 +210,15 @@ impl Traces {
         attributes.push(("tidegate.job.attempt", Attribute::Number(entry.attempt.into())));
         attributes.push(("tidegate.attempt.outcome", text(outcome)));
         if let Some(at) = entry.retry_at {
-            attributes.push(("tidegate.attempt.retry_after", Attribute::Seconds(at.since(entry.ended_at).as_secs_f64())));
+            attributes.push((
+                "tidegate.attempt.retry_after",
+                Attribute::Seconds(at.since(entry.ended_at).as_secs_f64()),
+            ));
         }
         let error = entry.error.as_ref();
         if entry.outcome != Outcome::Succeeded {
-            attributes.push(("error.type", text(error.map_or(outcome, |error| error.reason.as_str()))));
+            attributes
+                .push(("error.type", text(error.map_or(outcome, |error| error.reason.as_str()))));
         }
         if let Some(status) = error.and_then(|error| error.status) {
             attributes.push(("http.response.status_code", Attribute::Number(status.into())));
@@ -285,18 +298,6 @@ fn about(job: &Job, operation: &'static str) -> Vec<(&'static str, Attribute)> {
     attributes
 }
 
-/// What kind of error an enqueue was answered with.
-fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::Invalid { code, .. } | Error::NotFound { code, .. } | Error::Conflict { code, .. } => code,
-        Error::TooLarge { .. } => "too_large",
-        Error::Stale { .. } => "precondition_failed",
-        Error::Forbidden(_) => "forbidden",
-        Error::Unavailable { .. } => "unavailable",
-        Error::Internal(_) => "internal",
-    }
-}
-
 fn text(text: &str) -> Attribute {
     Attribute::Text(text.to_owned())
 }
@@ -333,11 +334,19 @@ mod tests {
     }
 
     /// What an enqueue with these headers of its own and of its request begins: the caller's context, its own, what is left.
-    fn begun(own: &[(&str, &str)], request: &[(&str, &str)], ratio: f64) -> (Option<String>, TraceContext, Headers, Headers) {
+    fn begun(
+        own: &[(&str, &str)],
+        request: &[(&str, &str)],
+        ratio: f64,
+    ) -> (Option<String>, TraceContext, Headers, Headers) {
         let traces = Traces::new(Arc::new(Kept::default()), ratio);
         let (mut headers, mut trace) = (headers(own), headers(request));
         let begun = traces.begin(&mut headers, &mut trace, &SeededEntropy::new(1));
-        assert_eq!(trace.get(PARENT), Some(&begun.own.to_string()), "the job carries the enqueue's context");
+        assert_eq!(
+            trace.get(PARENT),
+            Some(&begun.own.to_string()),
+            "the job carries the enqueue's context"
+        );
         (begun.parent.map(|parent| parent.to_string()), begun.own, headers, trace)
     }
 
@@ -353,9 +362,14 @@ mod tests {
     #[test]
     fn a_job_s_own_trace_comes_before_the_request_s() {
         let other = CALLER.replace("0af", "1af");
-        let (parent, _, headers, trace) = begun(&[("TraceParent", &other), ("x", "y")], &[(PARENT, CALLER), (STATE, "a=b")], 1.0);
+        let (parent, _, headers, trace) =
+            begun(&[("TraceParent", &other), ("x", "y")], &[(PARENT, CALLER), (STATE, "a=b")], 1.0);
         assert_eq!(parent, Some(other));
-        assert_eq!(headers.into_iter().collect::<Vec<_>>(), [("x".to_owned(), "y".to_owned())], "it is not sent twice");
+        assert_eq!(
+            headers.into_iter().collect::<Vec<_>>(),
+            [("x".to_owned(), "y".to_owned())],
+            "it is not sent twice"
+        );
         assert!(!trace.contains_key(STATE), "the state is another trace's");
         let (parent, own, ..) = begun(&[(PARENT, "malformed")], &[], 1.0);
         assert_eq!((parent, own.sampled), (None, true));

@@ -25,7 +25,11 @@ use super::model::{Cloud, Mishaps, job};
 
 fn push(queue: &str, path: &str) -> TypeConfig {
     let target = TargetConfig::Push(Box::new(Push::to(format!("http://worker.example/{path}"))));
-    let backoff = Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(5), jitter: Jitter::None };
+    let backoff = Backoff {
+        base_seconds: Seconds::new(1),
+        max_seconds: Seconds::new(5),
+        jitter: Jitter::None,
+    };
     TypeConfig {
         queue: name(queue),
         target: Some(target),
@@ -51,7 +55,13 @@ fn all_succeeded(cloud: &Cloud, count: usize) {
     let jobs = jobs(cloud);
     assert_eq!(jobs.len(), count);
     for job in jobs {
-        assert_eq!(job.life.ended(), Some(Outcome::Succeeded), "{} is {}", job.id, word(&job.life.state));
+        assert_eq!(
+            job.life.ended(),
+            Some(Outcome::Succeeded),
+            "{} is {}",
+            job.id,
+            word(&job.life.state)
+        );
     }
 }
 
@@ -80,14 +90,33 @@ fn each_attempt_is_counted_with_how_late_it_began() {
         all_succeeded(&cloud, 30);
     });
     let lines = String::from_utf8(emf.flush(Timestamp::EPOCH)).unwrap();
-    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (queue, attempts) in [("q", 20), ("f", 10)] {
-        let line = |metric: &str| lines.iter().find(|line| line["queue"] == queue && !line[metric].is_null()).unwrap()[metric].clone();
+        let line = |metric: &str| {
+            lines.iter().find(|line| line["queue"] == queue && !line[metric].is_null()).unwrap()
+                [metric]
+                .clone()
+        };
         assert_eq!(line("tidegate_attempts_started_total").as_u64(), Some(attempts), "{queue}");
         let late = line("tidegate_job_start_delay_seconds");
-        assert_eq!(late["Counts"].as_array().unwrap().iter().filter_map(serde_json::Value::as_u64).sum::<u64>(), attempts, "{queue}");
+        assert_eq!(
+            late["Counts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(serde_json::Value::as_u64)
+                .sum::<u64>(),
+            attempts,
+            "{queue}"
+        );
         // One at a time: the last waits for all that come before.
-        let latest = late["Values"].as_array().unwrap().iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max);
+        let latest = late["Values"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(serde_json::Value::as_f64)
+            .fold(0.0, f64::max);
         assert!(if queue == "q" { latest > 1.0 } else { latest < 1.0 }, "{queue}: {latest}");
     }
 }
@@ -125,7 +154,9 @@ fn messages_that_are_lost_or_doubled_lose_no_job_and_break_no_limit() {
         let cloud = cloud(seed, limit);
         cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1, refused: 0.1 });
         let start = cloud.time.now() + Duration::from_secs(1);
-        (0..30).for_each(|number| cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number)));
+        (0..30).for_each(|number| {
+            cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number))
+        });
         cloud.time.run(start + Duration::from_mins(90));
         all_succeeded(&cloud, 30);
         assert!(limit.is_none_or(|limit| cloud.most.lock().1 <= limit as usize));
@@ -163,7 +194,9 @@ fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
         cloud.now(cloud.server.flush()).unwrap();
     }
     // A round asks for the next, and is slow to say so.
-    cloud.now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], now + Duration::from_mins(1))).unwrap();
+    cloud
+        .now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], now + Duration::from_mins(1)))
+        .unwrap();
     cloud.time.run(now + Duration::from_secs(5));
     cloud.set_mishaps(Mishaps::default());
     cloud.now(cloud.server.flush()).unwrap();
@@ -240,7 +273,10 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
     assert_eq!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.len(), 1);
 
     assert!(cloud.now(cloud.server.drain_worker(&"w".repeat(129), true)).is_err());
-    assert!(cloud.now(cloud.server.drain_worker("nobody", false)).is_err(), "whoever is drained is known everywhere");
+    assert!(
+        cloud.now(cloud.server.drain_worker("nobody", false)).is_err(),
+        "whoever is drained is known everywhere"
+    );
 }
 
 #[test]
@@ -249,7 +285,8 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
     cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
     let start = cloud.time.now() + Duration::from_secs(1);
     let leased = std::sync::Arc::new(parking_lot::Mutex::new(None));
-    let (server, time, told) = (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
+    let (server, time, told) =
+        (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
     cloud.time.spawn(async move {
         let ask = LeaseRequest {
             queue: None,
@@ -300,12 +337,17 @@ fn a_schedule_that_is_paused_makes_nothing_and_one_that_is_resumed_goes_on_at_on
 #[test]
 fn an_end_is_told_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
-    let told = NewJob { callback_url: Some("http://client.example/told".parse().unwrap()), ..job("t", 0) };
+    let told =
+        NewJob { callback_url: Some("http://client.example/told".parse().unwrap()), ..job("t", 0) };
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, told);
     cloud.time.run(start + Duration::from_secs(5));
     let calls: Vec<String> = cloud.calls.lock().iter().map(|(id, _)| id.to_string()).collect();
-    assert_eq!(calls, ["t-0", "t-0"], "the worker, and then the client, whose body has the job's id");
+    assert_eq!(
+        calls,
+        ["t-0", "t-0"],
+        "the worker, and then the client, whose body has the job's id"
+    );
 }
 
 #[test]
@@ -330,12 +372,24 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
 #[test]
 fn what_a_queue_gave_up_on_is_a_failed_attempt() {
     let cloud = cloud(13, Some(1));
-    cloud.now(cloud.server.put_type(&name("once"), TypeConfig { max_attempts: Some(1), ..push("q", "work") }, None)).unwrap();
+    cloud
+        .now(cloud.server.put_type(
+            &name("once"),
+            TypeConfig { max_attempts: Some(1), ..push("q", "work") },
+            None,
+        ))
+        .unwrap();
     cloud.set_mishaps(Mishaps { lost: 1.0, ..Mishaps::default() });
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, job("once", 0));
     cloud.time.run(start + Duration::from_secs(1));
-    cloud.now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], start + Duration::from_secs(30))).unwrap();
+    cloud
+        .now(cloud.server.tick_queue(
+            &name("q"),
+            vec![HintKind::Due],
+            start + Duration::from_secs(30),
+        ))
+        .unwrap();
     let work = tidegate_core::port::Work {
         queue: name("q"),
         job: name("once-0"),

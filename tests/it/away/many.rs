@@ -42,7 +42,8 @@ impl Target for Together {
 
 #[tokio::test]
 async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
-    let (jobs, clock, work) = (BATCH * JOBS, Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
+    let (jobs, clock, work) =
+        (BATCH * JOBS, Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
     assert!(jobs >= 200);
     let ports = Ports {
         store: Arc::new(MemoryStore::new()),
@@ -52,11 +53,21 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
         entropy: Arc::new(SeededEntropy::new(1)),
         policy: Arc::new(NoPolicy),
     };
-    let server = Server::builder(ports, Arc::new(Together(Barrier::new(jobs)))).serverless().start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(Together(Barrier::new(jobs))))
+        .serverless()
+        .start()
+        .await
+        .unwrap();
     let target = Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/"))));
-    server.put_type(&name("t"), TypeConfig { target, ..TypeConfig::default() }, None).await.unwrap();
+    server
+        .put_type(&name("t"), TypeConfig { target, ..TypeConfig::default() }, None)
+        .await
+        .unwrap();
     // The longest ids that there may be: a call that carries them is one request all the same.
-    let new = |number| NewJob { id: Some(name::<JobId>(&format!("{number:064}"))), ..NewJob::new(name("t"), Payload::null()) };
+    let new = |number| NewJob {
+        id: Some(name::<JobId>(&format!("{number:064}"))),
+        ..NewJob::new(name("t"), Payload::null())
+    };
     for answer in server.enqueue_many((0..jobs).map(new).collect()).await {
         answer.unwrap();
     }
@@ -64,9 +75,15 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
     let messages = pack::work(&work.take(usize::MAX, clock.now()), clock.now());
     assert_eq!(messages.len(), BATCH);
     assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= 64 << 10);
-    let event: Event = serde_json::from_value(testkit::messages(messages.iter().map(|message| message.body.as_str()))).unwrap();
+    let event: Event = serde_json::from_value(testkit::messages(
+        messages.iter().map(|message| message.body.as_str()),
+    ))
+    .unwrap();
     let call = lambda::deliver(&server, &event, clock.now() + Duration::from_mins(1));
-    assert!(call.await.is_empty(), "whoever is not called keeps the others waiting until the call is over");
+    assert!(
+        call.await.is_empty(),
+        "whoever is not called keeps the others waiting until the call is over"
+    );
     for number in [0, jobs - 1] {
         let job = server.job(&name(&format!("{number:064}")), None).await.unwrap();
         assert_eq!(job.life.attempt, 1);

@@ -86,7 +86,11 @@ impl Cloud {
             me: me.clone(),
         });
         let (calls, most) = (Arc::default(), Arc::default());
-        let target = Endpoint { queues: Arc::clone(&queue), calls: Arc::clone(&calls), most: Arc::clone(&most) };
+        let target = Endpoint {
+            queues: Arc::clone(&queue),
+            calls: Arc::clone(&calls),
+            most: Arc::clone(&most),
+        };
         let ports = Ports {
             store: Arc::new(MemoryStore::new()),
             objects: Arc::new(InMemory::new()),
@@ -133,7 +137,8 @@ impl Cloud {
 
     /// Calls the API at `at` to enqueue `job`.
     pub fn enqueue_at(&self, at: Timestamp, job: NewJob) {
-        let (server, time, queues) = (self.server.clone(), Arc::clone(&self.time), Arc::clone(&self.queue));
+        let (server, time, queues) =
+            (self.server.clone(), Arc::clone(&self.time), Arc::clone(&self.queue));
         self.time.spawn(async move {
             time.sleep_until(at).await;
             queues.begin().await;
@@ -160,7 +165,9 @@ impl Drop for Cloud {
 }
 
 fn poll_once<T>(work: impl Future<Output = T>) -> std::task::Poll<T> {
-    std::pin::pin!(work).as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    std::pin::pin!(work)
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
 }
 
 pub fn job(job_type: &str, number: usize) -> NewJob {
@@ -195,11 +202,21 @@ impl Queues {
     }
 
     /// Sends a message, or loses it, or doubles it.
-    fn post(&self, kind: &'static str, arrives: impl Fn(Arc<Self>, Server) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
+    fn post(
+        &self,
+        kind: &'static str,
+        arrives: impl Fn(Arc<Self>, Server) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+    ) {
         *self.counts.lock().entry(kind).or_default() += 1;
-        let (Some(me), Some(server)) = (self.me.upgrade(), self.server.lock().clone()) else { return };
+        let (Some(me), Some(server)) = (self.me.upgrade(), self.server.lock().clone()) else {
+            return;
+        };
         let mishaps = *self.mishaps.lock();
-        let copies = if self.happens(mishaps.lost) { 0 } else { 1 + usize::from(self.happens(mishaps.twice)) };
+        let copies = if self.happens(mishaps.lost) {
+            0
+        } else {
+            1 + usize::from(self.happens(mishaps.twice))
+        };
         for _ in 0..copies {
             self.time.spawn(arrives(Arc::clone(&me), server.clone()));
         }
@@ -217,7 +234,10 @@ impl WorkQueue for Queues {
     async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
         let mut groups: BTreeMap<(QueueName, Duration), Vec<Work>> = BTreeMap::new();
         for work in work {
-            groups.entry((work.queue.clone(), self.delay(work.run_at))).or_default().push(work.clone());
+            groups
+                .entry((work.queue.clone(), self.delay(work.run_at)))
+                .or_default()
+                .push(work.clone());
         }
         for ((_, delay), work) in groups {
             for work in work.chunks(10) {

@@ -56,11 +56,15 @@ impl Virtual {
                 continue;
             }
             let next = self.sleepers.lock().first_key_value().map(|((at, _), _)| *at);
-            let Some(at) = next.filter(|at| *at <= end) else { break };
+            let Some(at) = next.filter(|at| *at <= end) else {
+                break;
+            };
             *self.now.lock() = at;
             loop {
                 let mut sleepers = self.sleepers.lock();
-                let Some(first) = sleepers.first_entry().filter(|first| first.key().0 <= at) else { break };
+                let Some(first) = sleepers.first_entry().filter(|first| first.key().0 <= at) else {
+                    break;
+                };
                 let waker = first.remove();
                 drop(sleepers);
                 waker.wake();

@@ -29,8 +29,12 @@ async fn cut<T>(
     verb: impl AsyncFn(&mut Place, &T) -> Result<(), Error>,
     check: impl AsyncFn(&mut Place, &T),
 ) {
-    let stores: [fn() -> SharedStore; 2] = [|| Arc::new(MemoryStore::new()), || Arc::new(SqliteStore::open_temporary().unwrap())];
-    for (flight, store) in [Duration::ZERO, Duration::from_secs(5)].into_iter().flat_map(|flight| stores.map(|store| (flight, store))) {
+    let stores: [fn() -> SharedStore; 2] =
+        [|| Arc::new(MemoryStore::new()), || Arc::new(SqliteStore::open_temporary().unwrap())];
+    for (flight, store) in [Duration::ZERO, Duration::from_secs(5)]
+        .into_iter()
+        .flat_map(|flight| stores.map(|store| (flight, store)))
+    {
         let mut writes = 0;
         loop {
             let store = Arc::new(FaultyStore::new(store(), 1).with_flight(flight));
@@ -41,7 +45,10 @@ async fn cut<T>(
             store.revive();
             place.restart();
             let again = verb(&mut place, &scene).await;
-            assert!(matches!(again, Ok(()) | Err(Error::Conflict { .. })), "after {writes} writes: {again:?}");
+            assert!(
+                matches!(again, Ok(()) | Err(Error::Conflict { .. })),
+                "after {writes} writes: {again:?}"
+            );
             check(&mut place, &scene).await;
             if died.is_ok() {
                 break;
@@ -89,12 +96,21 @@ fn told() -> NewJob {
 #[tokio::test]
 async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
     let asked = || {
-        let unique = Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
+        let unique =
+            Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
         let expires_at = Some(tidegate_core::time::Timestamp::from_millis(4_000_000_000_000));
-        NewJob { idempotency_key: Some("i".into()), correlation_key: Some("c".into()), unique, expires_at, ..work() }
+        NewJob {
+            idempotency_key: Some("i".into()),
+            correlation_key: Some("c".into()),
+            unique,
+            expires_at,
+            ..work()
+        }
     };
     let before = async |place: &mut Place| limited(place, 2).await;
-    let verb = async |place: &mut Place, (): &()| place.engine.enqueue(vec![asked()]).await.pop().unwrap().map(|_| ());
+    let verb = async |place: &mut Place, (): &()| {
+        place.engine.enqueue(vec![asked()]).await.pop().unwrap().map(|_| ())
+    };
     let check = async |place: &mut Place, (): &()| {
         assert_eq!(jobs(place).await.len(), 1);
         drain(place, 2).await;
@@ -111,13 +127,16 @@ async fn a_round_that_dies_half_way_keeps_the_limit_and_loses_nobody() {
             place.enqueue_many((0..3).map(|_| work())).await;
         };
         let verb = async |place: &mut Place, (): &()| {
-            let round = TickInput { demands: vec![ask(&["work"], 2, hand)], ..TickInput::default() };
+            let round =
+                TickInput { demands: vec![ask(&["work"], 2, hand)], ..TickInput::default() };
             place.engine.tick(&queue(), &mut place.memory, round).await.map(|_| ())
         };
         let check = async |place: &mut Place, (): &()| {
             assert!(place.granted().await <= 2);
             drain(place, 2).await;
-            assert!(jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Succeeded)));
+            assert!(
+                jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Succeeded))
+            );
         };
         cut(before, verb, check).await;
     }
@@ -136,11 +155,17 @@ async fn reported(place: &mut Place, run: &Job, verdict: ReportOutcome) -> Resul
 
 #[tokio::test]
 async fn a_report_that_dies_half_way_counts_once_and_is_told_once() {
-    let verb = async |place: &mut Place, run: &Job| reported(place, run, ReportOutcome::Succeeded { result: None }).await;
+    let verb = async |place: &mut Place, run: &Job| {
+        reported(place, run, ReportOutcome::Succeeded { result: None }).await
+    };
     let check = async |place: &mut Place, run: &Job| {
         let job = place.job(&run.id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 1));
-        let callbacks = ListQuery { job_type: Some(name("tidegate.callback")), limit: 10, ..ListQuery::default() };
+        let callbacks = ListQuery {
+            job_type: Some(name("tidegate.callback")),
+            limit: 10,
+            ..ListQuery::default()
+        };
         assert_eq!(place.store.list(&callbacks).await.unwrap().jobs.len(), 1);
         drain(place, 1).await;
     };
@@ -171,7 +196,9 @@ async fn one_is_granted(place: &mut Place) -> JobId {
 
 #[tokio::test]
 async fn a_cancel_that_dies_half_way_ends_the_job_and_gives_its_slot_back() {
-    let verb = async |place: &mut Place, id: &JobId| place.engine.cancel(id, None, false).await.map(|_| ());
+    let verb = async |place: &mut Place, id: &JobId| {
+        place.engine.cancel(id, None, false).await.map(|_| ())
+    };
     let check = async |place: &mut Place, id: &JobId| {
         drain(place, 1).await;
         let job = place.job(id).await;
@@ -183,11 +210,16 @@ async fn a_cancel_that_dies_half_way_ends_the_job_and_gives_its_slot_back() {
 #[tokio::test]
 async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
     let patch = JobPatch { priority: Some(7), ..JobPatch::default() };
-    let verb = async |place: &mut Place, id: &JobId| place.engine.patch(id, None, patch.clone(), None).await.map(|_| ());
+    let verb = async |place: &mut Place, id: &JobId| {
+        place.engine.patch(id, None, patch.clone(), None).await.map(|_| ())
+    };
     let check = async |place: &mut Place, id: &JobId| {
         drain(place, 1).await;
         let job = place.job(id).await;
-        assert_eq!((job.life.ended(), job.life.attempt, job.spec.priority), (Some(Outcome::Succeeded), 1, 7));
+        assert_eq!(
+            (job.life.ended(), job.life.attempt, job.spec.priority),
+            (Some(Outcome::Succeeded), 1, 7)
+        );
     };
     cut(one_is_granted, verb, check).await;
 }
@@ -199,8 +231,9 @@ async fn a_replay_that_dies_half_way_makes_one_job_in_the_end() {
         place.succeed(std::slice::from_ref(&run)).await;
         run.id
     };
-    let verb =
-        async |place: &mut Place, id: &JobId| place.engine.replay(id, None, ReplayWith::default(), Some("again".into())).await.map(|_| ());
+    let verb = async |place: &mut Place, id: &JobId| {
+        place.engine.replay(id, None, ReplayWith::default(), Some("again".into())).await.map(|_| ())
+    };
     let check = async |place: &mut Place, _: &JobId| {
         assert_eq!(jobs(place).await.len(), 2);
         drain(place, 1).await;
@@ -218,7 +251,11 @@ async fn a_sweep_that_dies_half_way_ends_what_is_over() {
     };
     let verb = async |place: &mut Place, (): &()| place.engine.sweep().await.map(|_| ());
     let check = async |place: &mut Place, (): &()| {
-        assert!(jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Expired)), "{:?}", jobs(place).await);
+        assert!(
+            jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Expired)),
+            "{:?}",
+            jobs(place).await
+        );
     };
     cut(before, verb, check).await;
 }
@@ -226,12 +263,23 @@ async fn a_sweep_that_dies_half_way_ends_what_is_over() {
 #[tokio::test]
 async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
     let before = async |place: &mut Place| {
-        place.set_type("work", TypeConfig { max_attempts: Some(9), lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig {
+                    max_attempts: Some(9),
+                    lease_seconds: Seconds::new(3600),
+                    ..TypeConfig::default()
+                },
+            )
+            .await;
         place.enqueue_many((0..3).map(|_| work())).await;
         place.lease(2).await
     };
     let limit = || QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
-    let verb = async |place: &mut Place, _: &Vec<Job>| place.engine.put_queue(&queue(), limit(), None).await.map(|_| ());
+    let verb = async |place: &mut Place, _: &Vec<Job>| {
+        place.engine.put_queue(&queue(), limit(), None).await.map(|_| ())
+    };
     let check = async |place: &mut Place, run: &Vec<Job>| {
         for _ in 0..3 {
             assert!(place.lease(2).await.is_empty(), "two run, which is one too many");
@@ -252,14 +300,18 @@ async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_
         NewJob { correlation_key: Some("c".into()), ..work() },
         NewJob { unique: unique(), ..work() },
     ];
-    for (flight, asked) in
-        [Duration::ZERO, Duration::from_secs(5)].into_iter().flat_map(|flight| asked.clone().map(|asked| (flight, asked)))
+    for (flight, asked) in [Duration::ZERO, Duration::from_secs(5)]
+        .into_iter()
+        .flat_map(|flight| asked.clone().map(|asked| (flight, asked)))
     {
         for writes in 0..6 {
-            let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(flight));
+            let store =
+                Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(flight));
             let mut place = Place::on(Arc::clone(&store) as SharedStore);
             limited(&mut place, 1).await;
-            let enqueue = async |engine: &tidegate_engine::Engine| engine.enqueue(vec![asked.clone()]).await.pop().unwrap();
+            let enqueue = async |engine: &tidegate_engine::Engine| {
+                engine.enqueue(vec![asked.clone()]).await.pop().unwrap()
+            };
             let second = place.another();
             store.crash_after(writes);
             let first = enqueue(&place.engine).await;
@@ -289,10 +341,21 @@ async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
         limited(&mut place, 1000).await;
         let midnight = place.now() + Duration::from_hours(8);
         for _ in 0..JOBS / 1000 {
-            place.enqueue_many((0..1000).map(|_| NewJob { run_at: Some(midnight), ..work() })).await;
+            place
+                .enqueue_many((0..1000).map(|_| NewJob { run_at: Some(midnight), ..work() }))
+                .await;
         }
-        let early = place.tick(TickInput { demands: vec![ask(&["work"], 1000, Dispatch::Claim)], ..TickInput::default() }).await;
-        assert!(early.claimed.is_empty() && early.next_at.is_some_and(|at| at <= midnight), "it looks again in time: {:?}", early.next_at);
+        let early = place
+            .tick(TickInput {
+                demands: vec![ask(&["work"], 1000, Dispatch::Claim)],
+                ..TickInput::default()
+            })
+            .await;
+        assert!(
+            early.claimed.is_empty() && early.next_at.is_some_and(|at| at <= midnight),
+            "it looks again in time: {:?}",
+            early.next_at
+        );
         place.clock.set(midnight);
         let mut started = BTreeSet::new();
         for round in 0..JOBS / 1000 {
@@ -303,7 +366,11 @@ async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
         }
         assert_eq!(started.len(), JOBS, "each once");
         let depth = place.store.depth().await.unwrap();
-        let ended: u64 = depth.iter().filter(|depth| depth.state == StateFilter::Ended(Outcome::Succeeded)).map(|depth| depth.jobs).sum();
+        let ended: u64 = depth
+            .iter()
+            .filter(|depth| depth.state == StateFilter::Ended(Outcome::Succeeded))
+            .map(|depth| depth.jobs)
+            .sum();
         assert_eq!(ended, JOBS as u64);
     }
 }

@@ -1,5 +1,6 @@
 //! Events that make jobs: once, whatever is delivered twice; and dead letters of what could not be mapped.
 
+use tidegate_core::error_code::ErrorCode;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -35,7 +36,11 @@ fn event(id: &str, more: Value) -> Event {
 }
 
 async fn put(place: &Place, trigger: &str, rule: Value) {
-    place.engine.put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+    place
+        .engine
+        .put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None)
+        .await
+        .unwrap();
 }
 
 async fn done(place: &Place, event: &Event) -> Vec<Did> {
@@ -54,14 +59,22 @@ async fn an_event_delivered_twice_enqueues_once() {
         let [Did::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
         assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
         // Twice in one batch, and under a rule that was changed meanwhile.
-        put(&place, "orders", json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "priority": 7}})).await;
+        put(
+            &place,
+            "orders",
+            json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "priority": 7}}),
+        )
+        .await;
         for answer in place.engine.ingest(&[order.clone(), order.clone()]).await.answers {
             assert_eq!(answer.unwrap().outcomes[0].did, Did::Repeated { job: job.clone() });
         }
         place.restart();
         assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
         let stored = place.job(job).await;
-        assert_eq!((stored.spec.correlation_key.as_deref(), stored.spec.priority), (Some("1"), 100));
+        assert_eq!(
+            (stored.spec.correlation_key.as_deref(), stored.spec.priority),
+            (Some("1"), 100)
+        );
         assert_eq!(place.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
         assert_eq!(place.lease(10).await.len(), 1);
     }
@@ -73,10 +86,14 @@ async fn every_trigger_that_is_about_an_event_is_applied_and_an_unmatched_one_is
         place.set_type("work", TypeConfig::default()).await;
         assert_eq!(done(&place, &event("0", json!({}))).await, []);
         put(&place, "b", json!({"enqueue": {"type": "work"}})).await;
-        put(&place, "a", json!({"filter": {"data": {"/id": "1"}}, "enqueue": {"type": "work"}})).await;
+        put(&place, "a", json!({"filter": {"data": {"/id": "1"}}, "enqueue": {"type": "work"}}))
+            .await;
         put(&place, "c", json!({"filter": {"type": "other"}, "enqueue": {"type": "work"}})).await;
         let answer = place.engine.ingest(&[event("1", json!({}))]).await.answers.remove(0).unwrap();
-        assert_eq!(answer.outcomes.iter().map(|applied| applied.trigger.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            answer.outcomes.iter().map(|applied| applied.trigger.as_str()).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         assert_eq!(done(&place, &event("2", json!({}))).await.len(), 1);
         place.engine.delete_trigger(&name("b"), None).await.unwrap();
         assert_eq!(done(&place, &event("3", json!({}))).await, []);
@@ -87,7 +104,8 @@ async fn every_trigger_that_is_about_an_event_is_applied_and_an_unmatched_one_is
 async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
-        let rule = |priority: &str| json!({"enqueue": {"type": "work", "priority": {"$expr": priority}}});
+        let rule =
+            |priority: &str| json!({"enqueue": {"type": "work", "priority": {"$expr": priority}}});
         put(&place, "orders", rule("data.id")).await;
         let order = event("x", json!({"region": "east"}));
         for _ in 0..2 {
@@ -98,8 +116,14 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
         let (letters, next) = place.engine.dead_letters(None, None, 100).await.unwrap();
         assert_eq!((letters.len(), next), (1, None), "one letter, however often it came");
         let letter = &letters[0];
-        assert_eq!((letter.trigger.as_ref().unwrap().as_str(), letter.event().unwrap()), ("orders", order.clone()));
-        assert_eq!(place.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(
+            (letter.trigger.as_ref().unwrap().as_str(), letter.event().unwrap()),
+            ("orders", order.clone())
+        );
+        assert_eq!(
+            place.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(),
+            0
+        );
         // Nothing is mended yet.
         let (again, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
         assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
@@ -108,8 +132,12 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
         let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
         assert_eq!(ingestion.enqueued.len(), 1);
         let gone = place.engine.replay_dead_letter(&letter.id).await.unwrap_err();
-        assert!(matches!(gone, Error::NotFound { code: "dead_letter_not_found", .. }), "{gone:?}");
-        assert_eq!(done(&place, &order).await, [Did::Repeated { job }], "the same id as without the detour");
+        assert!(matches!(gone, Error::NotFound { code: ErrorCode::DeadLetterNotFound, .. }), "{gone:?}");
+        assert_eq!(
+            done(&place, &order).await,
+            [Did::Repeated { job }],
+            "the same id as without the detour"
+        );
     }
 }
 
@@ -119,16 +147,33 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
     let bin = |inner: &[u8]| [&[0xc4, inner.len() as u8], inner].concat();
     let mut deep = [0x91u8; 64].to_vec();
     deep.extend(bin(b"x"));
-    let datas = [bin(b"{}"), bin(b"no JSON"), bin(&[0xc4, 1, 7]), vec![0x92, 1, 0xc4, 1, 7], vec![0xa1, b'x'], deep];
+    let datas = [
+        bin(b"{}"),
+        bin(b"no JSON"),
+        bin(&[0xc4, 1, 7]),
+        vec![0x92, 1, 0xc4, 1, 7],
+        vec![0xa1, b'x'],
+        deep,
+    ];
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
         put(&place, "orders", json!({"enqueue": {"type": "nobody"}})).await;
         let mut events = Vec::new();
         for (n, data) in datas.iter().enumerate() {
-            for media in [None, Some("application/json"), Some("application/msgpack"), Some("text/plain"), Some("image/png")] {
+            for media in [
+                None,
+                Some("application/json"),
+                Some("application/msgpack"),
+                Some("text/plain"),
+                Some("image/png"),
+            ] {
                 let data = Payload { encoding: Encoding::MessagePack, bytes: data.clone().into() };
                 let id = format!("{n}-{}", media.unwrap_or("none").replace('/', "-"));
-                events.push(Event { data: Some(data), data_content_type: media.map(str::to_owned), ..event(&id, json!({})) });
+                events.push(Event {
+                    data: Some(data),
+                    data_content_type: media.map(str::to_owned),
+                    ..event(&id, json!({}))
+                });
             }
         }
         for answer in place.engine.ingest(&events).await.answers {
@@ -141,7 +186,9 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
             let event = letter.event().unwrap();
             assert!(events.contains(&event), "{event:?}");
             let (replayed, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
-            let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
+            let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else {
+                panic!("{replayed:?}")
+            };
             assert_eq!(Some(place.engine.data(&place.job(&job).await).await.unwrap()), event.data);
         }
     }
@@ -152,7 +199,12 @@ async fn a_dead_letter_that_cannot_be_read_keeps_none_of_the_others() {
     for place in everywhere() {
         put(&place, "orders", json!({"enqueue": {"type": "nobody"}})).await;
         done(&place, &event("1", json!({}))).await;
-        let damaged = Record { kind: RecordKind::DeadLetter, name: "damaged".into(), until: place.now(), bytes: b"{".to_vec() };
+        let damaged = Record {
+            kind: RecordKind::DeadLetter,
+            name: "damaged".into(),
+            until: place.now(),
+            bytes: b"{".to_vec(),
+        };
         place.store.commit(vec![vec![Write::PutRecord(damaged)]]).await.unwrap();
         assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 1);
         assert!(matches!(place.engine.dead_letter("damaged").await, Err(Error::Internal(_))));
@@ -166,26 +218,51 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
         put(&place, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
-        put(&place, "b-bound", json!({"enqueue": {"type": "work", "max_attempts": {"$expr": "`0`"}}})).await;
-        put(&place, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}})).await;
+        put(
+            &place,
+            "b-bound",
+            json!({"enqueue": {"type": "work", "max_attempts": {"$expr": "`0`"}}}),
+        )
+        .await;
+        put(&place, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}}))
+            .await;
         let first = done(&place, &event("1", json!({}))).await;
-        assert!(matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"), "{first:?}");
-        assert!(matches!(&first[1], Did::Dead { reason, .. } if reason == "max_attempts: must be 1 to 65535"), "{first:?}");
+        assert!(
+            matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"),
+            "{first:?}"
+        );
+        assert!(
+            matches!(&first[1], Did::Dead { reason, .. } if reason == "max_attempts: must be 1 to 65535"),
+            "{first:?}"
+        );
         assert!(matches!(&first[2], Did::Enqueued { .. }));
         let second = done(&place, &event("2", json!({}))).await;
-        assert!(matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")), "{second:?}");
+        assert!(
+            matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")),
+            "{second:?}"
+        );
         // Of one that is not to be about it any more nothing is left.
-        put(&place, "a-unknown", json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}})).await;
-        let (letters, _) = place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
+        put(
+            &place,
+            "a-unknown",
+            json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}}),
+        )
+        .await;
+        let (letters, _) =
+            place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
         assert_eq!(letters.len(), 2);
         let (passed, _) = place.engine.replay_dead_letter(&letters[0].id).await.unwrap();
         assert_eq!(passed, Replayed::Passed { did: "passed" });
         place.engine.delete_dead_letter(&letters[1].id).await.unwrap();
-        assert_eq!(place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(
+            place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(),
+            0
+        );
         place.engine.delete_trigger(&name("b-bound"), None).await.unwrap();
-        let (letters, _) = place.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
+        let (letters, _) =
+            place.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
         let gone = place.engine.replay_dead_letter(&letters[0].id).await.unwrap_err();
-        assert!(matches!(gone, Error::NotFound { code: "trigger_not_found", .. }), "{gone:?}");
+        assert!(matches!(gone, Error::NotFound { code: ErrorCode::TriggerNotFound, .. }), "{gone:?}");
     }
 }
 
@@ -196,7 +273,8 @@ async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_
         put(&place, "broken", json!({"enqueue": {"type": "nobody"}})).await;
         for round in 0..5 {
             place.wait(1);
-            let events: Vec<Event> = (0..15).map(|n| event(&format!("{round}-{n}"), json!({}))).collect();
+            let events: Vec<Event> =
+                (0..15).map(|n| event(&format!("{round}-{n}"), json!({}))).collect();
             for answer in place.engine.ingest(&events).await.answers {
                 assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
             }
@@ -221,7 +299,9 @@ async fn a_rule_that_would_go_round_for_ever_is_stopped() {
         put(&place, "round", json!({"enqueue": {"type": "work"}})).await;
         let mut hops = 0;
         for turn in 0..20 {
-            let did = done(&place, &event(&turn.to_string(), json!({"tidegatehops": hops}))).await.remove(0);
+            let did = done(&place, &event(&turn.to_string(), json!({"tidegatehops": hops})))
+                .await
+                .remove(0);
             match did {
                 Did::Enqueued { job, .. } => {
                     // The worker passes the header on, as the extension of the event that it sends.
@@ -230,7 +310,10 @@ async fn a_rule_that_would_go_round_for_ever_is_stopped() {
                 Did::Dropped { reason } => {
                     assert_eq!((turn, hops), (8, 8));
                     assert!(reason.contains("8 triggers"), "{reason}");
-                    assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
+                    assert_eq!(
+                        place.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
+                        0
+                    );
                     break;
                 }
                 other => panic!("{other:?}"),
@@ -247,9 +330,19 @@ async fn an_event_over_the_limit_is_refused_and_its_neighbours_are_not() {
         place.set_type("work", TypeConfig::default()).await;
         put(&place, "all", json!({"enqueue": {"type": "work"}})).await;
         let large = event("large", json!({"data": "x".repeat(300_000)}));
-        let mut answers = place.engine.ingest(&[event("1", json!({})), large, event("2", json!({}))]).await.answers;
-        assert!(matches!(answers.remove(1), Err(Error::TooLarge { field: "event", limit: 262_144 })));
-        assert!(answers.iter().all(|answer| matches!(answer.as_ref().unwrap().outcomes[0].did, Did::Enqueued { .. })));
+        let mut answers = place
+            .engine
+            .ingest(&[event("1", json!({})), large, event("2", json!({}))])
+            .await
+            .answers;
+        assert!(matches!(
+            answers.remove(1),
+            Err(Error::TooLarge { field: "event", limit: 262_144 })
+        ));
+        assert!(answers.iter().all(|answer| matches!(
+            answer.as_ref().unwrap().outcomes[0].did,
+            Did::Enqueued { .. }
+        )));
     }
 }
 
@@ -272,7 +365,13 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
             for (n, event) in batch.iter_mut().enumerate() {
                 event.id = format!("{round}-{n}");
             }
-            assert!(place.engine.ingest(&batch).await.answers.iter().all(|answer| answer.as_ref().unwrap().outcomes.is_empty()));
+            assert!(
+                place.engine.ingest(&batch).await.answers.iter().all(|answer| answer
+                    .as_ref()
+                    .unwrap()
+                    .outcomes
+                    .is_empty())
+            );
             if round == 10 {
                 before = resident();
             }
@@ -293,9 +392,20 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
         let inner = Arc::new(MemoryStore::new());
         let place = Place::on(inner.clone());
         place.set_type("work", TypeConfig::default()).await;
-        put(&place, "orders", json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}})).await;
+        put(
+            &place,
+            "orders",
+            json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}}),
+        )
+        .await;
         let faulty = Arc::new(FaultyStore::new(inner, seed));
-        faulty.set_faults(Faults { cut: 0.2, lose_answer: 0.2, unavailable: 0.1, throttled: 0.1, reads: 0.1 });
+        faulty.set_faults(Faults {
+            cut: 0.2,
+            lose_answer: 0.2,
+            unavailable: 0.1,
+            throttled: 0.1,
+            reads: 0.1,
+        });
         let troubled = Place::on(faulty);
         let mut open: Vec<Event> = (0..5).map(|n| event(&n.to_string(), json!({}))).collect();
         let mut tries = 0;
@@ -303,10 +413,18 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
             tries += 1;
             assert!(tries < 500, "seed {seed}: it is never taken");
             let answers = troubled.engine.ingest(&open).await.answers;
-            open = open.into_iter().zip(answers).filter_map(|(event, answer)| answer.is_err().then_some(event)).collect();
+            open = open
+                .into_iter()
+                .zip(answers)
+                .filter_map(|(event, answer)| answer.is_err().then_some(event))
+                .collect();
         }
         let jobs: u64 = place.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
         assert_eq!(jobs, 5, "seed {seed}");
-        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0, "seed {seed}");
+        assert_eq!(
+            place.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
+            0,
+            "seed {seed}"
+        );
     }
 }

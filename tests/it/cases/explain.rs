@@ -50,18 +50,29 @@ async fn a_job_that_is_not_due_waits_for_its_time() {
 async fn a_job_outside_its_windows_waits_for_the_next() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        let window = |from: &str, to: &str| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap();
-        let job = place.enqueue(NewJob { windows: Some(vec![window("08:00", "09:00")]), ..work() }).await;
+        let window = |from: &str, to: &str| {
+            serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()
+        };
+        let job =
+            place.enqueue(NewJob { windows: Some(vec![window("08:00", "09:00")]), ..work() }).await;
         let opening = place.now() + Duration::from_hours(8);
         assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
         place.clock.set(opening);
         place
             .engine
-            .patch(&job.id, None, JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() }, None)
+            .patch(
+                &job.id,
+                None,
+                JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() },
+                None,
+            )
             .await
             .unwrap();
         assert!(place.lease(1).await.is_empty());
-        assert_eq!(held(&place, &job).await, ("window", None, Some(opening + Duration::from_hours(2))));
+        assert_eq!(
+            held(&place, &job).await,
+            ("window", None, Some(opening + Duration::from_hours(2)))
+        );
     }
 }
 
@@ -69,11 +80,21 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
 async fn a_failed_job_waits_for_its_retry() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        let backoff = Backoff { base_seconds: Seconds::new(30), max_seconds: Seconds::new(60), jitter: Jitter::None };
-        let job = place.enqueue(NewJob { retry: Some(Retry::Exponential(backoff)), ..work() }).await;
+        let backoff = Backoff {
+            base_seconds: Seconds::new(30),
+            max_seconds: Seconds::new(60),
+            jitter: Jitter::None,
+        };
+        let job =
+            place.enqueue(NewJob { retry: Some(Retry::Exponential(backoff)), ..work() }).await;
         let running = place.lease(1).await.remove(0);
-        place.tick(TickInput { reports: vec![report(&running, failed())], ..TickInput::default() }).await;
-        assert_eq!(held(&place, &job).await, ("retry", None, Some(place.now() + Duration::from_secs(30))));
+        place
+            .tick(TickInput { reports: vec![report(&running, failed())], ..TickInput::default() })
+            .await;
+        assert_eq!(
+            held(&place, &job).await,
+            ("retry", None, Some(place.now() + Duration::from_secs(30)))
+        );
     }
 }
 
@@ -95,9 +116,20 @@ async fn a_paused_queue_holds_everything() {
 #[tokio::test]
 async fn limits_hold_by_name() {
     for mut place in everywhere() {
-        let tenant =
-            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
-        place.set_queue(QueueConfig { concurrency: Some(2), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        let tenant = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(1),
+            rate: None,
+        };
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(2),
+                constraints: vec![tenant],
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue(with("tenant", "a")).await;
         place.lease(5).await;
@@ -117,8 +149,16 @@ async fn limits_hold_by_name() {
 async fn a_rate_says_when_its_next_token_comes() {
     for mut place in everywhere() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(10), burst: None };
-        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
-        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        let constraint = Constraint {
+            name: "calls".into(),
+            matcher: Matcher::default(),
+            per: None,
+            concurrency: None,
+            rate: Some(rate),
+        };
+        place
+            .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         let jobs = place.enqueue_many([work(), work()]).await;
         place.lease(1).await;
@@ -135,7 +175,11 @@ async fn a_job_heavier_than_its_limit_can_never_run() {
         place.with_limit(3).await;
         let (kind, _, earliest) = held(&place, &job).await;
         assert_eq!((kind, earliest), ("concurrency", None));
-        assert!(explain(&place, &job).await.reason.contains("weight 5"), "{:?}", explain(&place, &job).await);
+        assert!(
+            explain(&place, &job).await.reason.contains("weight 5"),
+            "{:?}",
+            explain(&place, &job).await
+        );
     }
 }
 
@@ -157,7 +201,13 @@ async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
         // Whose turn comes after `b`'s, whose job runs.
         for (heavy, light, kind) in [("a", "b", "order"), ("b", "a", "worker")] {
             let partition_by = Some("tenant".to_owned());
-            place.set_queue(QueueConfig { concurrency: Some(10), partition_by, ..QueueConfig::default() }).await;
+            place
+                .set_queue(QueueConfig {
+                    concurrency: Some(10),
+                    partition_by,
+                    ..QueueConfig::default()
+                })
+                .await;
             place.set_type("work", TypeConfig::default()).await;
             place.enqueue(NewJob { weight: Some(5), ..with("tenant", "b") }).await;
             let running = place.lease(1).await;
@@ -191,7 +241,12 @@ async fn a_granted_job_waits_for_its_worker_only() {
     for mut place in everywhere() {
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
-        place.tick(TickInput { demands: vec![ask(&["work"], 1, Dispatch::Queue)], ..TickInput::default() }).await;
+        place
+            .tick(TickInput {
+                demands: vec![ask(&["work"], 1, Dispatch::Queue)],
+                ..TickInput::default()
+            })
+            .await;
         assert_eq!(held(&place, &job).await.0, "worker", "its own grant does not hold it");
     }
 }
@@ -229,8 +284,16 @@ async fn who_is_taken_by_nobody_stands_in_nobodys_way() {
         place.enqueue(NewJob::new(name("unleased"), work().data)).await;
         place.wait(120);
         let job = place.enqueue(work()).await;
-        let explained = place.engine.explain(&job.id, None, |job| job.spec.job_type.as_str() == "work").await.unwrap();
+        let explained = place
+            .engine
+            .explain(&job.id, None, |job| job.spec.job_type.as_str() == "work")
+            .await
+            .unwrap();
         assert_eq!(explained.held_by.unwrap().kind, "worker", "{}", explained.reason);
-        assert_eq!(held(&place, &job).await.0, "concurrency", "but for somebody who would be taken");
+        assert_eq!(
+            held(&place, &job).await.0,
+            "concurrency",
+            "but for somebody who would be taken"
+        );
     }
 }

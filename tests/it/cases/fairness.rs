@@ -30,7 +30,14 @@ fn per_tenant(concurrency: u32) -> Constraint {
 
 async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constraint>) {
     let partition_by = Some("tenant".to_owned());
-    place.set_queue(QueueConfig { concurrency: Some(concurrency), partition_by, constraints, ..QueueConfig::default() }).await;
+    place
+        .set_queue(QueueConfig {
+            concurrency: Some(concurrency),
+            partition_by,
+            constraints,
+            ..QueueConfig::default()
+        })
+        .await;
     place.set_type("work", TypeConfig::default()).await;
 }
 
@@ -77,7 +84,11 @@ async fn a_tenant_behind_more_held_tenants_than_one_round_visits_is_served() {
     for mut place in everywhere() {
         taking_turns(&place, 1000, vec![per_tenant(1)]).await;
         let tenants = (0..200).map(|n| format!("t{n:03}"));
-        place.enqueue_many(tenants.flat_map(|tenant| [with("tenant", &tenant), with("tenant", &tenant)])).await;
+        place
+            .enqueue_many(
+                tenants.flat_map(|tenant| [with("tenant", &tenant), with("tenant", &tenant)]),
+            )
+            .await;
         let mut started = 0;
         for _ in 0..8 {
             started += place.lease(1000).await.len();
@@ -97,12 +108,18 @@ async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
     for mut place in everywhere() {
         taking_turns(&place, 10, Vec::new()).await;
         let later = Some(place.engine.now() + std::time::Duration::from_hours(1));
-        let planned = (0..150).map(|n| NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
+        let planned =
+            (0..150).map(|n| NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
         place.enqueue_many(planned).await;
         let due = place.enqueue(with("tenant", "z-due")).await;
         let mut ticks = 0;
         loop {
-            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 5, Dispatch::Claim)], ..TickInput::default() }).await;
+            let ticked = place
+                .tick(TickInput {
+                    demands: vec![ask(&["work"], 5, Dispatch::Claim)],
+                    ..TickInput::default()
+                })
+                .await;
             if ticked.claimed.iter().any(|claimed| claimed.job.id == due.id) {
                 break;
             }
@@ -136,12 +153,19 @@ async fn jobs_deep_in_several_partitions_are_all_looked_at() {
         }
         let mut ticks = 0;
         while !waiting.is_empty() {
-            let ticked =
-                place.tick(TickInput { demands: vec![ask(&["work", "blocked"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
+            let ticked = place
+                .tick(TickInput {
+                    demands: vec![ask(&["work", "blocked"], 1, Dispatch::Claim)],
+                    ..TickInput::default()
+                })
+                .await;
             waiting.retain(|id| !ticked.claimed.iter().any(|claimed| claimed.job.id == *id));
             ticks += 1;
             assert!(ticks < 60, "still waiting: {waiting:?}");
-            assert!(ticked.again || !ticked.claimed.is_empty() || waiting.is_empty(), "it must go on looking by itself");
+            assert!(
+                ticked.again || !ticked.claimed.is_empty() || waiting.is_empty(),
+                "it must go on looking by itself"
+            );
         }
     }
 }
@@ -151,7 +175,10 @@ async fn pages_of_one_round_that_overlap_admit_a_job_once() {
     for mut place in everywhere() {
         taking_turns(&place, 100, vec![per_tenant(0)]).await;
         place.enqueue_many((0..40).map(|_| with("tenant", "a"))).await;
-        assert!(place.lease(1).await.is_empty(), "it looks at some, and remembers where it stopped");
+        assert!(
+            place.lease(1).await.is_empty(),
+            "it looks at some, and remembers where it stopped"
+        );
         taking_turns(&place, 100, Vec::new()).await;
         let mut started = Vec::new();
         for _ in 0..3 {
@@ -170,7 +197,14 @@ async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
     const BOUND: u64 = 999 * 2;
     for mut place in everywhere() {
         let ageing_seconds = Some(Seconds::new(2));
-        place.set_queue(QueueConfig { concurrency: Some(1), order: OrderKind::Priority, ageing_seconds, ..QueueConfig::default() }).await;
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(1),
+                order: OrderKind::Priority,
+                ageing_seconds,
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         let mut low = work();
         low.priority = Some(1000);
@@ -204,7 +238,14 @@ async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_
     const BOUND: u64 = 999 * 2;
     for mut place in everywhere() {
         let ageing_seconds = Some(Seconds::new(2));
-        place.set_queue(QueueConfig { concurrency: Some(1), order: OrderKind::Priority, ageing_seconds, ..QueueConfig::default() }).await;
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(1),
+                order: OrderKind::Priority,
+                ageing_seconds,
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         let mut low = work();
         low.priority = Some(1000);
@@ -244,14 +285,26 @@ async fn a_heavy_job_is_not_starved_by_six_hundred_light_ones() {
         }
         place.succeed(&running[9..]).await;
         let next = place.lease(20).await;
-        assert_eq!(next.iter().map(|job| &job.id).collect::<Vec<_>>(), [&heavy.id], "{} light ones ran before", light.len());
+        assert_eq!(
+            next.iter().map(|job| &job.id).collect::<Vec<_>>(),
+            [&heavy.id],
+            "{} light ones ran before",
+            light.len()
+        );
     }
 }
 
 #[tokio::test]
-async fn without_partitions_every_due_job_is_looked_at_within_the_backlog_over_the_bound_of_a_scan() {
+async fn without_partitions_every_due_job_is_looked_at_within_the_backlog_over_the_bound_of_a_scan()
+{
     for mut place in everywhere() {
-        place.set_queue(QueueConfig { concurrency: Some(100), constraints: vec![per_tenant(1)], ..QueueConfig::default() }).await;
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(100),
+                constraints: vec![per_tenant(1)],
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         for _ in 0..5 {
             place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
@@ -270,13 +323,20 @@ async fn hipqs_regions_get_their_shares() {
     for mut place in everywhere() {
         let share = |region: &str, concurrency| Constraint {
             name: region.into(),
-            matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": region}})).unwrap(),
+            matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": region}}))
+                .unwrap(),
             per: None,
             concurrency: Some(concurrency),
             rate: None,
         };
         let constraints = vec![share("east", 40), share("north", 30), share("west", 30)];
-        place.set_queue(QueueConfig { concurrency: Some(100), constraints, ..QueueConfig::default() }).await;
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(100),
+                constraints,
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         // hipq's example: far more of east than its share, before the others.
         place.enqueue_many((0..300).map(|_| with("region", "east"))).await;
@@ -287,9 +347,15 @@ async fn hipqs_regions_get_their_shares() {
         for job in &running {
             *regions.entry(job.spec.attributes["region"].text()).or_default() += 1;
         }
-        let shares: Vec<(&str, usize)> = regions.iter().map(|(region, count)| (region.as_str(), *count)).collect();
+        let shares: Vec<(&str, usize)> =
+            regions.iter().map(|(region, count)| (region.as_str(), *count)).collect();
         assert_eq!(shares, [("east", 40), ("north", 20), ("west", 30)]);
-        let east: Vec<_> = running.iter().filter(|job| job.spec.attributes["region"].text() == "east").take(5).cloned().collect();
+        let east: Vec<_> = running
+            .iter()
+            .filter(|job| job.spec.attributes["region"].text() == "east")
+            .take(5)
+            .cloned()
+            .collect();
         place.succeed(&east).await;
         let next = place.lease(1000).await;
         assert_eq!(next.len(), 5, "what is freed goes to the region that may have it");
@@ -302,12 +368,23 @@ fn of_type_other(tenant: &str) -> NewJob {
 }
 
 async fn both_types(place: &mut Place) -> TickOutcome {
-    place.tick(TickInput { demands: vec![ask(&["work", "other"], 100, Dispatch::Claim)], ..TickInput::default() }).await
+    place
+        .tick(TickInput {
+            demands: vec![ask(&["work", "other"], 100, Dispatch::Claim)],
+            ..TickInput::default()
+        })
+        .await
 }
 
 #[tokio::test]
 async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
-    let all = Constraint { name: "all".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: None };
+    let all = Constraint {
+        name: "all".into(),
+        matcher: Matcher::default(),
+        per: None,
+        concurrency: None,
+        rate: None,
+    };
     let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
     let of_work = serde_json::from_value(serde_json::json!({"type": "work"})).unwrap();
     let cases = [
@@ -319,7 +396,13 @@ async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
     for (constraint, partition_by, is_found) in cases {
         for mut place in everywhere() {
             let constraints = vec![constraint.clone()];
-            place.set_queue(QueueConfig { constraints, partition_by: partition_by.clone(), ..QueueConfig::default() }).await;
+            place
+                .set_queue(QueueConfig {
+                    constraints,
+                    partition_by: partition_by.clone(),
+                    ..QueueConfig::default()
+                })
+                .await;
             place.set_type("work", TypeConfig::default()).await;
             place.set_type("other", TypeConfig::default()).await;
             for _ in 0..3 {
@@ -329,7 +412,11 @@ async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
             let last = place.enqueue(of_type_other("small")).await;
             let ticked = both_types(&mut place).await;
             assert!(!ticked.again, "{constraint:?}");
-            assert_eq!(ticked.claimed.iter().any(|claimed| claimed.job.id == last.id), is_found, "{constraint:?}");
+            assert_eq!(
+                ticked.claimed.iter().any(|claimed| claimed.job.id == last.id),
+                is_found,
+                "{constraint:?}"
+            );
             assert_eq!(ticked.claimed.len(), 1 + usize::from(is_found), "{constraint:?}");
             assert_eq!(ticked.held.len(), 1, "{constraint:?}");
         }
@@ -337,8 +424,13 @@ async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
 }
 
 /// A backlog of two thousand and more that wait for one tenant, so that a scan takes several rounds.
-async fn long_backlog(place: &Place, deep: impl IntoIterator<Item = (usize, NewJob)>) -> Vec<JobId> {
-    place.set_queue(QueueConfig { constraints: vec![per_tenant(10)], ..QueueConfig::default() }).await;
+async fn long_backlog(
+    place: &Place,
+    deep: impl IntoIterator<Item = (usize, NewJob)>,
+) -> Vec<JobId> {
+    place
+        .set_queue(QueueConfig { constraints: vec![per_tenant(10)], ..QueueConfig::default() })
+        .await;
     place.set_type("work", TypeConfig::default()).await;
     let mut jobs: Vec<NewJob> = (0..2500).map(|_| with("tenant", "held")).collect();
     let mut blocker = with("tenant", "held");
@@ -365,13 +457,19 @@ fn of_tenant(tenant: &str, weight: u32) -> NewJob {
 async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
     for mut place in everywhere() {
         // One of weight 5 runs; what is left is kept for the heavy one, however far behind it the light one is seen.
-        let deep = [(1, of_tenant("east", 5)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))];
+        let deep =
+            [(1, of_tenant("east", 5)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))];
         let ids = long_backlog(&place, deep).await;
         let first = place.lease(100).await;
         assert!(first.iter().any(|job| job.id == ids[0]) && first.len() == 2, "{first:?}");
         let mut rounds = 0;
         loop {
-            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await;
+            let ticked = place
+                .tick(TickInput {
+                    demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                    ..TickInput::default()
+                })
+                .await;
             assert!(ticked.claimed.is_empty(), "nobody passes the heavy one");
             rounds += 1;
             if !ticked.again {
@@ -381,18 +479,26 @@ async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
         assert!(rounds >= 2, "the scan took {rounds} rounds");
         let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
         place.succeed(&running).await;
-        assert_eq!(place.lease(100).await.into_iter().map(|job| job.id).collect::<Vec<_>>(), ids[1..2], "it is its turn");
+        assert_eq!(
+            place.lease(100).await.into_iter().map(|job| job.id).collect::<Vec<_>>(),
+            ids[1..2],
+            "it is its turn"
+        );
     }
 }
 
 #[tokio::test]
 async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
     for mut place in everywhere() {
-        let ids = long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10))]).await;
+        let ids =
+            long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10))]).await;
         let first = place.lease(100).await;
         let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
         // Its slot is free after the scan has passed who waits for it.
-        let reports = running.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        let reports = running
+            .iter()
+            .map(|job| report(job, ReportOutcome::Succeeded { result: None }))
+            .collect();
         let mut round = TickInput { reports, news: true, ..TickInput::default() };
         let mut started = Vec::new();
         for _ in 0..10 {
@@ -411,9 +517,16 @@ async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
 #[tokio::test]
 async fn what_a_process_saw_reserved_holds_nobody_in_a_scan_that_others_began() {
     let mut place = super::place::in_the_cloud().unwrap();
-    let ids = long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))]).await;
+    let ids = long_backlog(
+        &place,
+        [(1, of_tenant("east", 10)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))],
+    )
+    .await;
     place.settle().await;
-    let round = || TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() };
+    let round = || TickInput {
+        demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+        ..TickInput::default()
+    };
     // One process sees that the second waits for the first, and is called again much later.
     let ticked = place.tick(round()).await;
     assert!(ticked.again && ticked.claimed[0].job.id == ids[0]);
@@ -443,10 +556,18 @@ async fn a_scan_that_finds_nobody_writes_nothing() {
     for mut place in everywhere() {
         long_backlog(&place, []).await;
         place.lease(100).await;
-        let version = async |place: &Place| place.store.ledger(&queue()).await.unwrap().unwrap().0.version;
+        let version =
+            async |place: &Place| place.store.ledger(&queue()).await.unwrap().unwrap().0.version;
         let before = version(&place).await;
         let mut rounds = 0;
-        while place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await.again {
+        while place
+            .tick(TickInput {
+                demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                ..TickInput::default()
+            })
+            .await
+            .again
+        {
             rounds += 1;
         }
         assert!(rounds >= 1);
@@ -458,10 +579,20 @@ async fn a_scan_that_finds_nobody_writes_nothing() {
 async fn a_configuration_that_changes_while_a_scan_goes_on_counts_from_the_next_round() {
     for mut place in everywhere() {
         long_backlog(&place, []).await;
-        let other = Constraint { name: "other".into(), matcher: Matcher::default(), per: None, concurrency: Some(5000), rate: None };
+        let other = Constraint {
+            name: "other".into(),
+            matcher: Matcher::default(),
+            per: None,
+            concurrency: Some(5000),
+            rate: None,
+        };
         let config = |constraints| QueueConfig { constraints, ..QueueConfig::default() };
         place.set_queue(config(vec![other.clone(), per_tenant(10)])).await;
-        assert_eq!(place.lease(100).await.len(), 1, "the rest is held, and what the scan has reserved is kept");
+        assert_eq!(
+            place.lease(100).await.len(),
+            1,
+            "the rest is held, and what the scan has reserved is kept"
+        );
         place.set_queue(config(vec![other])).await;
         let mut started = 0;
         for _ in 0..3 {

@@ -33,7 +33,8 @@ fn once() -> TypeConfig {
 }
 
 #[tokio::test]
-async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_and_never_starts_twice() {
+async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_and_never_starts_twice()
+ {
     for mut place in everywhere() {
         place.with_limit(1).await;
         place.set_type("work", once()).await;
@@ -57,12 +58,17 @@ async fn a_job_that_waits_for_its_retry_is_not_started_once_its_type_says_at_mos
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let run = place.lease(1).await.remove(0);
-        place.tick(TickInput { reports: vec![report(&run, failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&run, failed())], ..TickInput::default() })
+            .await;
         place.set_type("work", once()).await;
         place.wait(10);
         assert!(place.lease(1).await.is_empty());
         let job = place.job(&job.id).await;
-        assert_eq!((job.life.ended(), job.life.error.unwrap().reason), (Some(Outcome::Failed), Reason::OutcomeUnknown));
+        assert_eq!(
+            (job.life.ended(), job.life.error.unwrap().reason),
+            (Some(Outcome::Failed), Reason::OutcomeUnknown)
+        );
     }
 }
 
@@ -85,7 +91,12 @@ async fn an_at_most_once_job_without_a_head_ends_unknown_too() {
 async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_minute() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
+            )
+            .await;
         let first = place.enqueue(work()).await;
         place.enqueue(work()).await;
         assert_eq!(place.lease(1).await[0].id, first.id);
@@ -94,13 +105,18 @@ async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_
         assert!(place.lease(1).await.is_empty(), "nobody knows yet");
         let began = place.now();
         loop {
-            let next = place.tick(TickInput::default()).await.next_at.expect("the audit is planned");
+            let next =
+                place.tick(TickInput::default()).await.next_at.expect("the audit is planned");
             place.clock.set(next.max(place.now() + Duration::from_millis(1)));
             if !place.lease(1).await.is_empty() {
                 break;
             }
         }
-        assert!(place.now().since(began) <= Duration::from_secs(61), "took {:?}", place.now().since(began));
+        assert!(
+            place.now().since(began) <= Duration::from_secs(61),
+            "took {:?}",
+            place.now().since(began)
+        );
     }
 }
 
@@ -153,11 +169,20 @@ async fn a_job_changed_between_grant_and_claim_is_not_started_by_the_old_grant()
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let old = place.send(1).await;
-        let (_, patched) = place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        let (_, patched) = place
+            .engine
+            .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .await
+            .unwrap();
         assert!(place.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
         let hint = (job.id.clone(), old[0].version);
-        let ticked =
-            place.tick(TickInput { released: vec![hint], demands: vec![ask(&["work"], 1, Dispatch::Queue)], ..TickInput::default() }).await;
+        let ticked = place
+            .tick(TickInput {
+                released: vec![hint],
+                demands: vec![ask(&["work"], 1, Dispatch::Queue)],
+                ..TickInput::default()
+            })
+            .await;
         assert_eq!(ticked.sent, 1, "it is granted anew at its new version, in the same round");
         assert_eq!(place.granted().await, 1);
         let there = place.job(&job.id).await;
@@ -171,7 +196,11 @@ async fn a_job_changed_between_grant_and_claim_is_granted_anew_though_the_hint_i
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let old = place.send(1).await;
-        place.engine.patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        place
+            .engine
+            .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .await
+            .unwrap();
         let mut sent = Vec::new();
         for _ in 0..3 {
             sent.extend(place.send(1).await);
@@ -225,10 +254,13 @@ async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
             let run = place.lease(1).await.remove(0);
             let done = || report(&run, ReportOutcome::Succeeded { result: None });
             // Twice at once, and then once more.
-            let ticked = place.tick(TickInput { reports: vec![done(), done()], ..TickInput::default() }).await;
+            let ticked = place
+                .tick(TickInput { reports: vec![done(), done()], ..TickInput::default() })
+                .await;
             assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
             assert_eq!(ticked.settled().map(|job| &job.id).collect::<Vec<_>>(), [&run.id]);
-            let ticked = place.tick(TickInput { reports: vec![done()], ..TickInput::default() }).await;
+            let ticked =
+                place.tick(TickInput { reports: vec![done()], ..TickInput::default() }).await;
             assert!(ticked.reports[0].is_ok());
             assert_eq!((ticked.settled().count(), ticked.repeated.contains(&0)), (0, true));
         }
@@ -245,18 +277,30 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
         let expires_at = Some(place.now() + Duration::from_mins(1));
         let jobs = place.enqueue_many((0..3).map(|_| NewJob { expires_at, ..work() })).await;
         let db = rusqlite::Connection::open(database(dir.path())).unwrap();
-        db.execute("UPDATE jobs SET life = x'0155aa' WHERE id = ?1", [jobs[0].id.as_str()]).unwrap();
-        let (overdue, _) = place.store.overdue(place.now() + Duration::from_secs(61), 10).await.unwrap();
-        assert_eq!(overdue.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id, &jobs[2].id]);
+        db.execute("UPDATE jobs SET life = x'0155aa' WHERE id = ?1", [jobs[0].id.as_str()])
+            .unwrap();
+        let (overdue, _) =
+            place.store.overdue(place.now() + Duration::from_secs(61), 10).await.unwrap();
+        assert_eq!(
+            overdue.iter().map(|job| &job.id).collect::<Vec<_>>(),
+            [&jobs[1].id, &jobs[2].id]
+        );
         // However little is asked for.
         for job in &jobs[1..] {
-            assert_eq!(place.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(), [&job.id]);
+            assert_eq!(
+                place.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(),
+                [&job.id]
+            );
         }
         assert!(place.lease(1).await.is_empty());
         assert!(place.engine.job(&jobs[0].id, None).await.is_err(), "who asks for it is told");
         let all = ListQuery { limit: 1, ..ListQuery::default() };
         let first = place.store.list(&all).await.unwrap();
-        let next = place.store.list(&ListQuery { cursor: first.next_cursor.clone(), ..all.clone() }).await.unwrap();
+        let next = place
+            .store
+            .list(&ListQuery { cursor: first.next_cursor.clone(), ..all.clone() })
+            .await
+            .unwrap();
         let ids: Vec<_> = first.jobs.iter().chain(&next.jobs).map(|job| &job.id).collect();
         assert_eq!(ids, [&jobs[2].id, &jobs[1].id]);
     }
@@ -273,9 +317,11 @@ async fn a_damaged_body_keeps_nobody_else_from_theirs() {
     let open = || rusqlite::Connection::open(database(dir.path())).unwrap();
     let ordinary = "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'bodies'";
     open().execute_batch(ordinary).unwrap();
-    let damage = "UPDATE bodies SET bytes = 'no bytes' WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
+    let damage =
+        "UPDATE bodies SET bytes = 'no bytes' WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
     assert_eq!(open().execute(damage, [jobs[1].id.as_str()]).unwrap(), 1);
-    let found = place.store.get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>()).await.unwrap();
+    let found =
+        place.store.get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>()).await.unwrap();
     let loaded = place.engine.load_each(found.into_iter().flatten().collect()).await;
     assert!(matches!(&loaded[1], Err(Error::Internal(_))), "{:?}", loaded[1]);
     for loaded in [&loaded[0], &loaded[2]] {
@@ -289,7 +335,10 @@ async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an
         place.with_limit(1).await;
         let job = place.enqueue(work()).await;
         let first = place.lease(1).await.remove(0);
-        let (older, mut memory) = (std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine), TickCache::default());
+        let (older, mut memory) = (
+            std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine),
+            TickCache::default(),
+        );
         // The place has a new engine with a clock of its own; what matters is the store.
         place.restart();
         place.wait(31);
@@ -298,7 +347,10 @@ async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an
         let second = place.lease(1).await.remove(0);
         assert_eq!((&second.id, second.life.attempt), (&job.id, first.life.attempt + 1));
         let reports = vec![report(&second, ReportOutcome::Succeeded { result: None })];
-        let ticked = older.tick(&queue(), &mut memory, TickInput { reports, ..TickInput::default() }).await.unwrap();
+        let ticked = older
+            .tick(&queue(), &mut memory, TickInput { reports, ..TickInput::default() })
+            .await
+            .unwrap();
         assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports[0]);
     }
 }
@@ -324,7 +376,11 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
                 runtime().block_on(async {
                     while done.load(Ordering::SeqCst) < JOBS as u64 {
                         let jobs = place.lease(2).await;
-                        most.fetch_max(running.fetch_add(jobs.len() as u64, Ordering::SeqCst) + jobs.len() as u64, Ordering::SeqCst);
+                        most.fetch_max(
+                            running.fetch_add(jobs.len() as u64, Ordering::SeqCst)
+                                + jobs.len() as u64,
+                            Ordering::SeqCst,
+                        );
                         std::thread::yield_now();
                         running.fetch_sub(jobs.len() as u64, Ordering::SeqCst);
                         done.fetch_add(place.succeed(&jobs).await.len() as u64, Ordering::SeqCst);
@@ -334,7 +390,10 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
         }
     });
     assert_eq!(done.load(Ordering::SeqCst), JOBS as u64, "each ran once");
-    assert!((1..=LIMIT).contains(&most.load(Ordering::SeqCst)), "at most {LIMIT} at once: {most:?}");
+    assert!(
+        (1..=LIMIT).contains(&most.load(Ordering::SeqCst)),
+        "at most {LIMIT} at once: {most:?}"
+    );
 }
 
 #[tokio::test]
@@ -368,8 +427,12 @@ async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
         place.wait(10);
         let second = place.lease(1).await.remove(0);
         assert_eq!(second.life.attempt, 2);
-        let ticked =
-            place.tick(TickInput { reports: vec![report(&slow, ReportOutcome::Succeeded { result: None })], ..TickInput::default() }).await;
+        let ticked = place
+            .tick(TickInput {
+                reports: vec![report(&slow, ReportOutcome::Succeeded { result: None })],
+                ..TickInput::default()
+            })
+            .await;
         assert!(ticked.reports[0].is_err());
         assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
     }
@@ -383,7 +446,10 @@ async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them
         let sent = place.send(1).await;
         for _ in 0..5 {
             place.restart();
-            assert!(place.send(1).await.is_empty(), "it is not sent again before its time to be claimed is over");
+            assert!(
+                place.send(1).await.is_empty(),
+                "it is not sent again before its time to be claimed is over"
+            );
         }
         assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
     }
@@ -396,7 +462,8 @@ async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate_core::jo
     let other = Place::on(Arc::clone(&place.store));
     let token = run[0].life.running().map(|run| run.token);
     let (id, attempt) = (run[0].id.clone(), run[0].life.attempt);
-    let beat = Heartbeat { id, job_type: None, attempt, token, lease_seconds: None, progress: None };
+    let beat =
+        Heartbeat { id, job_type: None, attempt, token, lease_seconds: None, progress: None };
     other.engine.heartbeat(beat).await.unwrap();
     run
 }
@@ -404,17 +471,27 @@ async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate_core::jo
 #[tokio::test]
 async fn a_report_beside_one_whose_job_had_changed_is_answered_as_it_was_settled() {
     for mut place in everywhere() {
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
+            )
+            .await;
         let run = two_run_and_one_has_changed(&mut place).await;
         for answered in place.succeed(&run).await {
-            assert_eq!(answered.life.ended(), Some(Outcome::Succeeded), "removed with its end, which is no reason to say it is unknown");
+            assert_eq!(
+                answered.life.ended(),
+                Some(Outcome::Succeeded),
+                "removed with its end, which is no reason to say it is unknown"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn what_a_round_claimed_is_handed_out_though_a_report_could_not_be_settled_again() {
-    let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let mut place = Place::on(Arc::clone(&store) as SharedStore);
     place.set_type("work", TypeConfig::default()).await;
     let run = two_run_and_one_has_changed(&mut place).await;
@@ -422,7 +499,13 @@ async fn what_a_round_claimed_is_handed_out_though_a_report_could_not_be_settled
     // The process lives as long as the first commit: one report that is refused, and a claim.
     store.crash_after(3);
     let reports = vec![report(&run[0], ReportOutcome::Succeeded { result: None })];
-    let ticked = place.tick(TickInput { reports, demands: vec![ask(&["work"], 1, Dispatch::Claim)], ..TickInput::default() }).await;
+    let ticked = place
+        .tick(TickInput {
+            reports,
+            demands: vec![ask(&["work"], 1, Dispatch::Claim)],
+            ..TickInput::default()
+        })
+        .await;
     assert_eq!(ticked.claimed[0].job.id, waiting.id);
     assert!(matches!(ticked.reports[0], Err(Error::Unavailable { .. })), "{:?}", ticked.reports[0]);
 }

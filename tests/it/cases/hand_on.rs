@@ -21,7 +21,10 @@ use tidegate_engine::{
 use super::place::{Place, everywhere, queue};
 
 fn push() -> TypeConfig {
-    TypeConfig { target: Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/")))), ..TypeConfig::default() }
+    TypeConfig {
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://worker.example/")))),
+        ..TypeConfig::default()
+    }
 }
 
 async fn place(place: &Place) {
@@ -30,7 +33,10 @@ async fn place(place: &Place) {
 }
 
 fn after(place: &Place, seconds: u64) -> NewJob {
-    NewJob { run_at: Some(place.now() + Duration::from_secs(seconds)), ..NewJob::new(name("work"), Payload::null()) }
+    NewJob {
+        run_at: Some(place.now() + Duration::from_secs(seconds)),
+        ..NewJob::new(name("work"), Payload::null())
+    }
 }
 
 async fn work_of(place: &Place, job: &tidegate_core::job::Job) -> Work {
@@ -43,11 +49,18 @@ async fn work_is_claimed_when_it_is_due_and_once() {
         place(&p).await;
         let job = p.enqueue(after(&p, 10)).await;
         let work = work_of(&p, &job).await;
-        assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None], "before its time");
+        assert_eq!(
+            p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(),
+            [None],
+            "before its time"
+        );
         p.wait(10);
         let claimed = p.engine.claim(&[work.clone(), work.clone()], Some("w")).await.unwrap();
         let [Some(running), None] = &claimed[..] else { panic!("{claimed:?}") };
-        assert_eq!((running.job.life.attempt, running.job.life.running().unwrap().granted), (1, false));
+        assert_eq!(
+            (running.job.life.attempt, running.job.life.running().unwrap().granted),
+            (1, false)
+        );
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None], "it runs");
     }
 }
@@ -58,14 +71,20 @@ async fn what_changed_since_it_was_sent_is_not_claimed() {
         place(&p).await;
         let patched = p.enqueue(after(&p, 0)).await;
         let cancelled = p.enqueue(after(&p, 0)).await;
-        let expiring = p.enqueue(NewJob { expires_at: Some(p.now() + Duration::from_secs(5)), ..after(&p, 0) }).await;
-        let shut = serde_json::from_value(serde_json::json!({"from": "00:00", "to": "00:01"})).unwrap();
+        let expiring = p
+            .enqueue(NewJob { expires_at: Some(p.now() + Duration::from_secs(5)), ..after(&p, 0) })
+            .await;
+        let shut =
+            serde_json::from_value(serde_json::json!({"from": "00:00", "to": "00:01"})).unwrap();
         let windowed = p.enqueue(NewJob { windows: Some(vec![shut]), ..after(&p, 0) }).await;
         let mut work = Vec::new();
         for job in [&patched, &cancelled, &expiring, &windowed] {
             work.push(work_of(&p, job).await);
         }
-        p.engine.patch(&patched.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None).await.unwrap();
+        p.engine
+            .patch(&patched.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .await
+            .unwrap();
         p.engine.cancel(&cancelled.id, None, false).await.unwrap();
         p.wait(90);
         assert_eq!(p.engine.claim(&work, None).await.unwrap(), [None, None, None, None]);
@@ -114,7 +133,10 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
         let mut sent: Vec<Timestamp> = p.work().iter().map(|work| work.run_at).collect();
         sent.sort_unstable();
         assert_eq!(sent, [at(15), at(20), at(20)]);
-        assert_eq!(p.engine.dispatch(&queue(), start, at(60), 2).await.unwrap(), Dispatched { sent: 3, more: true });
+        assert_eq!(
+            p.engine.dispatch(&queue(), start, at(60), 2).await.unwrap(),
+            Dispatched { sent: 3, more: true }
+        );
     }
 }
 
@@ -134,14 +156,31 @@ async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
         // Somebody moves the horizon and dies before handing anything on.
         p.enqueue(after(&p, 180)).await;
         p.wait(60);
-        let item = p.store.items(tidegate_core::port::job_store::ItemKind::Horizon).await.unwrap().pop().unwrap();
+        let item = p
+            .store
+            .items(tidegate_core::port::job_store::ItemKind::Horizon)
+            .await
+            .unwrap()
+            .pop()
+            .unwrap();
         let done: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
         let until = p.now() + Duration::from_secs(150);
-        let bytes = serde_json::to_vec(&serde_json::json!({"done": done["done"], "until": until})).unwrap();
+        let bytes =
+            serde_json::to_vec(&serde_json::json!({"done": done["done"], "until": until})).unwrap();
         let (kind, was) = (tidegate_core::port::job_store::ItemKind::Horizon, item.version);
-        let write = tidegate_core::port::Write::SetItem { kind, name: item.name, was, version: was + 1, bytes: Some(bytes) };
+        let write = tidegate_core::port::Write::SetItem {
+            kind,
+            name: item.name,
+            was,
+            version: was + 1,
+            bytes: Some(bytes),
+        };
         p.store.commit(vec![vec![write]]).await.unwrap();
-        assert_eq!(p.engine.horizon().await.unwrap(), until, "whoever enqueues goes by what was begun");
+        assert_eq!(
+            p.engine.horizon().await.unwrap(),
+            until,
+            "whoever enqueues goes by what was begun"
+        );
         assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
     }
 }
@@ -150,7 +189,11 @@ async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
 async fn what_is_late_is_handed_on_again_and_a_plain_job_only_when_its_answer_is_late_too() {
     for p in everywhere() {
         place(&p).await;
-        let plain = TypeConfig { start: Start::Plain, response_timeout_seconds: Seconds::new(100), ..push() };
+        let plain = TypeConfig {
+            start: Start::Plain,
+            response_timeout_seconds: Seconds::new(100),
+            ..push()
+        };
         p.set_type("plain", plain).await;
         let lost = p.enqueue(after(&p, 0)).await;
         let asked = p.enqueue(NewJob { job_type: name("plain"), ..after(&p, 0) }).await;
@@ -174,7 +217,13 @@ async fn a_plain_job_is_written_when_its_result_comes() {
         let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap().job;
         assert!(p.job(&job.id).await.life.running().is_none());
         let token = claimed.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, outcome: ReportOutcome::Succeeded { result: None } };
+        let report = Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: 1,
+            token,
+            outcome: ReportOutcome::Succeeded { result: None },
+        };
         let ticked = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports);
         assert_eq!(p.job(&job.id).await.life.ended(), Some(Outcome::Succeeded));
@@ -191,7 +240,13 @@ async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_th
         let work = p.send(5).await;
         let job = p.engine.claim(&work, None).await.unwrap().pop().flatten().unwrap().job;
         let token = job.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt: 1, token, outcome: ReportOutcome::Succeeded { result: None } };
+        let report = Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: 1,
+            token,
+            outcome: ReportOutcome::Succeeded { result: None },
+        };
         let ticked = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
         assert_eq!(ticked.left, [(job.id.clone(), Version(1))]);
         assert_eq!(p.granted().await, 1, "nobody but a round releases");

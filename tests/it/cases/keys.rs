@@ -1,5 +1,6 @@
 //! A job's id and its keys: a repeat is answered by the id, whoever holds the keys by then.
 
+use tidegate_core::error_code::ErrorCode;
 use std::sync::Arc;
 
 use futures_util::poll;
@@ -38,10 +39,13 @@ async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
         let mut other = with_keys("first");
         other.data = Payload::json("7");
         let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
-        assert!(matches!(&refused, Err(Error::Conflict { code: "id_taken", .. })), "{refused:?}");
+        assert!(matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdTaken, .. })), "{refused:?}");
         let third = NewJob { unique: None, ..with_keys("third") };
         let refused = place.engine.enqueue(vec![third]).await.pop().unwrap();
-        assert!(matches!(&refused, Err(Error::Conflict { code: "correlation_key_taken", .. })), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Conflict { code: ErrorCode::CorrelationKeyTaken, .. })),
+            "{refused:?}"
+        );
     }
 }
 
@@ -61,7 +65,10 @@ async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
         }
         let other = NewJob { weight: Some(6), ..by_id };
         let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
-        assert!(matches!(&refused, Err(Error::Invalid { code: "weight_over_limit", .. })), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Invalid { code: ErrorCode::WeightOverLimit, .. })),
+            "{refused:?}"
+        );
     }
 }
 
@@ -80,7 +87,9 @@ async fn one_by_one(behind: SharedStore) -> Place {
 /// Begins to enqueue `job`, as far as its correlation key.
 async fn begun(place: &Place, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> {
     let mut enqueue = Box::pin(place.engine.enqueue(vec![job]));
-    while place.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0].is_none() {
+    while place.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0]
+        .is_none()
+    {
         assert!(poll!(&mut enqueue).is_pending(), "it ends after its key is written");
     }
     async move { enqueue.await.pop().unwrap() }
@@ -121,12 +130,17 @@ async fn one_key_does_not_stand_for_replays_of_two_jobs() {
         let jobs = place.enqueue_many([work(), work()]).await;
         let run = place.lease(2).await;
         place.succeed(&run).await;
-        let replay = |index: usize| place.engine.replay(&jobs[index].id, None, ReplayWith::default(), Some("k".into()));
+        let replay = |index: usize| {
+            place.engine.replay(&jobs[index].id, None, ReplayWith::default(), Some("k".into()))
+        };
         let first = replay(0).await.unwrap();
         let again = replay(0).await.unwrap();
         assert_eq!((&again.job.id, again.new), (&first.job.id, false));
         let refused = replay(1).await;
-        assert!(matches!(&refused, Err(Error::Conflict { code: "idempotency_key_reused", .. })), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdempotencyKeyReused, .. })),
+            "{refused:?}"
+        );
     }
 }
 
@@ -134,11 +148,14 @@ async fn one_key_does_not_stand_for_replays_of_two_jobs() {
 async fn what_is_made_anew_is_not_taken_for_what_it_replaces() {
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
-        let (first, _) = place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+        let (first, _) =
+            place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
         place.engine.delete_type(&name("other"), None).await.unwrap();
-        let (second, new) = place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+        let (second, new) =
+            place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
         assert!(new && second.version > first.version);
-        let refused = place.engine.put_type(&name("other"), TypeConfig::default(), Some(first.version)).await;
+        let refused =
+            place.engine.put_type(&name("other"), TypeConfig::default(), Some(first.version)).await;
         assert!(matches!(&refused, Err(Error::Stale { .. })), "{refused:?}");
     }
 }

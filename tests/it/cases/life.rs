@@ -1,5 +1,6 @@
 //! What a job's own settings promise, from its first moment to its removal.
 
+use tidegate_core::error_code::ErrorCode;
 use std::time::Duration;
 
 use tidegate_core::{
@@ -71,18 +72,25 @@ async fn a_deadline_ends_a_waiting_job_and_a_running_one_and_frees_its_slot() {
             assert_eq!(there.life.ended(), Some(Outcome::Failed));
             assert_eq!(there.life.error.unwrap().reason, Reason::Deadline);
         }
-        let released = swept.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
+        let released =
+            swept.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
         place.tick(TickInput { released, ..TickInput::default() }).await;
         assert_eq!(place.lease(1).await[0].id, next.id);
         let late = place
-            .tick(TickInput { reports: vec![report(&claimed[0], ReportOutcome::Succeeded { result: None })], ..TickInput::default() })
+            .tick(TickInput {
+                reports: vec![report(&claimed[0], ReportOutcome::Succeeded { result: None })],
+                ..TickInput::default()
+            })
             .await;
         assert!(late.reports[0].is_err(), "its result comes too late");
     }
 }
 
 fn unique(hold: UniqueWhile, period: Option<u64>) -> NewJob {
-    NewJob { unique: Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) }), ..work() }
+    NewJob {
+        unique: Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) }),
+        ..work()
+    }
 }
 
 #[tokio::test]
@@ -95,7 +103,12 @@ async fn a_key_unique_while_scheduled_is_held_until_the_job_starts() {
         let second = place.enqueue(unique(UniqueWhile::Scheduled, None)).await;
         assert_ne!(second.id, first.id);
         // A retry of the first does not take the key back.
-        place.tick(TickInput { reports: vec![report(&running[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput {
+                reports: vec![report(&running[0], failed())],
+                ..TickInput::default()
+            })
+            .await;
         assert_eq!(place.enqueue(unique(UniqueWhile::Scheduled, None)).await.id, second.id);
     }
 }
@@ -133,7 +146,10 @@ async fn a_correlation_key_is_unique_among_the_live_jobs_of_a_type() {
         let keyed = || NewJob { correlation_key: Some("order-7".into()), ..work() };
         let first = place.enqueue(keyed()).await;
         let clash = place.engine.enqueue(vec![keyed()]).await.pop().unwrap().unwrap_err();
-        assert!(matches!(&clash, Error::Conflict { holder: Some(holder), .. } if *holder == first.id), "{clash:?}");
+        assert!(
+            matches!(&clash, Error::Conflict { holder: Some(holder), .. } if *holder == first.id),
+            "{clash:?}"
+        );
         let running = place.lease(1).await;
         place.succeed(&running).await;
         assert_ne!(place.enqueue(keyed()).await.id, first.id);
@@ -149,18 +165,36 @@ async fn callbacks(place: &Place) -> Vec<Job> {
 async fn the_end_of_a_job_is_told_once_however_it_ends() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let told = || NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), max_attempts: Some(2), ..work() };
-        let jobs =
-            place.enqueue_many([told(), told(), told(), NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() }, work()]).await;
+        let told = || NewJob {
+            callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
+            max_attempts: Some(2),
+            ..work()
+        };
+        let jobs = place
+            .enqueue_many([
+                told(),
+                told(),
+                told(),
+                NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() },
+                work(),
+            ])
+            .await;
         place.engine.cancel(&jobs[1].id, None, false).await.unwrap();
         let running = place.lease(2).await;
         place.succeed(&running[..1]).await;
         place.succeed(&running[..1]).await;
-        place.tick(TickInput { reports: vec![report(&running[1], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput {
+                reports: vec![report(&running[1], failed())],
+                ..TickInput::default()
+            })
+            .await;
         assert_eq!(callbacks(&place).await.len(), 2, "a retry tells nobody");
         place.wait(10);
         let again = place.lease(10).await.into_iter().find(|job| job.life.attempt == 2).unwrap();
-        place.tick(TickInput { reports: vec![report(&again, failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&again, failed())], ..TickInput::default() })
+            .await;
         place.wait(100);
         place.engine.sweep().await.unwrap();
         place.engine.sweep().await.unwrap();
@@ -168,7 +202,11 @@ async fn the_end_of_a_job_is_told_once_however_it_ends() {
         let mut about: Vec<String> = callbacks
             .iter()
             .map(|job| {
-                serde_json::from_slice::<serde_json::Value>(&job.data.inline().unwrap().bytes).unwrap()["id"].as_str().unwrap().into()
+                serde_json::from_slice::<serde_json::Value>(&job.data.inline().unwrap().bytes)
+                    .unwrap()["id"]
+                    .as_str()
+                    .unwrap()
+                    .into()
             })
             .collect();
         about.sort_unstable();
@@ -184,8 +222,12 @@ async fn ended_with_result(place: &mut Place, keep: KeepResult) -> Job {
     place.enqueue(NewJob { keep_result: Some(keep), ..work() }).await;
     let running = place.lease(1).await.remove(0);
     let result = Some(Body::Inline(Payload { encoding: Encoding::Json, bytes: "42".into() }));
-    let ticked =
-        place.tick(TickInput { reports: vec![report(&running, ReportOutcome::Succeeded { result })], ..TickInput::default() }).await;
+    let ticked = place
+        .tick(TickInput {
+            reports: vec![report(&running, ReportOutcome::Succeeded { result })],
+            ..TickInput::default()
+        })
+        .await;
     ticked.reports.into_iter().next().unwrap().unwrap()
 }
 
@@ -222,10 +264,16 @@ async fn a_result_is_kept_as_long_as_was_asked() {
 async fn an_end_is_not_told_again_when_the_result_goes() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let told = |keep| NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), keep_result: Some(keep), ..work() };
+        let told = |keep| NewJob {
+            callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
+            keep_result: Some(keep),
+            ..work()
+        };
         place.enqueue_many([told(KeepResult::Once), told(KeepResult::For(Seconds::new(60)))]).await;
-        let result = || ReportOutcome::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };
-        let reports: Vec<_> = place.lease(2).await.iter().map(|job| report(job, result())).collect();
+        let result =
+            || ReportOutcome::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };
+        let reports: Vec<_> =
+            place.lease(2).await.iter().map(|job| report(job, result())).collect();
         let ended = place.tick(TickInput { reports, ..TickInput::default() }).await.reports;
         let once = ended[0].as_ref().unwrap();
         assert_eq!(read(&place, once).await.as_deref(), Some("42"));
@@ -240,15 +288,28 @@ async fn an_end_is_not_told_again_when_the_result_goes() {
 async fn ended_jobs_are_pruned_when_their_retention_is_over_and_their_keys_with_them() {
     for mut place in everywhere() {
         place.with_limit(1000).await;
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(600), ..TypeConfig::default() }).await;
-        let jobs = place.enqueue_many((0..600).map(|n| NewJob { correlation_key: Some(n.to_string()), ..work() })).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(600), ..TypeConfig::default() },
+            )
+            .await;
+        let jobs = place
+            .enqueue_many(
+                (0..600).map(|n| NewJob { correlation_key: Some(n.to_string()), ..work() }),
+            )
+            .await;
         let running = place.lease(1000).await;
         place.succeed(&running).await;
         place.wait(599);
         assert_eq!(place.engine.sweep().await.unwrap().removed, 0);
         place.wait(1);
         let first = place.engine.sweep().await.unwrap();
-        assert_eq!((first.removed, first.next_at), (500, Some(place.now())), "in small batches, and there is more");
+        assert_eq!(
+            (first.removed, first.next_at),
+            (500, Some(place.now())),
+            "in small batches, and there is more"
+        );
         assert_eq!(place.engine.sweep().await.unwrap().removed, 100);
         assert!(place.engine.job(&jobs[0].id, None).await.is_err());
         place.enqueue(NewJob { correlation_key: Some("1".into()), ..work() }).await;
@@ -259,7 +320,12 @@ async fn ended_jobs_are_pruned_when_their_retention_is_over_and_their_keys_with_
 async fn a_job_with_retention_zero_is_gone_when_it_ends_and_its_slot_is_free() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
+            )
+            .await;
         let jobs = place.enqueue_many([work(), work()]).await;
         let running = place.lease(1).await;
         assert_eq!(place.succeed(&running).await[0].life.ended(), Some(Outcome::Succeeded));
@@ -291,9 +357,15 @@ async fn a_replay_is_a_new_job_and_leaves_the_old_one_as_it_was() {
         place.with_limit(1).await;
         let old = place.enqueue(NewJob { max_attempts: Some(1), ..work() }).await;
         let running = place.lease(1).await;
-        place.tick(TickInput { reports: vec![report(&running[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput {
+                reports: vec![report(&running[0], failed())],
+                ..TickInput::default()
+            })
+            .await;
         let before = place.job(&old.id).await;
-        let replayed = place.engine.replay(&old.id, None, ReplayWith::default(), None).await.unwrap();
+        let replayed =
+            place.engine.replay(&old.id, None, ReplayWith::default(), None).await.unwrap();
         assert_eq!(replayed.job.spec.replay_of.as_ref(), Some(&old.id));
         assert_eq!(place.job(&old.id).await, before);
         assert_eq!(place.lease(1).await[0].id, replayed.job.id);
@@ -308,32 +380,62 @@ async fn a_patch_that_is_based_on_an_older_job_is_refused() {
     let patch = JobPatch { priority: Some(1), ..JobPatch::default() };
     let seen = Some(job.life.revision.0);
     place.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
-    assert!(matches!(place.engine.patch(&job.id, None, patch, seen).await, Err(Error::Stale { .. })));
+    assert!(matches!(
+        place.engine.patch(&job.id, None, patch, seen).await,
+        Err(Error::Stale { .. })
+    ));
 }
 
 #[tokio::test]
 async fn new_data_brings_its_own_attributes_and_takes_the_old_ones_away() {
     for place in everywhere() {
-        let pointers = [("region", "/region"), ("tenant", "/tenant")].map(|(name, at)| (name.to_owned(), at.to_owned()));
-        place.set_type("work", TypeConfig { attributes: pointers.into(), ..TypeConfig::default() }).await;
+        let pointers = [("region", "/region"), ("tenant", "/tenant")]
+            .map(|(name, at)| (name.to_owned(), at.to_owned()));
+        place
+            .set_type("work", TypeConfig { attributes: pointers.into(), ..TypeConfig::default() })
+            .await;
         let given = (0..14).map(|n| (format!("given{n:02}"), Value::Number(n.into()))).collect();
-        let new = NewJob { attributes: given, ..NewJob::new(name("work"), Payload::json(r#"{"region": "east", "tenant": "a"}"#)) };
+        let new = NewJob {
+            attributes: given,
+            ..NewJob::new(name("work"), Payload::json(r#"{"region": "east", "tenant": "a"}"#))
+        };
         let job = place.enqueue(new).await;
         assert_eq!(job.spec.attributes.len(), 16);
-        let patch = |data: &'static str| JobPatch { data: Some(Payload::json(data)), ..JobPatch::default() };
-        let (_, job) = place.engine.patch(&job.id, None, patch(r#"{"tenant": "b"}"#), None).await.unwrap();
-        assert_eq!((job.spec.attributes.get("region"), job.spec.attributes.get("tenant")), (None, Some(&Value::Text("b".into()))));
-        let more = [("more", "/more"), ("region", "/region"), ("tenant", "/tenant")].map(|(name, at)| (name.to_owned(), at.to_owned()));
-        place.set_type("work", TypeConfig { attributes: more.into(), ..TypeConfig::default() }).await;
-        let refused = place.engine.patch(&job.id, None, patch(r#"{"tenant": "b", "region": "x", "more": 1}"#), None).await;
-        assert!(matches!(&refused, Err(Error::Invalid { .. })), "seventeen are too many: {refused:?}");
+        let patch = |data: &'static str| JobPatch {
+            data: Some(Payload::json(data)),
+            ..JobPatch::default()
+        };
+        let (_, job) =
+            place.engine.patch(&job.id, None, patch(r#"{"tenant": "b"}"#), None).await.unwrap();
+        assert_eq!(
+            (job.spec.attributes.get("region"), job.spec.attributes.get("tenant")),
+            (None, Some(&Value::Text("b".into())))
+        );
+        let more = [("more", "/more"), ("region", "/region"), ("tenant", "/tenant")]
+            .map(|(name, at)| (name.to_owned(), at.to_owned()));
+        place
+            .set_type("work", TypeConfig { attributes: more.into(), ..TypeConfig::default() })
+            .await;
+        let refused = place
+            .engine
+            .patch(&job.id, None, patch(r#"{"tenant": "b", "region": "x", "more": 1}"#), None)
+            .await;
+        assert!(
+            matches!(&refused, Err(Error::Invalid { .. })),
+            "seventeen are too many: {refused:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_patch_of_windows_brings_a_job_that_waits_for_one_forward_and_not_before_it_was_due() {
     let windows = |spans: &[(&str, &str)]| -> Vec<Window> {
-        spans.iter().map(|(from, to)| serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()).collect()
+        spans
+            .iter()
+            .map(|(from, to)| {
+                serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()
+            })
+            .collect()
     };
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
@@ -363,8 +465,17 @@ async fn a_report_after_a_forced_cancel_is_refused() {
         let running = place.lease(1).await;
         place.engine.cancel(&running[0].id, None, true).await.unwrap();
         for verdict in [ReportOutcome::Succeeded { result: None }, failed()] {
-            let ticked = place.tick(TickInput { reports: vec![report(&running[0], verdict)], ..TickInput::default() }).await;
-            assert!(matches!(&ticked.reports[0], Err(Error::Conflict { code: "stale_attempt", .. })), "{:?}", ticked.reports[0]);
+            let ticked = place
+                .tick(TickInput {
+                    reports: vec![report(&running[0], verdict)],
+                    ..TickInput::default()
+                })
+                .await;
+            assert!(
+                matches!(&ticked.reports[0], Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })),
+                "{:?}",
+                ticked.reports[0]
+            );
         }
     }
 }
@@ -378,8 +489,16 @@ async fn a_result_of_a_job_that_was_to_be_cancelled_may_be_repeated() {
             let running = place.lease(1).await;
             place.engine.cancel(&running[0].id, None, false).await.unwrap();
             for _ in 0..2 {
-                let ticked = place.tick(TickInput { reports: vec![report(&running[0], verdict.clone())], ..TickInput::default() }).await;
-                assert_eq!(ticked.reports[0].as_ref().unwrap().life.ended(), Some(Outcome::Cancelled));
+                let ticked = place
+                    .tick(TickInput {
+                        reports: vec![report(&running[0], verdict.clone())],
+                        ..TickInput::default()
+                    })
+                    .await;
+                assert_eq!(
+                    ticked.reports[0].as_ref().unwrap().life.ended(),
+                    Some(Outcome::Cancelled)
+                );
             }
         }
     }

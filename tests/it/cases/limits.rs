@@ -44,12 +44,23 @@ async fn a_limit_lowered_below_what_runs_interrupts_nothing_and_admits_nothing_u
 async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
     for fits in [false, true] {
         for mut place in everywhere() {
-            let matcher = serde_json::from_value(serde_json::json!({"attribute": {"size": "large"}})).unwrap();
+            let matcher =
+                serde_json::from_value(serde_json::json!({"attribute": {"size": "large"}}))
+                    .unwrap();
             let concurrency = Some(u32::from(fits));
-            let constraints = vec![Constraint { name: "large".into(), matcher, per: None, concurrency, rate: None }];
+            let constraints = vec![Constraint {
+                name: "large".into(),
+                matcher,
+                per: None,
+                concurrency,
+                rate: None,
+            }];
             place.set_queue(QueueConfig { constraints, ..QueueConfig::default() }).await;
             place.set_type("work", TypeConfig::default()).await;
-            let large = NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(100_000))), ..with("size", "large") };
+            let large = NewJob {
+                data: Payload::json(format!("\"{}\"", "x".repeat(100_000))),
+                ..with("size", "large")
+            };
             for job in [work(), large, work(), work()] {
                 place.enqueue(job).await;
                 place.clock.advance(std::time::Duration::from_millis(1));
@@ -57,10 +68,18 @@ async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
             let space = Some(ByteBudget { left: 90_000, most: 90_000 });
             let mut taken = Vec::new();
             for _ in 0..3 {
-                let round = TickInput { demands: vec![ask(&["work"], 9, Dispatch::Claim)], byte_budget: space, ..TickInput::default() };
+                let round = TickInput {
+                    demands: vec![ask(&["work"], 9, Dispatch::Claim)],
+                    byte_budget: space,
+                    ..TickInput::default()
+                };
                 taken.push(place.tick(round).await.claimed.len());
             }
-            assert_eq!(taken, if fits { [1, 1, 2] } else { [3, 0, 0] }, "one that runs is overtaken by nobody, and has a round to itself");
+            assert_eq!(
+                taken,
+                if fits { [1, 1, 2] } else { [3, 0, 0] },
+                "one that runs is overtaken by nobody, and has a round to itself"
+            );
         }
     }
 }
@@ -69,7 +88,12 @@ async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
 async fn the_first_limit_on_a_queue_with_thousands_in_flight_counts_them_all() {
     const RUNNING: usize = 2500;
     for mut place in everywhere() {
-        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
+            )
+            .await;
         let mut running = Vec::new();
         while running.len() < RUNNING {
             place.enqueue_many((0..500).map(|_| work())).await;
@@ -77,7 +101,12 @@ async fn the_first_limit_on_a_queue_with_thousands_in_flight_counts_them_all() {
         }
         place.enqueue_many((0..10).map(|_| work())).await;
         place.with_limit(2).await;
-        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
+            )
+            .await;
         assert!(place.lease(10).await.is_empty(), "they run still");
         assert_eq!(place.granted().await, RUNNING as u64);
         let rest = running.split_off(RUNNING - 1);
@@ -113,9 +142,20 @@ async fn a_limit_of_zero_and_a_pause_admit_nothing_and_none_is_unlimited() {
 #[tokio::test]
 async fn the_limit_of_a_type_and_of_each_tenant_hold_beside_the_queues_own() {
     for mut place in everywhere() {
-        let tenant =
-            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(2), rate: None };
-        place.set_queue(QueueConfig { concurrency: Some(6), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        let tenant = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(2),
+            rate: None,
+        };
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(6),
+                constraints: vec![tenant],
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig { concurrency: Some(5), ..TypeConfig::default() }).await;
         for tenant in ["a", "b", "c", "d"] {
             place.enqueue_many((0..5).map(|_| with("tenant", tenant))).await;
@@ -147,7 +187,9 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
             concurrency: None,
             rate: Some(rate),
         };
-        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        place
+            .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
         place.enqueue_many((0..3).map(|_| with("tenant", "b"))).await;
@@ -155,7 +197,12 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
         let mut starts: Vec<u64> = Vec::new();
         let mut others = 0;
         while starts.len() < 60 {
-            let ticked = place.tick(TickInput { demands: vec![ask(&["work"], 100, Dispatch::Claim)], ..TickInput::default() }).await;
+            let ticked = place
+                .tick(TickInput {
+                    demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                    ..TickInput::default()
+                })
+                .await;
             let jobs: Vec<Job> = ticked.claimed.into_iter().map(|claimed| claimed.job).collect();
             let own = by_tenant(&jobs).remove("a").unwrap_or(0);
             others += jobs.len() - own;
@@ -166,10 +213,17 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
         assert_eq!(others, 3, "another tenant's bucket is its own");
         for (index, from) in starts.iter().enumerate() {
             for (count, to) in starts[index..].iter().enumerate() {
-                assert!((count + 1) as f64 <= 10.0 + (to - from) as f64 * 5.0 / 1000.0 + 1e-6, "{starts:?}");
+                assert!(
+                    (count + 1) as f64 <= 10.0 + (to - from) as f64 * 5.0 / 1000.0 + 1e-6,
+                    "{starts:?}"
+                );
             }
         }
-        assert_eq!(*starts.last().unwrap(), 10_000, "fifty after the burst, at five a second, and none of them late");
+        assert_eq!(
+            *starts.last().unwrap(),
+            10_000,
+            "fifty after the burst, at five a second, and none of them late"
+        );
     }
 }
 
@@ -177,8 +231,16 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
 async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
     for mut place in everywhere() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
-        let constraint = Constraint { name: "calls".into(), matcher: Matcher::default(), per: None, concurrency: None, rate: Some(rate) };
-        place.set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() }).await;
+        let constraint = Constraint {
+            name: "calls".into(),
+            matcher: Matcher::default(),
+            per: None,
+            concurrency: None,
+            rate: Some(rate),
+        };
+        place
+            .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         place.enqueue_many([work(), work()]).await;
         let first = place.lease(5).await;
@@ -226,19 +288,36 @@ async fn the_head_is_small_whatever_runs() {
             concurrency: Some(1000),
             rate: None,
         };
-        place.set_queue(QueueConfig { concurrency: Some(10_000), constraints: vec![tenant], ..QueueConfig::default() }).await;
-        place.set_type("work", TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() }).await;
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(10_000),
+                constraints: vec![tenant],
+                ..QueueConfig::default()
+            })
+            .await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() },
+            )
+            .await;
         let mut running: Vec<Job> = Vec::new();
         for (most, step, bytes) in [(1_000, 37, 4 << 10), (10_000, 430, 16 << 10)] {
             let mut largest = 0;
             let mut rounds = 0;
             while running.len() < most {
                 let room = (most - running.len()).min(step);
-                place.enqueue_many((0..room).map(|n| with("tenant", &format!("t{}", (rounds * step + n) % 700)))).await;
+                place
+                    .enqueue_many(
+                        (0..room)
+                            .map(|n| with("tenant", &format!("t{}", (rounds * step + n) % 700))),
+                    )
+                    .await;
                 running.extend(place.lease(room as u32).await);
                 // Some end in between, so that batches have holes.
                 if rounds % 3 == 0 {
-                    let done: Vec<Job> = running.iter().skip(rounds % 7).step_by(97).cloned().collect();
+                    let done: Vec<Job> =
+                        running.iter().skip(rounds % 7).step_by(97).cloned().collect();
                     place.succeed(&done).await;
                     running.retain(|job| !done.iter().any(|done| done.id == job.id));
                 }
@@ -254,9 +333,20 @@ async fn the_head_is_small_whatever_runs() {
 #[tokio::test]
 async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
     for mut place in everywhere() {
-        let tenant =
-            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(1), rate: None };
-        place.set_queue(QueueConfig { concurrency: Some(2000), constraints: vec![tenant], ..QueueConfig::default() }).await;
+        let tenant = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(1),
+            rate: None,
+        };
+        place
+            .set_queue(QueueConfig {
+                concurrency: Some(2000),
+                constraints: vec![tenant],
+                ..QueueConfig::default()
+            })
+            .await;
         place.set_type("work", TypeConfig::default()).await;
         for _ in 0..2 {
             place.enqueue_many((0..1000).map(|n| with("tenant", &format!("tenant-{n}")))).await;
@@ -315,7 +405,10 @@ async fn the_first_limit_counts_what_was_handed_on_without_a_claim() {
         place.set_type("work", plain()).await;
         place.enqueue_many((0..6).map(|_| work())).await;
         let mut running = place.lease(3).await;
-        assert!(place.job(&running[0].id).await.life.run_at().is_some(), "nobody wrote down that it runs");
+        assert!(
+            place.job(&running[0].id).await.life.run_at().is_some(),
+            "nobody wrote down that it runs"
+        );
         place.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
         // One ends in the very round that sees the limit first.
         place.succeed(&running.split_off(2)).await;
@@ -359,8 +452,12 @@ async fn a_plain_job_that_changed_hands_before_the_first_limit_does_not_stop_the
         place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         place.enqueue(work()).await;
         assert_eq!(place.lease(1).await.len(), 1);
-        let reports = mine.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
-        assert!(place.tick(TickInput { reports, ..TickInput::default() }).await.reports[0].is_err(), "its attempt was the other's");
+        let reports =
+            mine.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        assert!(
+            place.tick(TickInput { reports, ..TickInput::default() }).await.reports[0].is_err(),
+            "its attempt was the other's"
+        );
     }
 }
 

@@ -43,7 +43,12 @@ async fn a_removed_job_takes_its_bodies_with_it() {
             if limited {
                 place.with_limit(5).await;
             }
-            place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+            place
+                .set_type(
+                    "work",
+                    TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
+                )
+                .await;
             place.enqueue(carrying(large())).await;
             let run = place.lease(1).await.remove(0);
             assert_eq!(objects(&place).await, 1);
@@ -57,7 +62,12 @@ async fn a_removed_job_takes_its_bodies_with_it() {
             place.wait(2);
             place.engine.sweep().await.unwrap();
             assert_eq!(objects(&place).await, 0, "expired");
-            place.enqueue(NewJob { expires_at: Some(place.now() + std::time::Duration::from_secs(1)), ..carrying(large()) }).await;
+            place
+                .enqueue(NewJob {
+                    expires_at: Some(place.now() + std::time::Duration::from_secs(1)),
+                    ..carrying(large())
+                })
+                .await;
             place.wait(2);
             assert!(place.lease(1).await.is_empty());
             assert_eq!(objects(&place).await, 0, "found expired by a round");
@@ -77,7 +87,11 @@ async fn a_result_that_was_taken_or_kept_long_enough_is_removed() {
             assert_eq!(place.engine.take_result(&job).await.unwrap(), Some(large()));
             if keep == KeepResult::Once {
                 assert_eq!(objects(&place).await, 0, "it was taken");
-                assert_eq!(place.engine.take_result(&job).await.unwrap(), None, "and is not there twice");
+                assert_eq!(
+                    place.engine.take_result(&job).await.unwrap(),
+                    None,
+                    "and is not there twice"
+                );
             } else {
                 assert_eq!(objects(&place).await, 1);
                 place.wait(61);
@@ -111,14 +125,21 @@ async fn a_refused_enqueue_leaves_no_body() {
     for place in everywhere() {
         place.set_type("work", TypeConfig::default()).await;
         let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
-        let first = NewJob { id: Some(name("a")), correlation_key: Some("c".into()), unique: Some(unique.clone()), ..carrying(large()) };
+        let first = NewJob {
+            id: Some(name("a")),
+            correlation_key: Some("c".into()),
+            unique: Some(unique.clone()),
+            ..carrying(large())
+        };
         place.enqueue(first.clone()).await;
         let again = place.enqueue(first.clone()).await;
         assert_eq!(place.engine.data(&again).await.unwrap(), large());
         place.enqueue(NewJob { unique: Some(unique), ..carrying(large()) }).await;
         let clash = NewJob { correlation_key: Some("c".into()), ..carrying(large()) };
         assert!(place.engine.enqueue(vec![clash]).await[0].is_err());
-        assert!(place.engine.enqueue(vec![NewJob { priority: Some(1), ..first }]).await[0].is_err());
+        assert!(
+            place.engine.enqueue(vec![NewJob { priority: Some(1), ..first }]).await[0].is_err()
+        );
         assert_eq!(objects(&place).await, 1, "that of the one job");
     }
 }
@@ -130,13 +151,22 @@ async fn a_result_that_is_not_taken_leaves_nothing() {
             if limited {
                 place.with_limit(5).await;
             }
-            place.set_type("work", TypeConfig { keep_result: KeepResult::Once, ..TypeConfig::default() }).await;
+            place
+                .set_type(
+                    "work",
+                    TypeConfig { keep_result: KeepResult::Once, ..TypeConfig::default() },
+                )
+                .await;
             place.enqueue(work()).await;
             let run = place.lease(1).await.remove(0);
             let job = succeed(&mut place, &run).await.unwrap();
             succeed(&mut place, &run).await.expect("a repeat is harmless");
             assert_eq!(objects(&place).await, 1);
-            assert_eq!(place.engine.take_result(&job).await.unwrap(), Some(large()), "the first one's is kept");
+            assert_eq!(
+                place.engine.take_result(&job).await.unwrap(),
+                Some(large()),
+                "the first one's is kept"
+            );
             place.enqueue(work()).await;
             let mut stale = place.lease(1).await.remove(0);
             stale.life.attempt = 7;

@@ -49,7 +49,10 @@ pub fn in_every_home() -> Vec<Place> {
 
 /// One place on each store of a machine.
 pub fn everywhere() -> [Place; 2] {
-    [Place::on(Arc::new(MemoryStore::new())), Place::on(Arc::new(SqliteStore::open_temporary().unwrap()))]
+    [
+        Place::on(Arc::new(MemoryStore::new())),
+        Place::on(Arc::new(SqliteStore::open_temporary().unwrap())),
+    ]
 }
 
 /// A place on a table of DynamoDB, in memory.
@@ -58,7 +61,11 @@ pub fn everywhere() -> [Place; 2] {
 pub fn in_the_cloud() -> Option<Place> {
     use tidegate_backends::dynamodb::{DynamoStore, memory::MemoryTable};
     let clock = Arc::new(FakeClock::default());
-    let store = DynamoStore::new(Arc::new(MemoryTable::new()), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(11)));
+    let store = DynamoStore::new(
+        Arc::new(MemoryTable::new()),
+        Arc::clone(&clock) as _,
+        Arc::new(SeededEntropy::new(11)),
+    );
     Some(Place::at(Arc::new(store), clock))
 }
 
@@ -107,7 +114,8 @@ impl Place {
 
     /// Another process on the same store, whose objects are these.
     pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
-        self.engine = Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
+        self.engine =
+            Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
         self.memory = TickCache::default();
     }
 
@@ -129,7 +137,8 @@ impl Place {
 
     /// A queue with this limit, and a type `work`.
     pub async fn with_limit(&self, concurrency: u32) {
-        self.set_queue(QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }).await;
+        self.set_queue(QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() })
+            .await;
         self.set_type("work", TypeConfig::default()).await;
     }
 
@@ -141,7 +150,11 @@ impl Place {
         throttler: Option<Description>,
         retry: Option<Description>,
     ) -> Result<Pushed, Error> {
-        let code = vec![NewCode { target: "t".into(), engine: "e".into(), code: Bytes::from(format!("compiled {wasm}")) }];
+        let code = vec![NewCode {
+            target: "t".into(),
+            engine: "e".into(),
+            code: Bytes::from(format!("compiled {wasm}")),
+        }];
         let version = NewVersion { wasm: Bytes::from(wasm.to_owned()), throttler, retry, code };
         self.engine.push_plugin(&name(plugin), version, Stage::Live).await
     }
@@ -149,7 +162,11 @@ impl Place {
     /// A queue with this configuration, throttled by the plugin `guard`, and a type `work`.
     pub async fn throttled(&self, says: Description, config: QueueConfig) {
         self.push("guard", "v1", Some(says), None).await.unwrap();
-        let throttler = Throttler { plugin: name("guard"), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold };
+        let throttler = Throttler {
+            plugin: name("guard"),
+            config: Arc::new(serde_json::json!({})),
+            on_failure: OnFailure::Hold,
+        };
         self.set_queue(QueueConfig { throttler: Some(throttler), ..config }).await;
         self.set_type("work", TypeConfig::default()).await;
     }
@@ -174,13 +191,22 @@ impl Place {
     }
 
     pub async fn lease_of(&mut self, types: &[&str], room: u32) -> Vec<Job> {
-        let ticked = self.tick(TickInput { demands: vec![ask(types, room, Dispatch::Claim)], ..TickInput::default() }).await;
+        let ticked = self
+            .tick(TickInput {
+                demands: vec![ask(types, room, Dispatch::Claim)],
+                ..TickInput::default()
+            })
+            .await;
         ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
     }
 
     /// Admits at most `room` jobs of type `work` to the work queue, and takes what is there.
     pub async fn send(&mut self, room: u32) -> Vec<Work> {
-        self.tick(TickInput { demands: vec![ask(&["work"], room, Dispatch::Queue)], ..TickInput::default() }).await;
+        self.tick(TickInput {
+            demands: vec![ask(&["work"], room, Dispatch::Queue)],
+            ..TickInput::default()
+        })
+        .await;
         self.work.take(usize::MAX, self.now())
     }
 
@@ -198,7 +224,8 @@ impl Place {
 
     /// Reports success, in one round.
     pub async fn succeed(&mut self, jobs: &[Job]) -> Vec<Job> {
-        let reports = jobs.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
+        let reports =
+            jobs.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
         let ticked = self.tick(TickInput { reports, ..TickInput::default() }).await;
         ticked.reports.into_iter().map(Result::unwrap).collect()
     }
@@ -209,12 +236,19 @@ impl Place {
 
     /// How much weight is granted, as the store knows it.
     pub async fn granted(&self) -> u64 {
-        let Some((head, batches)) = self.store.ledger(&queue()).await.unwrap() else { return 0 };
+        let Some((head, batches)) = self.store.ledger(&queue()).await.unwrap() else {
+            return 0;
+        };
         tidegate_engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
     }
 }
 
-fn engine(store: &SharedStore, clock: &Arc<FakeClock>, work: &Arc<MemoryWorkQueue>, policy: &FnPolicy) -> Engine {
+fn engine(
+    store: &SharedStore,
+    clock: &Arc<FakeClock>,
+    work: &Arc<MemoryWorkQueue>,
+    policy: &FnPolicy,
+) -> Engine {
     // Two engines never draw the same.
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
@@ -250,14 +284,30 @@ pub fn with(attribute: &str, value: &str) -> NewJob {
 }
 
 pub fn ask(types: &[&str], room: u32, hand: Dispatch) -> Demand {
-    Demand { types: types.iter().map(|of| name::<TypeName>(of)).collect(), capacity: room, worker: None, lease: None, dispatch: hand }
+    Demand {
+        types: types.iter().map(|of| name::<TypeName>(of)).collect(),
+        capacity: room,
+        worker: None,
+        lease: None,
+        dispatch: hand,
+    }
 }
 
 pub fn report(job: &Job, verdict: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token,
+        outcome: verdict,
+    }
 }
 
 pub fn failed() -> ReportOutcome {
-    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+    ReportOutcome::Failed {
+        failure: Failure::new(Reason::Failed, "no"),
+        retryable: true,
+        least_wait: Duration::ZERO,
+    }
 }

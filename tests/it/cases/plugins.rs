@@ -33,17 +33,22 @@ fn says() -> Option<Description> {
 /// Version 3 of any plugin wants `good` in its configuration; every version dislikes `bad`.
 fn picky() -> FnPolicy {
     FnPolicy::default().checking(|plugin, role, config| {
-        let problem = |path: &str, message: &str| Ok(vec![Problem { path: path.into(), message: message.into() }]);
+        let problem = |path: &str, message: &str| {
+            Ok(vec![Problem { path: path.into(), message: message.into() }])
+        };
         match role {
             _ if config.contains("bad") => problem("/shares/east", "must be less"),
-            Role::Throttler if plugin.version.number == 3 && !config.contains("good") => problem("", "must be good"),
+            Role::Throttler if plugin.version.number == 3 && !config.contains("good") => {
+                problem("", "must be good")
+            }
             _ => Ok(Vec::new()),
         }
     })
 }
 
 fn throttled(config: serde_json::Value) -> QueueConfig {
-    let throttler = Throttler { plugin: name("guard"), config: Arc::new(config), on_failure: OnFailure::Hold };
+    let throttler =
+        Throttler { plugin: name("guard"), config: Arc::new(config), on_failure: OnFailure::Hold };
     QueueConfig { throttler: Some(throttler), ..QueueConfig::default() }
 }
 
@@ -55,8 +60,8 @@ fn retried(config: serde_json::Value) -> Retry {
 fn blame<T: std::fmt::Debug>(answer: Result<T, Error>) -> (String, String) {
     match answer.unwrap_err() {
         Error::Invalid { field, message, .. } => (field, message),
-        Error::Conflict { code, message, .. } => (code.into(), message),
-        Error::NotFound { code, what } => (code.into(), what),
+        Error::Conflict { code, message, .. } => (code.to_string(), message),
+        Error::NotFound { code, what } => (code.to_string(), what),
         error => panic!("{error:?}"),
     }
 }
@@ -68,12 +73,31 @@ async fn a_pushed_version_is_live_and_its_objects_are_there() {
         assert_eq!((pushed.number, pushed.new, pushed.item.live), (1, true, 1));
         let version = pushed.item.numbered(1).unwrap();
         let objects = &place.engine.ports().objects;
-        assert_eq!(objects.get(&version.object_key().into()).await.unwrap().bytes().await.unwrap(), "v1");
-        assert_eq!(objects.get(&version.compiled[0].object_key().into()).await.unwrap().bytes().await.unwrap(), "compiled v1");
+        assert_eq!(
+            objects.get(&version.object_key().into()).await.unwrap().bytes().await.unwrap(),
+            "v1"
+        );
+        assert_eq!(
+            objects
+                .get(&version.compiled[0].object_key().into())
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            "compiled v1"
+        );
         let again = place.push("guard", "v1", says(), None).await.unwrap();
         assert_eq!((again.number, again.new, again.item.version), (1, false, 1));
         assert_eq!(place.push("guard", "v2", says(), says()).await.unwrap().item.live, 2);
-        let names: Vec<String> = place.engine.plugins().await.unwrap().into_iter().map(|(name, _)| name.to_string()).collect();
+        let names: Vec<String> = place
+            .engine
+            .plugins()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|(name, _)| name.to_string())
+            .collect();
         assert_eq!(names, ["guard"]);
     }
 }
@@ -82,12 +106,21 @@ async fn a_pushed_version_is_live_and_its_objects_are_there() {
 async fn the_same_bytes_bring_code_for_another_engine() {
     for place in everywhere() {
         place.push("guard", "v1", says(), None).await.unwrap();
-        let code = |engine: &str, code: &'static str| NewCode { target: "t".into(), engine: engine.into(), code: Bytes::from(code) };
-        let version =
-            NewVersion { wasm: Bytes::from("v1"), throttler: says(), retry: None, code: vec![code("f", "newer"), code("e", "other")] };
+        let code = |engine: &str, code: &'static str| NewCode {
+            target: "t".into(),
+            engine: engine.into(),
+            code: Bytes::from(code),
+        };
+        let version = NewVersion {
+            wasm: Bytes::from("v1"),
+            throttler: says(),
+            retry: None,
+            code: vec![code("f", "newer"), code("e", "other")],
+        };
         let pushed = place.engine.push_plugin(&name("guard"), version, Stage::Live).await.unwrap();
         assert_eq!((pushed.number, pushed.new), (1, false));
-        let engines: Vec<String> = pushed.item.versions[0].compiled.iter().map(|code| code.engine.clone()).collect();
+        let engines: Vec<String> =
+            pushed.item.versions[0].compiled.iter().map(|code| code.engine.clone()).collect();
         assert_eq!(engines, ["f", "e"], "one piece of code for each");
     }
 }
@@ -97,11 +130,19 @@ async fn the_oldest_versions_go_but_not_the_live_one() {
     for place in everywhere() {
         place.push("guard", "v1", says(), None).await.unwrap();
         for n in 2..=MAX_VERSIONS + 2 {
-            let version = NewVersion { wasm: Bytes::from(format!("v{n}")), throttler: says(), retry: None, code: vec![] };
+            let version = NewVersion {
+                wasm: Bytes::from(format!("v{n}")),
+                throttler: says(),
+                retry: None,
+                code: vec![],
+            };
             place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap();
         }
         let item = place.engine.plugin(&name("guard")).await.unwrap();
-        assert_eq!((item.versions.len(), item.live, item.versions[0].number, item.versions[1].number), (MAX_VERSIONS, 1, 1, 4));
+        assert_eq!(
+            (item.versions.len(), item.live, item.versions[0].number, item.versions[1].number),
+            (MAX_VERSIONS, 1, 1, 4)
+        );
     }
 }
 
@@ -116,9 +157,15 @@ async fn a_rollback_goes_back_one_or_to_a_number() {
         assert_eq!(place.engine.rollback_plugin(&guard, Some(3)).await.unwrap().live, 3);
         assert_eq!(place.engine.rollback_plugin(&guard, Some(1)).await.unwrap().live, 1);
         for to in [None, Some(9)] {
-            assert_eq!(blame(place.engine.rollback_plugin(&guard, to).await).0, "plugin_version_not_found");
+            assert_eq!(
+                blame(place.engine.rollback_plugin(&guard, to).await).0,
+                "plugin_version_not_found"
+            );
         }
-        assert_eq!(blame(place.engine.rollback_plugin(&name("nobody"), None).await).0, "plugin_not_found");
+        assert_eq!(
+            blame(place.engine.rollback_plugin(&name("nobody"), None).await).0,
+            "plugin_not_found"
+        );
     }
 }
 
@@ -127,17 +174,26 @@ async fn a_rollback_goes_back_to_what_was_live_and_not_to_what_was_only_asked() 
     for place in everywhere() {
         let guard = name("guard");
         place.push("guard", "v1", says(), None).await.unwrap();
-        let shadow = NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
+        let shadow =
+            NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
         place.engine.push_plugin(&guard, shadow, Stage::Shadow).await.unwrap();
         place.push("guard", "v3", says(), None).await.unwrap();
         assert_eq!(place.engine.rollback_plugin(&guard, None).await.unwrap().live, 1);
-        assert_eq!(blame(place.engine.rollback_plugin(&guard, None).await).0, "plugin_version_not_found");
+        assert_eq!(
+            blame(place.engine.rollback_plugin(&guard, None).await).0,
+            "plugin_version_not_found"
+        );
     }
 }
 
 #[tokio::test]
 async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_keep_a_push_out() {
-    let says = |schema: usize| Some(Description { config_schema: Some("x".repeat(schema << 10)), ..Description::default() });
+    let says = |schema: usize| {
+        Some(Description {
+            config_schema: Some("x".repeat(schema << 10)),
+            ..Description::default()
+        })
+    };
     let version = |n: u32, schema: usize| NewVersion {
         wasm: Bytes::from(format!("v{n} {schema}")),
         throttler: says(schema),
@@ -150,12 +206,19 @@ async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_kee
             place.engine.push_plugin(&guard, version(n, 60), Stage::Live).await.unwrap();
         }
         let item = place.engine.plugin(&guard).await.unwrap();
-        assert_eq!((item.versions.len(), item.live, item.previous()), (2, 50, Some(49)), "two of 120 KiB");
+        assert_eq!(
+            (item.versions.len(), item.live, item.previous()),
+            (2, 50, Some(49)),
+            "two of 120 KiB"
+        );
         assert!(serde_json::to_vec(&*item).unwrap().len() <= MAX_ITEM_BYTES);
         assert_eq!(item.was_live, [49], "none that is forgotten");
         // Two that are asked and do not fit together.
         place.engine.push_plugin(&guard, version(51, 160), Stage::Live).await.unwrap();
-        assert_eq!(blame(place.engine.push_plugin(&guard, version(52, 60), Stage::Shadow).await).0, "config-schema");
+        assert_eq!(
+            blame(place.engine.push_plugin(&guard, version(52, 60), Stage::Shadow).await).0,
+            "config-schema"
+        );
     }
 }
 
@@ -163,12 +226,18 @@ async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_kee
 async fn a_version_may_run_in_the_shadow_first() {
     for place in everywhere() {
         place.push("guard", "v1", says(), None).await.unwrap();
-        let version = NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
-        let item = place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap().item;
+        let version =
+            NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
+        let item =
+            place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap().item;
         assert_eq!((item.live, item.shadow), (1, Some(2)));
         let guard = name("guard");
         assert_eq!(blame(place.engine.shadow_plugin(&guard, Some(1)).await).0, "version");
-        assert_eq!(place.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow, None, "live, it is no shadow");
+        assert_eq!(
+            place.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow,
+            None,
+            "live, it is no shadow"
+        );
         assert_eq!(place.engine.shadow_plugin(&guard, Some(1)).await.unwrap().shadow, Some(1));
         assert_eq!(place.engine.shadow_plugin(&guard, None).await.unwrap().shadow, None);
     }
@@ -180,13 +249,27 @@ async fn known_bytes_that_are_pushed_into_the_shadow_go_there() {
         let guard = name("guard");
         place.push("guard", "v1", says(), None).await.unwrap();
         place.push("guard", "v2", says(), None).await.unwrap();
-        let version = |wasm: &'static str| NewVersion { wasm: Bytes::from(wasm), throttler: says(), retry: None, code: vec![] };
-        let push = async |wasm, stage| place.engine.push_plugin(&guard, version(wasm), stage).await.unwrap();
+        let version = |wasm: &'static str| NewVersion {
+            wasm: Bytes::from(wasm),
+            throttler: says(),
+            retry: None,
+            code: vec![],
+        };
+        let push = async |wasm, stage| {
+            place.engine.push_plugin(&guard, version(wasm), stage).await.unwrap()
+        };
         let kept = push("v1", Stage::Kept).await;
         assert_eq!((kept.number, kept.new, kept.item.live, kept.item.shadow), (1, false, 2, None));
         let shadow = push("v1", Stage::Shadow).await;
-        assert_eq!((shadow.number, shadow.new, shadow.item.live, shadow.item.shadow), (1, false, 2, Some(1)));
-        assert_eq!(push("v2", Stage::Shadow).await.item.shadow, Some(1), "the live one is no shadow of itself");
+        assert_eq!(
+            (shadow.number, shadow.new, shadow.item.live, shadow.item.shadow),
+            (1, false, 2, Some(1))
+        );
+        assert_eq!(
+            push("v2", Stage::Shadow).await.item.shadow,
+            Some(1),
+            "the live one is no shadow of itself"
+        );
     }
 }
 
@@ -202,16 +285,31 @@ async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many(
         }));
         place.push("guard", "v1", None, says()).await.unwrap();
         place.set_type("work", TypeConfig::default()).await;
-        let jobs =
-            |configs: Vec<serde_json::Value>| configs.into_iter().map(|config| NewJob { retry: Some(retried(config)), ..work() }).collect();
-        let mixed = |n: usize| if n.is_multiple_of(2) { json!({"fine": 1}) } else { json!({"bad": n % 3}) };
+        let jobs = |configs: Vec<serde_json::Value>| {
+            configs
+                .into_iter()
+                .map(|config| NewJob { retry: Some(retried(config)), ..work() })
+                .collect()
+        };
+        let mixed = |n: usize| {
+            if n.is_multiple_of(2) { json!({"fine": 1}) } else { json!({"bad": n % 3}) }
+        };
         let answers = place.engine.enqueue(jobs((0..300).map(mixed).collect())).await;
         assert_eq!(checks.load(Ordering::Relaxed), 4, "one that is good and three that are not");
-        assert_eq!((answers.iter().filter(|answer| answer.is_ok()).count(), answers[0].is_ok()), (150, true));
+        assert_eq!(
+            (answers.iter().filter(|answer| answer.is_ok()).count(), answers[0].is_ok()),
+            (150, true)
+        );
         assert_eq!(blame(answers.into_iter().nth(1).unwrap()).0, "retry.config/bad");
         checks.store(0, Ordering::Relaxed);
         let answers = place.engine.enqueue(jobs((0..100).map(|n| json!({"n": n})).collect())).await;
-        assert_eq!((checks.load(Ordering::Relaxed), answers.iter().filter(|answer| answer.is_ok()).count()), (20, 20));
+        assert_eq!(
+            (
+                checks.load(Ordering::Relaxed),
+                answers.iter().filter(|answer| answer.is_ok()).count()
+            ),
+            (20, 20)
+        );
         let (field, words) = blame(answers.into_iter().next_back().unwrap());
         assert!(field == "retry" && words.contains("at most 20"), "{words}");
     }
@@ -222,16 +320,27 @@ async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
     for place in everywhere() {
         // While the new version looks at the first queue's configuration, a second queue is given one that it dislikes.
         let other = Arc::new(Place::on(Arc::clone(&place.store)));
-        let (taking, handle, taken) = (Arc::clone(&other), tokio::runtime::Handle::current(), Arc::new(AtomicUsize::new(0)));
+        let (taking, handle, taken) =
+            (Arc::clone(&other), tokio::runtime::Handle::current(), Arc::new(AtomicUsize::new(0)));
         let times = Arc::clone(&taken);
         let place = place.with_policy(FnPolicy::default().checking(move |plugin, _, config| {
             if plugin.version.number == 2 && times.fetch_add(1, Ordering::Relaxed) == 0 {
                 let (taking, handle) = (Arc::clone(&taking), handle.clone());
-                let take = async move { taking.engine.put_queue(&name("second"), throttled(json!({"old": 1})), None).await.map(drop) };
+                let take = async move {
+                    taking
+                        .engine
+                        .put_queue(&name("second"), throttled(json!({"old": 1})), None)
+                        .await
+                        .map(drop)
+                };
                 std::thread::spawn(move || handle.block_on(take)).join().unwrap().unwrap();
             }
             let old = Problem { path: "/old".into(), message: "is no more".into() };
-            Ok(if plugin.version.number == 2 && config.contains("old") { vec![old] } else { Vec::new() })
+            Ok(if plugin.version.number == 2 && config.contains("old") {
+                vec![old]
+            } else {
+                Vec::new()
+            })
         }));
         place.push("guard", "v1", says(), says()).await.unwrap();
         place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
@@ -240,10 +349,21 @@ async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
         assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 1);
         // A type's taking is seen by the same means.
         let before = place.engine.plugin(&name("guard")).await.unwrap().version;
-        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        place
+            .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
+            .await;
         assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().version, before + 1);
-        place.set_type("work", TypeConfig { retry: retried(json!({})), weight: 2, ..TypeConfig::default() }).await;
-        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().version, before + 1, "it had it already");
+        place
+            .set_type(
+                "work",
+                TypeConfig { retry: retried(json!({})), weight: 2, ..TypeConfig::default() },
+            )
+            .await;
+        assert_eq!(
+            place.engine.plugin(&name("guard")).await.unwrap().version,
+            before + 1,
+            "it had it already"
+        );
     }
 }
 
@@ -259,7 +379,10 @@ async fn a_throttler_is_checked_when_a_queue_is_given_it() {
         place.push("guard", "v2", says(), says()).await.unwrap();
         assert_eq!(blame(put(json!([])).await).0, "throttler.config");
         assert_eq!(blame(put(json!({"a": "x".repeat(70_000)})).await).0, "throttler.config");
-        assert_eq!(blame(put(json!({"bad": 1})).await), ("throttler.config/shares/east".into(), "must be less".into()));
+        assert_eq!(
+            blame(put(json!({"bad": 1})).await),
+            ("throttler.config/shares/east".into(), "must be less".into())
+        );
         put(json!({"fine": 1})).await.unwrap();
     }
 }
@@ -268,15 +391,27 @@ async fn a_throttler_is_checked_when_a_queue_is_given_it() {
 async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
     for place in everywhere() {
         let place = place.with_policy(picky());
-        let put = async |retry| place.engine.put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None).await;
+        let put = async |retry| {
+            place
+                .engine
+                .put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None)
+                .await
+        };
         assert_eq!(blame(put(retried(json!({}))).await).0, "retry.plugin");
         place.push("guard", "v1", None, says()).await.unwrap();
         assert_eq!(blame(put(retried(json!({"bad": 1}))).await).0, "retry.config/shares/east");
         put(retried(json!({"fine": 1}))).await.unwrap();
-        let enqueue = async |retry| place.engine.enqueue(vec![NewJob { retry, ..work() }]).await.remove(0);
+        let enqueue =
+            async |retry| place.engine.enqueue(vec![NewJob { retry, ..work() }]).await.remove(0);
         assert_eq!(enqueue(None).await.unwrap().job.spec.retry, retried(json!({"fine": 1})));
-        assert_eq!(blame(enqueue(Some(retried(json!({"bad": 1})))).await).0, "retry.config/shares/east");
-        assert_eq!(blame(enqueue(Some(Retry::Plugin(name("none"), Arc::new(json!({}))))).await).0, "retry.plugin");
+        assert_eq!(
+            blame(enqueue(Some(retried(json!({"bad": 1})))).await).0,
+            "retry.config/shares/east"
+        );
+        assert_eq!(
+            blame(enqueue(Some(Retry::Plugin(name("none"), Arc::new(json!({}))))).await).0,
+            "retry.plugin"
+        );
         assert!(enqueue(Some(retried(json!({"other": 1})))).await.is_ok());
     }
 }
@@ -289,13 +424,20 @@ async fn a_push_that_refuses_a_configuration_in_use_is_refused_by_name() {
         place.push("guard", "v2", says(), says()).await.unwrap();
         place.engine.put_queue(&queue(), throttled(json!({"fine": 1})), None).await.unwrap();
         let (code, words) = blame(place.push("guard", "v3", says(), None).await);
-        assert!(code == "config_refused" && words.contains("queue default") && words.contains("must be good"), "{words}");
+        assert!(
+            code == "config_refused"
+                && words.contains("queue default")
+                && words.contains("must be good"),
+            "{words}"
+        );
         let (code, words) = blame(place.push("guard", "v4", None, says()).await);
         assert!(code == "plugin_in_use" && words.contains("queue default"), "{words}");
         assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 2);
         place.engine.put_queue(&queue(), throttled(json!({"good": 1})), None).await.unwrap();
         assert_eq!(place.push("guard", "v3", says(), says()).await.unwrap().item.live, 3);
-        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        place
+            .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
+            .await;
         let (code, words) = blame(place.push("guard", "v5", says(), None).await);
         assert!(code == "plugin_in_use" && words.contains("type work"), "{words}");
     }
@@ -310,7 +452,9 @@ async fn a_plugin_in_use_is_not_deleted() {
         place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
         assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
         place.set_queue(QueueConfig::default()).await;
-        place.set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() }).await;
+        place
+            .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
+            .await;
         assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
         place.set_type("work", TypeConfig::default()).await;
         place.engine.delete_plugin(&guard).await.unwrap();

@@ -41,7 +41,11 @@ async fn with_trigger(place: &Place) {
     let rule = json!({"filter": {"type": "answer"}, "complete": {
         "type": "work", "correlation_key": {"$expr": "data.key"}, "attempt": {"$expr": "data.attempt"},
         "status": {"$expr": "data.failed && 'failed' || 'succeeded'"}, "message": {"$expr": "data.failed"}, "result": {"$expr": "data.answer"}}});
-    place.engine.put_trigger(&name("answers"), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+    place
+        .engine
+        .put_trigger(&name("answers"), serde_json::from_value(rule).unwrap(), None)
+        .await
+        .unwrap();
 }
 
 async fn ingest(place: &Place, events: &[Event]) -> Ingestion {
@@ -55,7 +59,8 @@ async fn did(place: &Place, event: Event) -> Did {
 }
 
 async fn kept(place: &Place) -> usize {
-    let query = RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
+    let query =
+        RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
     place.store.records(&[query]).await.unwrap()[0].len()
 }
 
@@ -72,11 +77,15 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
         let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
         assert_eq!(place.lease(1).await[0].id, a.id);
         let ingestion = ingest(&place, &[event("1", json!({"key": "a", "answer": 42}))]).await;
-        assert_eq!(ingestion.answers[0].as_ref().unwrap().outcomes[0].did, Did::Completed { job: a.id.clone() });
+        assert_eq!(
+            ingestion.answers[0].as_ref().unwrap().outcomes[0].did,
+            Did::Completed { job: a.id.clone() }
+        );
         let done = place.job(&a.id).await;
         assert_eq!(ended(&done), Some(Outcome::Succeeded));
         assert_eq!(done.life.result.unwrap().bytes, "42");
-        let released = ingestion.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
+        let released =
+            ingestion.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
         place.tick(TickInput { released, ..TickInput::default() }).await;
         assert_eq!(place.lease(1).await[0].id, b.id, "the slot is free");
     }
@@ -117,7 +126,8 @@ async fn a_reply_to_a_job_that_has_not_started_waits_for_its_attempt() {
 async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
     for died in [false, true] {
         let inner = Arc::new(MemoryStore::new());
-        let faulty = Arc::new(FaultyStore::new(inner.clone(), 1).with_flight(std::time::Duration::ZERO));
+        let faulty =
+            Arc::new(FaultyStore::new(inner.clone(), 1).with_flight(std::time::Duration::ZERO));
         let mut claimer = Place::on(inner);
         with_trigger(&claimer).await;
         let job = claimer.enqueue(keyed("a")).await;
@@ -134,11 +144,17 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
         let answers = ingesting.await.answers;
         assert!(matches!(place_state(&claimer, &job).await, State::Running(_)) == died);
         if died {
-            assert!(matches!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Kept { .. }), "{answers:?}");
+            assert!(
+                matches!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Kept { .. }),
+                "{answers:?}"
+            );
             let heard = claimer.engine.sweep_replies(None).await.unwrap();
             assert_eq!((heard.met, heard.changed.len()), (1, 1));
         } else {
-            assert_eq!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Completed { job: job.id.clone() });
+            assert_eq!(
+                answers[0].as_ref().unwrap().outcomes[0].did,
+                Did::Completed { job: job.id.clone() }
+            );
         }
         assert_eq!(ended(&claimer.job(&job.id).await), Some(Outcome::Succeeded));
         assert_eq!(kept(&claimer).await, 0);
@@ -155,13 +171,24 @@ async fn a_success_while_a_retry_waits_ends_the_job_and_there_is_no_retry() {
         with_trigger(&place).await;
         place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
+            .await;
         let waiting = place.job(&run[0].id).await;
         assert!(matches!(waiting.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
-        assert_eq!(did(&place, event("1", json!({"key": "a", "answer": 1}))).await, Did::Completed { job: run[0].id.clone() });
+        assert_eq!(
+            did(&place, event("1", json!({"key": "a", "answer": 1}))).await,
+            Did::Completed { job: run[0].id.clone() }
+        );
         let done = place.job(&run[0].id).await;
-        assert_eq!((ended(&done), done.life.attempt, done.life.error.clone()), (Some(Outcome::Succeeded), 1, None));
-        assert_eq!(done.life.history.iter().map(|entry| entry.outcome).collect::<Vec<_>>(), [Outcome::Failed, Outcome::Succeeded]);
+        assert_eq!(
+            (ended(&done), done.life.attempt, done.life.error.clone()),
+            (Some(Outcome::Succeeded), 1, None)
+        );
+        assert_eq!(
+            done.life.history.iter().map(|entry| entry.outcome).collect::<Vec<_>>(),
+            [Outcome::Failed, Outcome::Succeeded]
+        );
         place.wait(7200);
         assert!(place.lease(1).await.is_empty(), "the retry is cancelled");
     }
@@ -173,12 +200,17 @@ async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
         with_trigger(&place).await;
         place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
+            .await;
         let before = place.job(&run[0].id).await;
         let failure = event("1", json!({"key": "a", "failed": "no stock"}));
         assert_eq!(did(&place, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
         let after = place.job(&run[0].id).await;
-        assert_eq!((&after.life.state, after.life.version), (&before.life.state, before.life.version));
+        assert_eq!(
+            (&after.life.state, after.life.version),
+            (&before.life.state, before.life.version)
+        );
         let said = after.life.history.last().unwrap().error.as_ref().unwrap();
         assert_eq!((after.life.history.len(), said.message.as_deref()), (2, Some("no stock")));
         assert_eq!(did(&place, failure).await, Did::Known { job: run[0].id.clone() });
@@ -202,7 +234,10 @@ async fn a_failed_reply_is_tried_again_as_its_type_says() {
         // The same event a second time says nothing of the second attempt.
         assert!(matches!(did(&place, failure).await, Did::Known { .. }));
         assert!(place.job(&again[0].id).await.life.running().is_some());
-        assert!(matches!(did(&place, event("2", json!({"key": "a"}))).await, Did::Completed { .. }));
+        assert!(matches!(
+            did(&place, event("2", json!({"key": "a"}))).await,
+            Did::Completed { .. }
+        ));
     }
 }
 
@@ -212,13 +247,31 @@ async fn a_reply_names_its_attempt() {
         with_trigger(&place).await;
         let job = place.enqueue(keyed("a")).await;
         place.lease(1).await;
-        assert!(matches!(did(&place, event("2", json!({"key": "a", "attempt": 2}))).await, Did::Kept { .. }), "that is still to come");
-        assert!(matches!(did(&place, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await, Did::Completed { .. }));
+        assert!(
+            matches!(
+                did(&place, event("2", json!({"key": "a", "attempt": 2}))).await,
+                Did::Kept { .. }
+            ),
+            "that is still to come"
+        );
+        assert!(matches!(
+            did(&place, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await,
+            Did::Completed { .. }
+        ));
         place.wait(60);
-        assert!(matches!(did(&place, event("0", json!({"key": "a", "attempt": "x"}))).await, Did::Dead { .. }));
+        assert!(matches!(
+            did(&place, event("0", json!({"key": "a", "attempt": "x"}))).await,
+            Did::Dead { .. }
+        ));
         assert!(place.lease(1).await.is_empty(), "the second attempt has its answer");
-        assert_eq!((ended(&place.job(&job.id).await), place.job(&job.id).await.life.attempt), (Some(Outcome::Succeeded), 2));
-        assert_eq!(did(&place, event("3", json!({"key": "a", "attempt": 1}))).await, Did::Late { job: job.id });
+        assert_eq!(
+            (ended(&place.job(&job.id).await), place.job(&job.id).await.life.attempt),
+            (Some(Outcome::Succeeded), 2)
+        );
+        assert_eq!(
+            did(&place, event("3", json!({"key": "a", "attempt": 1}))).await,
+            Did::Late { job: job.id }
+        );
     }
 }
 
@@ -241,11 +294,18 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
                 assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
             }
             place.restart();
-            assert_eq!(place.lease(1).await.len(), 1, "the next job under the key is asked for anew");
+            assert_eq!(
+                place.lease(1).await.len(),
+                1,
+                "the next job under the key is asked for anew"
+            );
             for known in [&answer, &other] {
                 assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
             }
-            assert!(matches!(did(&place, event(&format!("own-{n}"), json!({"key": "a"}))).await, Did::Completed { .. }));
+            assert!(matches!(
+                did(&place, event(&format!("own-{n}"), json!({"key": "a"}))).await,
+                Did::Completed { .. }
+            ));
         }
         assert_eq!(place.job(&first.id).await.life.ended(), Some(Outcome::Succeeded));
     }
@@ -255,14 +315,23 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
 async fn a_second_delivery_does_not_answer_the_next_job_though_ended_ones_are_not_kept() {
     for mut place in everywhere() {
         with_trigger(&place).await;
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
+            )
+            .await;
         let first = place.enqueue(keyed("a")).await;
         place.lease(1).await;
         let (answer, other) = (event("1", json!({"key": "a"})), event("2", json!({"key": "a"})));
         assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
         place.wait(299);
         place.engine.sweep().await.unwrap();
-        assert_eq!(did(&place, answer.clone()).await, Did::Known { job: first.id.clone() }, "kept as long as an early answer is");
+        assert_eq!(
+            did(&place, answer.clone()).await,
+            Did::Known { job: first.id.clone() },
+            "kept as long as an early answer is"
+        );
         assert_eq!(did(&place, other.clone()).await, Did::Late { job: first.id });
         place.enqueue(keyed("a")).await;
         let running = place.lease(1).await;
@@ -273,7 +342,10 @@ async fn a_second_delivery_does_not_answer_the_next_job_though_ended_ones_are_no
         let unkeyed = place.enqueue(work()).await;
         let run = place.lease(1).await;
         place.succeed(&run).await;
-        assert!(place.engine.job(&unkeyed.id, None).await.is_err(), "one without a key goes at its end");
+        assert!(
+            place.engine.job(&unkeyed.id, None).await.is_err(),
+            "one without a key goes at its end"
+        );
     }
 }
 
@@ -284,7 +356,9 @@ async fn a_late_reply_to_a_job_that_lives_is_known_by_the_next_one_too() {
         with_trigger(&place).await;
         let first = place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
+            .await;
         place.wait(7200);
         let again = place.lease(1).await;
         let late = event("late", json!({"key": "a", "attempt": 1}));
@@ -302,10 +376,14 @@ async fn a_late_reply_to_a_job_that_was_handed_on_is_known_by_the_next_one_too()
     for mut place in everywhere() {
         with_trigger(&place).await;
         let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
-        place.set_type("work", TypeConfig { target, start: Start::Plain, ..TypeConfig::default() }).await;
+        place
+            .set_type("work", TypeConfig { target, start: Start::Plain, ..TypeConfig::default() })
+            .await;
         let first = place.enqueue(keyed("a")).await;
         let run = place.lease(1).await;
-        place.tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() }).await;
+        place
+            .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
+            .await;
         place.wait(7200);
         let again = place.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
@@ -355,9 +433,11 @@ async fn many_replies_to_one_job_are_heard_one_after_the_other() {
         with_trigger(&place).await;
         let job = place.enqueue(keyed("a")).await;
         place.lease(1).await;
-        let events: Vec<Event> = (0..20).map(|n| event(&n.to_string(), json!({"key": "a", "answer": n}))).collect();
+        let events: Vec<Event> =
+            (0..20).map(|n| event(&n.to_string(), json!({"key": "a", "answer": n}))).collect();
         let answers = ingest(&place, &events).await.answers;
-        let done: Vec<Did> = answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).did).collect();
+        let done: Vec<Did> =
+            answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).did).collect();
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
         assert_eq!(place.job(&job.id).await.life.history.len(), 1);
@@ -372,15 +452,29 @@ async fn many_replies_to_one_job_are_heard_one_after_the_other() {
 async fn a_large_answer_becomes_an_object_and_a_failed_one_is_final_where_it_must_not_run_twice() {
     for mut place in everywhere() {
         with_trigger(&place).await;
-        place.set_type("work", TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() },
+            )
+            .await;
         let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
         place.lease(2).await;
         let large = "x".repeat(100_000);
-        assert!(matches!(did(&place, event("1", json!({"key": "a", "answer": large}))).await, Did::Completed { .. }));
+        assert!(matches!(
+            did(&place, event("1", json!({"key": "a", "answer": large}))).await,
+            Did::Completed { .. }
+        ));
         let done = place.job(&a.id).await;
         assert!(done.life.result.as_ref().unwrap().object.is_some());
-        assert_eq!(place.engine.take_result(&done).await.unwrap().unwrap(), Payload::json(format!("\"{large}\"")));
-        assert!(matches!(did(&place, event("2", json!({"key": "b", "failed": "no"}))).await, Did::Completed { .. }));
+        assert_eq!(
+            place.engine.take_result(&done).await.unwrap().unwrap(),
+            Payload::json(format!("\"{large}\""))
+        );
+        assert!(matches!(
+            did(&place, event("2", json!({"key": "b", "failed": "no"}))).await,
+            Did::Completed { .. }
+        ));
         assert_eq!(ended(&place.job(&b.id).await), Some(Outcome::Failed));
     }
 }

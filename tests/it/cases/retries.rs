@@ -39,7 +39,11 @@ async fn places(
 ) -> Vec<(Place, Arc<Mutex<Vec<RetryCall>>>)> {
     let answer = Arc::new(answer);
     let mut places = Vec::new();
-    for (place, limit) in everywhere().into_iter().zip([Some(1), None]).chain(everywhere().into_iter().zip([None, Some(1)])) {
+    for (place, limit) in everywhere()
+        .into_iter()
+        .zip([Some(1), None])
+        .chain(everywhere().into_iter().zip([None, Some(1)]))
+    {
         let calls: Arc<Mutex<Vec<RetryCall>>> = Arc::default();
         let (noted, answer) = (Arc::clone(&calls), Arc::clone(&answer));
         let place = place.with_policy(FnPolicy::default().retrying(move |_, call| {
@@ -59,7 +63,11 @@ fn planner() -> Retry {
 }
 
 fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'static {
-    move |call| RetryAnswer::Retry { at: call.now + Duration::from_secs(seconds), data: None, priority: None }
+    move |call| RetryAnswer::Retry {
+        at: call.now + Duration::from_secs(seconds),
+        data: None,
+        priority: None,
+    }
 }
 
 /// Fails the running attempt.
@@ -86,7 +94,10 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
     for (mut place, calls) in places(Description::default(), after(30)).await {
         let (job, ticked) = failed_once(&mut place, work()).await;
         assert!(ticked.pending);
-        assert_eq!(job.life.state, State::Scheduled { run_at: place.now(), waiting: Waiting::RetryDecision });
+        assert_eq!(
+            job.life.state,
+            State::Scheduled { run_at: place.now(), waiting: Waiting::RetryDecision }
+        );
         assert_eq!(place.granted().await, 0);
         assert!(place.lease(5).await.is_empty(), "it is no candidate");
         assert!(calls.lock().is_empty(), "nobody was asked in the round");
@@ -102,7 +113,10 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
         assert_eq!(after.life.history.len(), 1, "one entry for the attempt and what followed it");
         assert_eq!(after.life.history[0].retry_at, Some(planned));
         let call = calls.lock().remove(0);
-        assert_eq!((&*call.config, call.job.life.history.len(), call.not_before, call.data), ("{\"k\":1}", 1, None, None));
+        assert_eq!(
+            (&*call.config, call.job.life.history.len(), call.not_before, call.data),
+            ("{\"k\":1}", 1, None, None)
+        );
         assert!(sweep(&place).await.changed.is_empty(), "asked once");
         place.wait(30);
         assert_eq!(place.lease(1).await[0].life.attempt, 2);
@@ -114,23 +128,40 @@ async fn a_verdict_may_change_data_and_priority() {
     let says = Description { needs_data: true, ..Description::default() };
     let rewrite = |call: &RetryCall| {
         assert_eq!(
-            call.data.as_deref().map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()),
+            call.data
+                .as_deref()
+                .map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()),
             Some(json!({"region": "east"}))
         );
-        RetryAnswer::Retry { at: call.now, data: Some("{\"region\": \"west\"}".into()), priority: Some(7) }
+        RetryAnswer::Retry {
+            at: call.now,
+            data: Some("{\"region\": \"west\"}".into()),
+            priority: Some(7),
+        }
     };
     for (mut place, _) in places(says, rewrite).await {
         let attributes = [("region".to_owned(), "/region".to_owned())].into();
-        place.set_type("work", TypeConfig { retry: planner(), attributes, ..TypeConfig::default() }).await;
+        place
+            .set_type("work", TypeConfig { retry: planner(), attributes, ..TypeConfig::default() })
+            .await;
         let packed = Payload::json("{\"region\": \"east\"}").to_msgpack().unwrap();
         let data = Payload { encoding: Encoding::MessagePack, bytes: packed };
         let (job, _) = failed_once(&mut place, NewJob { data, ..work() }).await;
         sweep(&place).await;
         let job = place.job(&job.id).await;
-        assert_eq!((job.spec.priority, job.spec.attributes["region"].text()), (7, "west".to_owned()));
+        assert_eq!(
+            (job.spec.priority, job.spec.attributes["region"].text()),
+            (7, "west".to_owned())
+        );
         let data = place.engine.data(&job).await.unwrap();
         assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
-        assert_eq!(data, Payload { encoding: Encoding::MessagePack, bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap() });
+        assert_eq!(
+            data,
+            Payload {
+                encoding: Encoding::MessagePack,
+                bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap()
+            }
+        );
         assert_eq!(place.lease(1).await[0].life.attempt, 2);
     }
 }
@@ -155,16 +186,24 @@ async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
         objects.be_away(false);
         assert_eq!(sweep(&place).await.changed.len(), 1);
         let large = place.job(&large.id).await;
-        assert!(!large.life.awaits_retry_decision() && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES);
+        assert!(
+            !large.life.awaits_retry_decision()
+                && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES
+        );
     }
 }
 
 #[tokio::test]
 async fn a_strategy_that_reads_data_is_not_asked_while_that_cannot_be_read() {
-    for (mut place, calls) in places(Description { needs_data: true, ..Description::default() }, after(0)).await {
+    for (mut place, calls) in
+        places(Description { needs_data: true, ..Description::default() }, after(0)).await
+    {
         let objects = Arc::new(Objects::default());
         place.objects(Arc::clone(&objects) as _);
-        let large = || NewJob { data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))), ..work() };
+        let large = || NewJob {
+            data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))),
+            ..work()
+        };
         let (job, _) = failed_once(&mut place, large()).await;
         objects.be_away(true);
         assert!(sweep(&place).await.changed.is_empty());
@@ -184,25 +223,38 @@ async fn a_strategy_that_reads_data_is_not_asked_while_that_cannot_be_read() {
 
 #[tokio::test]
 async fn a_strategy_may_give_up_with_a_message() {
-    for (mut place, _) in places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await {
+    for (mut place, _) in
+        places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await
+    {
         let (job, _) = failed_once(&mut place, work()).await;
         assert_eq!(sweep(&place).await.changed.len(), 1);
         let job = place.job(&job.id).await;
         assert_eq!(job.life.ended(), Some(Outcome::Failed));
         let error = job.life.error.unwrap();
         assert_eq!((error.reason, error.message.as_deref()), (Reason::Failed, Some("hopeless")));
-        assert_eq!(job.life.history[0].error.as_ref().unwrap().message.as_deref(), Some("no"), "the attempt's own words stay");
+        assert_eq!(
+            job.life.history[0].error.as_ref().unwrap().message.as_deref(),
+            Some("no"),
+            "the attempt's own words stay"
+        );
     }
 }
 
 #[tokio::test]
 async fn windows_and_the_targets_wish_apply_to_a_verdict() {
     for (mut place, calls) in places(Description::default(), after(1)).await {
-        let windows = serde_json::from_value(json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}])).unwrap();
+        let windows = serde_json::from_value(
+            json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}]),
+        )
+        .unwrap();
         let job = place.enqueue(NewJob { windows: Some(windows), ..work() }).await;
         let running = place.lease(1).await.remove(0);
         let start = place.now();
-        let busy = |wait| ReportOutcome::Failed { failure: Failure::new(Reason::NotDelivered, "busy"), retryable: true, least_wait: wait };
+        let busy = |wait| ReportOutcome::Failed {
+            failure: Failure::new(Reason::NotDelivered, "busy"),
+            retryable: true,
+            least_wait: wait,
+        };
         fail(&mut place, &running, busy(Duration::from_mins(5))).await;
         sweep(&place).await;
         assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
@@ -218,7 +270,11 @@ async fn windows_and_the_targets_wish_apply_to_a_verdict() {
 #[tokio::test]
 async fn nobody_is_asked_when_no_attempt_may_follow() {
     for (mut place, calls) in places(Description::default(), after(0)).await {
-        let never = || ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: false, least_wait: Duration::ZERO };
+        let never = || ReportOutcome::Failed {
+            failure: Failure::new(Reason::Failed, "no"),
+            retryable: false,
+            least_wait: Duration::ZERO,
+        };
         let job = place.enqueue(work()).await;
         let running = place.lease(1).await.remove(0);
         assert!(!fail(&mut place, &running, never()).await.pending);
@@ -242,7 +298,13 @@ async fn a_lost_worker_is_a_failure_like_any_other() {
         // Without a head it is the sweep that finds the end of the lease.
         sweep(&place).await;
         let after = place.job(&job.id).await;
-        assert_eq!(after.life.state, State::Scheduled { run_at: place.now() + Duration::from_secs(5), waiting: Waiting::Retry });
+        assert_eq!(
+            after.life.state,
+            State::Scheduled {
+                run_at: place.now() + Duration::from_secs(5),
+                waiting: Waiting::Retry
+            }
+        );
         assert_eq!(after.life.history[0].error.as_ref().unwrap().reason, Reason::LeaseExpired);
     }
 }
@@ -258,7 +320,11 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
                 0 => Err(fault("it divided by zero")),
                 1 => Ok(RetryAnswer::Retry { at: far, data: None, priority: None }),
                 2 => Ok(RetryAnswer::Retry { at: at_once, data: Some("{".into()), priority: None }),
-                _ => Ok(RetryAnswer::Retry { at: at_once, data: Some(format!("\"{}\"", "x".repeat(5 << 20))), priority: None }),
+                _ => Ok(RetryAnswer::Retry {
+                    at: at_once,
+                    data: Some(format!("\"{}\"", "x".repeat(5 << 20))),
+                    priority: None,
+                }),
             }
         }));
         place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
@@ -272,13 +338,20 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
             assert_eq!(verdicts.faults[0].call.job.id, job.id, "with the input that did it");
             let after = place.job(&job.id).await;
             let wait = after.life.run_at().unwrap().since(place.now());
-            assert!(wait >= Duration::from_millis(500) && wait <= Duration::from_secs(2), "{wait:?}");
+            assert!(
+                wait >= Duration::from_millis(500) && wait <= Duration::from_secs(2),
+                "{wait:?}"
+            );
             assert_eq!(after.data, job.data);
             place.engine.cancel(&job.id, None, false).await.unwrap();
         }
         assert_eq!(turn.load(Ordering::Relaxed), 4);
         let found: Vec<FaultKind> = place.policy.faults().iter().map(|fault| fault.kind).collect();
-        assert_eq!(found, [FaultKind::InvalidAnswer], "whoever runs plugins hears of the one that only the engine can see");
+        assert_eq!(
+            found,
+            [FaultKind::InvalidAnswer],
+            "whoever runs plugins hears of the one that only the engine can see"
+        );
     }
 }
 
@@ -292,7 +365,10 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
             if plugin.version.number == 2 {
                 return Ok(RetryAnswer::GiveUp(None));
             }
-            Err(Fault { kind: *fails.lock(), message: format!("took longer than 250 ms with {}", call.config) })
+            Err(Fault {
+                kind: *fails.lock(),
+                message: format!("took longer than 250 ms with {}", call.config),
+            })
         }));
         place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
         place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
@@ -313,7 +389,11 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
                 place.wait(wait);
                 let (job, _) = failed_once(&mut place, work()).await;
                 let verdicts = sweep(&place).await;
-                assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, faults), "{wait} s of {seconds}");
+                assert_eq!(
+                    (verdicts.changed.len(), verdicts.faults.len()),
+                    (1, faults),
+                    "{wait} s of {seconds}"
+                );
                 place.engine.cancel(&job.id, None, false).await.unwrap();
             }
         }
@@ -345,7 +425,10 @@ async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
         place.engine.delete_plugin(&name("planner")).await.unwrap();
         let verdicts = sweep(&place).await;
         assert_eq!(verdicts.faults.len(), 1);
-        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
+        assert!(matches!(
+            place.job(&job.id).await.life.state,
+            State::Scheduled { waiting: Waiting::Retry, .. }
+        ));
     }
 }
 
@@ -361,7 +444,10 @@ async fn a_job_that_waits_for_its_verdict_can_be_cancelled_and_changed() {
         assert!(patched.life.awaits_retry_decision(), "what follows is still to be said");
         sweep(&place).await;
         let job = place.job(&job.id).await;
-        assert_eq!((job.spec.priority, job.life.run_at()), (3, Some(place.now() + Duration::from_mins(1))));
+        assert_eq!(
+            (job.spec.priority, job.life.run_at()),
+            (3, Some(place.now() + Duration::from_mins(1)))
+        );
         place.engine.cancel(&job.id, None, false).await.unwrap();
         calls.lock().clear();
         let (job, _) = failed_once(&mut place, work()).await;
@@ -378,7 +464,9 @@ async fn a_job_that_waits_for_its_verdict_expires_and_has_a_deadline() {
     for (mut place, calls) in places(Description::default(), after(60)).await {
         let expires_at = Some(place.now() + Duration::from_secs(10));
         let (expires, _) = failed_once(&mut place, NewJob { expires_at, ..work() }).await;
-        let (dies, _) = failed_once(&mut place, NewJob { deadline_seconds: Some(Seconds::new(10)), ..work() }).await;
+        let (dies, _) =
+            failed_once(&mut place, NewJob { deadline_seconds: Some(Seconds::new(10)), ..work() })
+                .await;
         place.wait(10);
         assert!(place.lease(5).await.is_empty());
         sweep(&place).await;

@@ -1,5 +1,6 @@
 //! Schedules on every store: each occurrence makes one job, through restarts, crashes, other engines and clocks that jump.
 
+use tidegate_core::error_code::ErrorCode;
 use std::{collections::BTreeSet, sync::Arc, task::Poll, time::Duration};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -85,18 +86,34 @@ fn made(occurred: &Materialized) -> Vec<String> {
 #[tokio::test]
 async fn an_occurrence_makes_the_job_that_its_schedule_says_and_tells_when_to_look_next() {
     for place in in_every_home() {
-        let mut config = ScheduleConfig { priority: Some(7), expires_after_seconds: Some(Seconds::new(30)), ..tens() };
+        let mut config = ScheduleConfig {
+            priority: Some(7),
+            expires_after_seconds: Some(Seconds::new(30)),
+            ..tens()
+        };
         config.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
         let place = place.scheduled(config).await;
         let early = place.occur_at(second(3)).await;
         assert_eq!((early.made.len(), early.next_at), (0, Some(second(10))));
         let due = place.occur_at(second(10)).await;
-        assert_eq!((made(&due), due.next_at), (vec!["beat:20260101T000010Z".to_owned()], Some(second(20))));
+        assert_eq!(
+            (made(&due), due.next_at),
+            (vec!["beat:20260101T000010Z".to_owned()], Some(second(20)))
+        );
         let job = &place.jobs().await[0];
-        assert_eq!((job.spec.priority, job.spec.expires_at, job.life.run_at()), (7, Some(second(40)), Some(second(10))));
-        assert_eq!((job.data.inline(), job.spec.attributes.len()), (Some(&Payload::json("{\"n\":1}")), 1));
+        assert_eq!(
+            (job.spec.priority, job.spec.expires_at, job.life.run_at()),
+            (7, Some(second(40)), Some(second(10)))
+        );
+        assert_eq!(
+            (job.data.inline(), job.spec.attributes.len()),
+            (Some(&Payload::json("{\"n\":1}")), 1)
+        );
         let state = place.state().await;
-        assert_eq!((state.last_occurrence, state.last_job, state.upto), (Some(second(10)), Some(job.id.clone()), second(10)));
+        assert_eq!(
+            (state.last_occurrence, state.last_job, state.upto),
+            (Some(second(10)), Some(job.id.clone()), second(10))
+        );
     }
 }
 
@@ -127,7 +144,8 @@ async fn any_number_of_engines_make_each_job_once() {
             place.clock.set(second(n * 10));
             let looks = engines.iter().map(|engine| engine.materialize(Duration::ZERO));
             let occurred = futures_util::future::join_all(looks).await;
-            let made: Vec<String> = occurred.iter().flat_map(|occurred| made(occurred.as_ref().unwrap())).collect();
+            let made: Vec<String> =
+                occurred.iter().flat_map(|occurred| made(occurred.as_ref().unwrap())).collect();
             assert_eq!(made.len(), 1, "{made:?}");
         }
         assert_eq!(place.ids().await, at_seconds((10..=200).step_by(10)));
@@ -139,7 +157,12 @@ async fn any_number_of_engines_make_each_job_once() {
 async fn an_engine_that_comes_late_does_not_make_again_what_ran_and_is_gone() {
     let one_by_one = FaultyStore::new(Arc::new(MemoryStore::new()), 1);
     for mut place in in_every_home().into_iter().chain([Place::on(Arc::new(one_by_one))]) {
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
+            )
+            .await;
         place.put(tens()).await;
         let late = place.another();
         late.materialize(Duration::ZERO).await.unwrap();
@@ -154,9 +177,11 @@ async fn an_engine_that_comes_late_does_not_make_again_what_ran_and_is_gone() {
 
 #[tokio::test]
 async fn what_was_missed_is_skipped_or_made_up_for_as_the_schedule_says() {
-    for (missed, max_missed, made_up_for) in
-        [(Missed::Skip, 9, vec![]), (Missed::One, 9, vec![3530]), (Missed::All, 3, vec![3510, 3520, 3530])]
-    {
+    for (missed, max_missed, made_up_for) in [
+        (Missed::Skip, 9, vec![]),
+        (Missed::One, 9, vec![3530]),
+        (Missed::All, 3, vec![3510, 3520, 3530]),
+    ] {
         for place in in_every_home() {
             let mut place = place.scheduled(ScheduleConfig { missed, max_missed, ..tens() }).await;
             place.restart();
@@ -164,7 +189,11 @@ async fn what_was_missed_is_skipped_or_made_up_for_as_the_schedule_says() {
             let wanted = at_seconds(made_up_for.iter().copied().chain((3540..=3600).step_by(10)));
             assert_eq!(place.ids().await, wanted, "{missed:?}");
             let skipped = 353 - made_up_for.len() as u64;
-            assert_eq!((occurred.missed.values().sum::<u64>(), place.state().await.missed), (skipped, skipped), "{missed:?}");
+            assert_eq!(
+                (occurred.missed.values().sum::<u64>(), place.state().await.missed),
+                (skipped, skipped),
+                "{missed:?}"
+            );
             place.restart();
             assert_eq!(place.occur_at(second(3601)).await.made.len(), 0, "{missed:?}");
         }
@@ -176,17 +205,23 @@ async fn what_was_missed_is_skipped_or_made_up_for_as_the_schedule_says() {
 async fn a_crash_between_any_two_writes_neither_loses_nor_doubles_an_occurrence() {
     for flight in [Duration::ZERO, Duration::from_secs(5)] {
         for writes in 0..16 {
-            let inner: [SharedStore; 2] = [Arc::new(MemoryStore::new()), Arc::new(SqliteStore::open_temporary().unwrap())];
+            let inner: [SharedStore; 2] =
+                [Arc::new(MemoryStore::new()), Arc::new(SqliteStore::open_temporary().unwrap())];
             for inner in inner {
                 let store = Arc::new(FaultyStore::new(inner, 1).with_flight(flight));
-                let mut place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
+                let mut place =
+                    Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
                 place.clock.set(second(20));
                 store.crash_after(writes);
                 let died = place.engine.materialize(Duration::ZERO).await;
                 store.revive();
                 place.restart();
                 place.occur_at(second(22)).await;
-                assert_eq!(place.ids().await, at_seconds([10, 20]), "after {writes} writes, {died:?}");
+                assert_eq!(
+                    place.ids().await,
+                    at_seconds([10, 20]),
+                    "after {writes} writes, {died:?}"
+                );
                 assert_eq!(place.state().await.upto, second(20), "after {writes} writes");
                 assert_eq!(place.state().await.last_job, Some(occurrence_id(&beat(), second(20))));
             }
@@ -236,10 +271,18 @@ async fn another_rule_starts_from_now_and_other_changes_leave_it_where_it_is() {
         let place = place.scheduled(tens()).await;
         place.clock.set(second(15));
         place.put(ScheduleConfig { priority: Some(1), ..tens() }).await;
-        assert_eq!(made(&place.occur_at(second(15)).await), ["beat:20260101T000010Z"], "it was due when the priority changed");
+        assert_eq!(
+            made(&place.occur_at(second(15)).await),
+            ["beat:20260101T000010Z"],
+            "it was due when the priority changed"
+        );
         place.clock.set(second(25));
         place.put(ScheduleConfig { every_seconds: Some(Seconds::new(3)), ..tens() }).await;
-        assert_eq!(made(&place.occur_at(second(26)).await), Vec::<String>::new(), "what the old rule would have made is not made");
+        assert_eq!(
+            made(&place.occur_at(second(26)).await),
+            Vec::<String>::new(),
+            "what the old rule would have made is not made"
+        );
         assert_eq!(made(&place.occur_at(second(27)).await), ["beat:20260101T000027Z"]);
         let (item, state) = place.engine.schedule(&beat()).await.unwrap();
         assert_eq!((item.version, item.rule, state.last_occurrence), (3, 3, Some(second(27))));
@@ -257,7 +300,10 @@ async fn what_would_have_occurred_in_a_pause_is_not_made_up_for() {
         let version = place.engine.pause_schedule(&beat(), true).await.unwrap().version;
         assert_eq!(version, 2, "a repeat changes nothing");
         place.engine.pause_schedule(&beat(), false).await.unwrap();
-        assert_eq!(made(&place.occur_at(second(510)).await), [occurrence_id(&beat(), second(510)).to_string()]);
+        assert_eq!(
+            made(&place.occur_at(second(510)).await),
+            [occurrence_id(&beat(), second(510)).to_string()]
+        );
         assert_eq!(place.ids().await, at_seconds([10, 510]));
     }
 }
@@ -267,14 +313,24 @@ async fn a_deleted_schedule_leaves_its_jobs_and_one_of_its_name_begins_anew() {
     for place in in_every_home() {
         let place = place.scheduled(ScheduleConfig { missed: Missed::All, ..tens() }).await;
         place.occur_at(second(20)).await;
-        assert!(matches!(place.engine.delete_schedule(&beat(), Some(9)).await, Err(Error::Stale { version: 1 })));
+        assert!(matches!(
+            place.engine.delete_schedule(&beat(), Some(9)).await,
+            Err(Error::Stale { version: 1 })
+        ));
         place.engine.delete_schedule(&beat(), Some(1)).await.unwrap();
-        assert!(matches!(place.engine.schedule(&beat()).await, Err(Error::NotFound { code: "schedule_not_found", .. })));
+        assert!(matches!(
+            place.engine.schedule(&beat()).await,
+            Err(Error::NotFound { code: ErrorCode::ScheduleNotFound, .. })
+        ));
         assert!(place.engine.delete_schedule(&beat(), None).await.is_err());
         place.occur_at(second(300)).await;
         place.put(tens()).await;
         let state = place.state().await;
-        assert_eq!((state.upto, state.last_job), (second(300), None), "nothing is known of the old one");
+        assert_eq!(
+            (state.upto, state.last_job),
+            (second(300), None),
+            "nothing is known of the old one"
+        );
         place.occur_at(second(310)).await;
         assert_eq!(place.ids().await, at_seconds([10, 20, 310]));
     }
@@ -288,8 +344,10 @@ async fn a_schedule_that_is_deleted_while_it_occurs_makes_nothing_afterwards() {
         let place = Place::on(Arc::new(store)).scheduled(tens()).await;
         place.clock.set(second(10));
         let (beat, other) = (beat(), place.another());
-        let (deletion, look) = (other.delete_schedule(&beat, None), place.engine.materialize(Duration::ZERO));
-        let (deleted, occurred) = futures_util::future::join(Box::pin(deletion), Box::pin(look)).await;
+        let (deletion, look) =
+            (other.delete_schedule(&beat, None), place.engine.materialize(Duration::ZERO));
+        let (deleted, occurred) =
+            futures_util::future::join(Box::pin(deletion), Box::pin(look)).await;
         deleted.unwrap();
         assert_eq!((occurred.unwrap().made.len(), place.ids().await.len()), (0, 0));
     }
@@ -301,7 +359,8 @@ async fn what_a_half_done_removal_leaves_behind_counts_for_nothing_and_a_repeat_
     for (if_match, flight) in [(None, 5), (Some(1), 5), (Some(1), 0)] {
         let mut died = 0;
         for writes in 0.. {
-            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
+            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1)
+                .with_flight(Duration::from_secs(flight));
             let store = Arc::new(store);
             let place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
             place.occur_at(second(10)).await;
@@ -313,9 +372,18 @@ async fn what_a_half_done_removal_leaves_behind_counts_for_nothing_and_a_repeat_
             store.revive();
             died += 1;
             let again = place.engine.delete_schedule(&beat(), if_match).await;
-            assert!(matches!(again, Ok(()) | Err(Error::NotFound { .. })), "after {writes} writes: {again:?}");
-            assert!(place.engine.schedule(&beat()).await.is_err(), "after {writes} writes it is gone");
-            assert!(waiting(&place).await.is_empty(), "after {writes} writes what was made ahead is gone");
+            assert!(
+                matches!(again, Ok(()) | Err(Error::NotFound { .. })),
+                "after {writes} writes: {again:?}"
+            );
+            assert!(
+                place.engine.schedule(&beat()).await.is_err(),
+                "after {writes} writes it is gone"
+            );
+            assert!(
+                waiting(&place).await.is_empty(),
+                "after {writes} writes what was made ahead is gone"
+            );
             place.clock.set(second(500));
             place.put(tens()).await;
             assert_eq!(place.state().await.upto, second(500), "after {writes} writes");
@@ -334,12 +402,21 @@ async fn a_schedule_whose_type_is_gone_says_so_is_tried_again_and_holds_no_other
         place.engine.put_schedule(&name("other"), other, Payload::null(), None).await.unwrap();
         place.engine.delete_type(&name("work"), None).await.unwrap();
         let occurred = place.occur_at(second(10)).await;
-        assert_eq!((made(&occurred), occurred.errors.len()), (vec!["other:20260101T000010Z".to_owned()], 1));
+        assert_eq!(
+            (made(&occurred), occurred.errors.len()),
+            (vec!["other:20260101T000010Z".to_owned()], 1)
+        );
         let error = place.state().await.last_error.unwrap();
-        assert_eq!((error.occurrence, error.at, error.message.as_str()), (second(10), second(10), "there is no job type work"));
+        assert_eq!(
+            (error.occurrence, error.at, error.message.as_str()),
+            (second(10), second(10), "there is no job type work")
+        );
         let again = place.occur_at(second(11)).await;
         assert_eq!((again.errors.len(), again.next_at), (0, Some(second(20))), "not at once");
-        assert!(place.engine.pause_schedule(&beat(), false).await.is_ok(), "it can be operated all the same");
+        assert!(
+            place.engine.pause_schedule(&beat(), false).await.is_ok(),
+            "it can be operated all the same"
+        );
         assert_eq!(place.occur_at(second(20)).await.errors.len(), 1);
         assert_eq!(place.state().await.last_error.unwrap().at, second(10), "since when");
         place.set_type("work", TypeConfig::default()).await;
@@ -357,8 +434,12 @@ async fn ahead_of_time_jobs_are_made_that_start_at_it() {
         let minute = Duration::from_mins(1);
         let occurred = place.engine.materialize(minute).await.unwrap();
         assert_eq!((made(&occurred).len(), occurred.next_at), (6, Some(second(10))));
-        let due: Vec<_> = place.jobs().await.iter().rev().map(|job| job.life.run_at().unwrap()).collect();
-        assert_eq!(due.iter().copied().collect::<BTreeSet<_>>(), (1..=6).map(|n| second(n * 10)).collect::<BTreeSet<_>>());
+        let due: Vec<_> =
+            place.jobs().await.iter().rev().map(|job| job.life.run_at().unwrap()).collect();
+        assert_eq!(
+            due.iter().copied().collect::<BTreeSet<_>>(),
+            (1..=6).map(|n| second(n * 10)).collect::<BTreeSet<_>>()
+        );
         place.clock.set(second(30));
         assert_eq!(
             place.engine.materialize(Duration::ZERO).await.unwrap().made.len(),
@@ -372,7 +453,11 @@ async fn ahead_of_time_jobs_are_made_that_start_at_it() {
 
 /// The jobs that wait, with what they carry.
 async fn waiting(place: &Place) -> BTreeSet<(u64, String)> {
-    let jobs = place.jobs().await.into_iter().filter(|job| job.life.run_at().is_some_and(|at| at > place.now()));
+    let jobs = place
+        .jobs()
+        .await
+        .into_iter()
+        .filter(|job| job.life.run_at().is_some_and(|at| at > place.now()));
     let data = |job: &Job| String::from_utf8(job.data.inline().unwrap().bytes.to_vec()).unwrap();
     jobs.map(|job| (job.life.run_at().unwrap().since(second(0)).as_secs(), data(&job))).collect()
 }
@@ -380,7 +465,9 @@ async fn waiting(place: &Place) -> BTreeSet<(u64, String)> {
 #[tokio::test]
 async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_any_more() {
     let minute = Duration::from_mins(1);
-    let with = |data: &str, seconds: Vec<u64>| seconds.into_iter().map(|at| (at, data.to_owned())).collect::<BTreeSet<_>>();
+    let with = |data: &str, seconds: Vec<u64>| {
+        seconds.into_iter().map(|at| (at, data.to_owned())).collect::<BTreeSet<_>>()
+    };
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         place.engine.materialize(minute).await.unwrap();
@@ -403,7 +490,11 @@ async fn what_was_made_ahead_of_its_time_is_taken_back_when_it_is_not_to_be_so_a
         let revised: Vec<_> = place.jobs().await.iter().map(|job| job.spec.created_at).collect();
         place.wait(1);
         place.engine.put_schedule(&beat(), tens(), Payload::json("2"), None).await.unwrap();
-        assert_eq!(place.jobs().await.iter().map(|job| job.spec.created_at).collect::<Vec<_>>(), revised, "nothing has changed");
+        assert_eq!(
+            place.jobs().await.iter().map(|job| job.spec.created_at).collect::<Vec<_>>(),
+            revised,
+            "nothing has changed"
+        );
         let every = |span| ScheduleConfig { every_seconds: Some(Seconds::new(span)), ..tens() };
         place.engine.put_schedule(&beat(), every(20), Payload::json("2"), None).await.unwrap();
         place.engine.materialize(minute).await.unwrap();
@@ -429,7 +520,9 @@ impl Change {
 
     async fn make(self, engine: &Engine) -> Result<(), Error> {
         let every = |span| ScheduleConfig { every_seconds: Some(Seconds::new(span)), ..tens() };
-        let put = async |span, data| engine.put_schedule(&beat(), every(span), Payload::json(data), None).await.map(drop);
+        let put = async |span, data| {
+            engine.put_schedule(&beat(), every(span), Payload::json(data), None).await.map(drop)
+        };
         match self {
             Self::Data => put(10, "2").await,
             Self::Rule => put(15, "{\"n\":1}").await,
@@ -460,7 +553,8 @@ async fn a_change_that_dies_half_way_has_not_begun_or_is_carried_through_by_whoe
     for (change, flight) in Change::ALL.into_iter().flat_map(|change| [(change, 0), (change, 5)]) {
         let mut died = 0;
         for writes in 0.. {
-            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
+            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1)
+                .with_flight(Duration::from_secs(flight));
             let store = Arc::new(store);
             let mut place = Place::on(Arc::clone(&store) as SharedStore).scheduled(tens()).await;
             place.engine.materialize(minute).await.unwrap();
@@ -474,11 +568,21 @@ async fn a_change_that_dies_half_way_has_not_begun_or_is_carried_through_by_whoe
             place.restart();
             place.engine.materialize(minute).await.unwrap();
             let (found, before) = (waiting(&place).await, minute_of(10, "{\"n\":1}"));
-            assert!(found == before || found == change.leaves(), "{change:?} after {writes} writes: {found:?}");
+            assert!(
+                found == before || found == change.leaves(),
+                "{change:?} after {writes} writes: {found:?}"
+            );
             let again = change.make(&place.engine).await;
-            assert!(matches!(again, Ok(()) | Err(Error::NotFound { .. })), "{change:?} after {writes} writes: {again:?}");
+            assert!(
+                matches!(again, Ok(()) | Err(Error::NotFound { .. })),
+                "{change:?} after {writes} writes: {again:?}"
+            );
             place.engine.materialize(minute).await.unwrap();
-            assert_eq!(waiting(&place).await, change.leaves(), "{change:?} after {writes} writes, and again");
+            assert_eq!(
+                waiting(&place).await,
+                change.leaves(),
+                "{change:?} after {writes} writes, and again"
+            );
         }
         assert!(died > 4, "{change:?} writes {died} times");
     }
@@ -505,7 +609,9 @@ async fn paced<T>(first: u32, pace: u32, work: impl Future<Output = T>) -> T {
 async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
     let minute = Duration::from_mins(1);
     let ahead = async || {
-        let place = Place::on(Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1))).scheduled(tens()).await;
+        let place = Place::on(Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1)))
+            .scheduled(tens())
+            .await;
         place.engine.materialize(minute).await.unwrap();
         let other = place.another();
         (place, other)
@@ -514,11 +620,17 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
         for change in Change::ALL {
             let (place, other) = ahead().await;
             let changed = paced(0, pace, change.make(&place.engine));
-            let (changed, looked) = futures_util::future::join(changed, paced(first, 1, other.materialize(minute))).await;
+            let (changed, looked) =
+                futures_util::future::join(changed, paced(first, 1, other.materialize(minute)))
+                    .await;
             changed.unwrap();
             looked.unwrap();
             place.engine.materialize(minute).await.unwrap();
-            assert_eq!(waiting(&place).await, change.leaves(), "{change:?} at {pace}, a look after {first} turns");
+            assert_eq!(
+                waiting(&place).await,
+                change.leaves(),
+                "{change:?} at {pace}, a look after {first} turns"
+            );
         }
         let (place, other) = ahead().await;
         let resume = async {
@@ -532,7 +644,11 @@ async fn who_looks_or_resumes_while_a_schedule_changes_loses_no_occurrence() {
         place.engine.materialize(minute).await.unwrap();
         let paused = place.engine.schedule(&beat()).await.unwrap().0.config.paused;
         let wanted = if paused { BTreeSet::new() } else { minute_of(10, "{\"n\":1}") };
-        assert_eq!(waiting(&place).await, wanted, "paused: {paused} at {pace}, a resume after {first} turns");
+        assert_eq!(
+            waiting(&place).await,
+            wanted,
+            "paused: {paused} at {pace}, a resume after {first} turns"
+        );
     }
 }
 
@@ -542,11 +658,14 @@ async fn what_is_made_ahead_while_a_schedule_changes_is_as_it_is_to_be() {
     for turns in 0..16 {
         for change in Change::ALL {
             // It gives way before each transaction.
-            let store = FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO);
+            let store =
+                FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO);
             let place = Place::on(Arc::new(store)).scheduled(tens()).await;
             let other = place.another();
             let late = paced(turns, 1, change.make(&other));
-            let (looked, changed) = futures_util::future::join(paced(0, 1, place.engine.materialize(minute)), late).await;
+            let (looked, changed) =
+                futures_util::future::join(paced(0, 1, place.engine.materialize(minute)), late)
+                    .await;
             looked.unwrap();
             changed.unwrap();
             place.engine.materialize(minute).await.unwrap();
@@ -561,20 +680,29 @@ async fn what_clients_put_in_place_of_an_occurrence_or_changed_of_it_is_never_ta
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         let id = |at| occurrence_id(&beat(), second(at));
-        let mine = NewJob { id: Some(id(20)), run_at: Some(second(20)), ..NewJob::new(name("work"), Payload::json("\"mine\"")) };
+        let mine = NewJob {
+            id: Some(id(20)),
+            run_at: Some(second(20)),
+            ..NewJob::new(name("work"), Payload::json("\"mine\""))
+        };
         place.enqueue(mine).await;
         place.engine.materialize(minute).await.unwrap();
-        let patch = async |at, patch: JobPatch| place.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap();
-        patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() }).await;
+        let patch = async |at, patch: JobPatch| {
+            place.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap()
+        };
+        patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() })
+            .await;
         patch(40, JobPatch { run_at: Some(second(45)), ..JobPatch::default() }).await;
         patch(50, JobPatch { priority: Some(3), ..JobPatch::default() }).await;
         let kept = [(20, "\"mine\""), (30, "\"patched\""), (45, "{\"n\":1}"), (50, "{\"n\":1}")];
-        let kept: BTreeSet<(u64, String)> = kept.into_iter().map(|(at, data)| (at, data.to_owned())).collect();
+        let kept: BTreeSet<(u64, String)> =
+            kept.into_iter().map(|(at, data)| (at, data.to_owned())).collect();
         place.engine.pause_schedule(&beat(), true).await.unwrap();
         assert_eq!(waiting(&place).await, kept, "paused");
         place.engine.pause_schedule(&beat(), false).await.unwrap();
         place.engine.materialize(minute).await.unwrap();
-        let resumed: BTreeSet<_> = kept.iter().cloned().chain([10, 60].map(|at| (at, "{\"n\":1}".to_owned()))).collect();
+        let resumed: BTreeSet<_> =
+            kept.iter().cloned().chain([10, 60].map(|at| (at, "{\"n\":1}".to_owned()))).collect();
         assert_eq!(waiting(&place).await, resumed);
         for change in [Change::Data, Change::Rule, Change::Delete] {
             change.make(&place.engine).await.unwrap();
@@ -592,9 +720,17 @@ async fn whoever_takes_an_occurrence_s_id_takes_its_place_and_holds_nothing_up()
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         let id = occurrence_id(&beat(), second(10));
-        place.enqueue(NewJob { id: Some(id.clone()), ..NewJob::new(name("work"), Payload::json("\"mine\"")) }).await;
+        place
+            .enqueue(NewJob {
+                id: Some(id.clone()),
+                ..NewJob::new(name("work"), Payload::json("\"mine\""))
+            })
+            .await;
         let occurred = place.occur_at(second(20)).await;
-        assert_eq!((made(&occurred), occurred.errors.len()), (vec![occurrence_id(&beat(), second(20)).to_string()], 0));
+        assert_eq!(
+            (made(&occurred), occurred.errors.len()),
+            (vec![occurrence_id(&beat(), second(20)).to_string()], 0)
+        );
         assert_eq!(place.ids().await, at_seconds([10, 20]));
     }
 }
@@ -602,11 +738,16 @@ async fn whoever_takes_an_occurrence_s_id_takes_its_place_and_holds_nothing_up()
 #[tokio::test]
 async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
     for place in in_every_home() {
-        let unique = Some(Unique { key: "beat".into(), hold: UniqueWhile::Live, period_seconds: None });
+        let unique =
+            Some(Unique { key: "beat".into(), hold: UniqueWhile::Live, period_seconds: None });
         let mut place = place.scheduled(ScheduleConfig { unique, ..tens() }).await;
         place.occur_at(second(40)).await;
         assert_eq!(place.ids().await, at_seconds([10]), "it has not ended");
-        assert_eq!(place.state().await.last_job, Some(occurrence_id(&beat(), second(10))), "the one that stands in their place");
+        assert_eq!(
+            place.state().await.last_job,
+            Some(occurrence_id(&beat(), second(10))),
+            "the one that stands in their place"
+        );
         let leased = place.lease(1).await;
         place.succeed(&leased).await;
         place.occur_at(second(50)).await;
@@ -617,9 +758,13 @@ async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
 #[tokio::test]
 async fn a_run_out_of_turn_is_made_once_under_its_key_and_touches_no_occurrence() {
     for place in in_every_home() {
-        let place = place.scheduled(ScheduleConfig { expires_after_seconds: Some(Seconds::new(60)), ..tens() }).await;
+        let place = place
+            .scheduled(ScheduleConfig { expires_after_seconds: Some(Seconds::new(60)), ..tens() })
+            .await;
         place.engine.pause_schedule(&beat(), true).await.unwrap();
-        let run = async |key: Option<&str>| place.engine.run_schedule(&beat(), key.map(str::to_owned)).await.unwrap();
+        let run = async |key: Option<&str>| {
+            place.engine.run_schedule(&beat(), key.map(str::to_owned)).await.unwrap()
+        };
         let first = run(Some("k")).await;
         place.wait(1);
         let again = run(Some("k")).await;
@@ -635,20 +780,40 @@ async fn a_run_out_of_turn_is_made_once_under_its_key_and_touches_no_occurrence(
 async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
     for place in in_every_home() {
         place.set_type("work", TypeConfig::default()).await;
-        let put = async |config: ScheduleConfig, data: Payload| place.engine.put_schedule(&beat(), config, data, None).await.unwrap_err();
+        let put = async |config: ScheduleConfig, data: Payload| {
+            place.engine.put_schedule(&beat(), config, data, None).await.unwrap_err()
+        };
         let blame = async |config: ScheduleConfig| match put(config, Payload::null()).await {
             Error::Invalid { field, .. } => field,
-            Error::NotFound { code, .. } => code.to_owned(),
+            Error::NotFound { code, .. } => code.to_string(),
             error => panic!("{error}"),
         };
         assert_eq!(blame(ScheduleConfig { every_seconds: None, ..tens() }).await, "cron");
         assert_eq!(blame(ScheduleConfig { max_attempts: Some(0), ..tens() }).await, "max_attempts");
-        assert_eq!(blame(ScheduleConfig { timeout_seconds: Some(Seconds::new(0)), ..tens() }).await, "timeout_seconds");
-        assert_eq!(blame(ScheduleConfig { deadline_seconds: Some(Seconds::new(0)), ..tens() }).await, "deadline_seconds");
-        assert_eq!(blame(ScheduleConfig { headers: [("tidegate-x".into(), "1".into())].into(), ..tens() }).await, "headers.tidegate-x");
-        assert_eq!(blame(ScheduleConfig { job_type: name("gone"), ..tens() }).await, "job_type_not_found");
-        assert_eq!(blame(ScheduleConfig { job_type: name("tidegate.callback"), ..tens() }).await, "job_type_not_found");
-        assert!(matches!(put(tens(), Payload::json("{")).await, Error::Invalid { field, .. } if field == "data"));
+        assert_eq!(
+            blame(ScheduleConfig { timeout_seconds: Some(Seconds::new(0)), ..tens() }).await,
+            "timeout_seconds"
+        );
+        assert_eq!(
+            blame(ScheduleConfig { deadline_seconds: Some(Seconds::new(0)), ..tens() }).await,
+            "deadline_seconds"
+        );
+        assert_eq!(
+            blame(ScheduleConfig { headers: [("tidegate-x".into(), "1".into())].into(), ..tens() })
+                .await,
+            "headers.tidegate-x"
+        );
+        assert_eq!(
+            blame(ScheduleConfig { job_type: name("gone"), ..tens() }).await,
+            "job_type_not_found"
+        );
+        assert_eq!(
+            blame(ScheduleConfig { job_type: name("tidegate.callback"), ..tens() }).await,
+            "job_type_not_found"
+        );
+        assert!(
+            matches!(put(tens(), Payload::json("{")).await, Error::Invalid { field, .. } if field == "data")
+        );
         let large = Payload::json(format!("\"{}\"", "x".repeat(SCHEDULE_DATA_BYTES)));
         assert!(matches!(put(tens(), large).await, Error::TooLarge { field: "data", .. }));
         assert!(place.engine.schedules().await.unwrap().is_empty(), "nothing was stored");
@@ -659,22 +824,39 @@ async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
 async fn random_run(seed: u64) {
     let mut chance = StdRng::seed_from_u64(seed);
     let atomic = chance.random_bool(0.5);
-    let inner: SharedStore =
-        if chance.random_bool(0.5) { Arc::new(MemoryStore::new()) } else { Arc::new(SqliteStore::open_temporary().unwrap()) };
-    let store = Arc::new(FaultyStore::new(inner, seed).with_flight(if atomic { Duration::ZERO } else { Duration::from_secs(5) }));
+    let inner: SharedStore = if chance.random_bool(0.5) {
+        Arc::new(MemoryStore::new())
+    } else {
+        Arc::new(SqliteStore::open_temporary().unwrap())
+    };
+    let store = Arc::new(FaultyStore::new(inner, seed).with_flight(if atomic {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(5)
+    }));
     let config = ScheduleConfig { missed: Missed::All, max_missed: 1000, ..tens() };
     let place = Place::on(Arc::clone(&store) as SharedStore).scheduled(config).await;
-    store.set_faults(Faults { cut: 0.15, lose_answer: 0.15, unavailable: 0.1, throttled: 0.05, reads: 0.05 });
+    store.set_faults(Faults {
+        cut: 0.15,
+        lose_answer: 0.15,
+        unavailable: 0.1,
+        throttled: 0.05,
+        reads: 0.05,
+    });
     let mut engines: Vec<Engine> = (0..3).map(|_| place.another()).collect();
     let (mut now, mut horizon) = (0, 0);
     for _ in 0..40 {
         now += chance.random_range(0..25);
         // The machine's clock is set back now and then.
-        let shown = if chance.random_bool(0.2) { now - chance.random_range(0..=now.min(30)) } else { now };
+        let shown =
+            if chance.random_bool(0.2) { now - chance.random_range(0..=now.min(30)) } else { now };
         place.clock.set(second(shown));
         let ahead = if chance.random_bool(0.3) { chance.random_range(0..60) } else { 0 };
         horizon = horizon.max(shown + ahead);
-        let looks = engines.iter().filter(|_| chance.random_bool(0.7)).map(|engine| engine.materialize(Duration::from_secs(ahead)));
+        let looks = engines
+            .iter()
+            .filter(|_| chance.random_bool(0.7))
+            .map(|engine| engine.materialize(Duration::from_secs(ahead)));
         futures_util::future::join_all(looks.collect::<Vec<_>>()).await;
         if chance.random_bool(0.2) {
             let dies = chance.random_range(0..engines.len());
@@ -692,7 +874,8 @@ async fn random_run(seed: u64) {
 #[tokio::test]
 #[allow(clippy::disallowed_methods, reason = "how far to look is told by whoever runs the tests")]
 async fn through_random_faults_every_occurrence_makes_its_job() {
-    let count = std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
+    let count =
+        std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
     for seed in 0..count {
         random_run(seed).await;
     }

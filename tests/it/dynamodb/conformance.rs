@@ -13,7 +13,11 @@ use super::emulator::EmulatedTable;
 
 /// A store on `table` in a world where it is `now`.
 fn store(table: impl Table + 'static, now: Timestamp) -> DynamoStore {
-    DynamoStore::new(Arc::new(table), Arc::new(FakeClock::new(now)), Arc::new(SeededEntropy::new(7)))
+    DynamoStore::new(
+        Arc::new(table),
+        Arc::new(FakeClock::new(now)),
+        Arc::new(SeededEntropy::new(7)),
+    )
 }
 
 /// When the suites' jobs are due.

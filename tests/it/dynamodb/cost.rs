@@ -61,17 +61,28 @@ fn ports(table: Arc<dyn Table>, clock: &Arc<FakeClock>) -> Ports {
 impl<T: Table + 'static> Shop<T> {
     async fn new(table: T, config: QueueConfig) -> Self {
         let (table, clock) = (Metered::new(table), Arc::new(FakeClock::default()));
-        let engine = Engine::new(ports(Arc::clone(&table) as Arc<dyn Table>, &clock), Rules::default());
+        let engine =
+            Engine::new(ports(Arc::clone(&table) as Arc<dyn Table>, &clock), Rules::default());
         engine.put_queue(&queue(), config, None).await.unwrap();
         let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
-        engine.put_type(&name(TYPE), TypeConfig { queue: queue(), target, ..TypeConfig::default() }, None).await.unwrap();
+        engine
+            .put_type(
+                &name(TYPE),
+                TypeConfig { queue: queue(), target, ..TypeConfig::default() },
+                None,
+            )
+            .await
+            .unwrap();
         Self { engine, table, clock, memory: TickCache::default() }
     }
 
     /// Jobs of some 300 bytes, each asked for on its own or all at once.
     async fn enqueue(&self, jobs: usize, delay: u64, at_once: bool) -> Vec<Job> {
         let job = || {
-            let mut job = NewJob::new(name(TYPE), Payload::json(format!("{{\"text\":\"{}\"}}", "x".repeat(300))));
+            let mut job = NewJob::new(
+                name(TYPE),
+                Payload::json(format!("{{\"text\":\"{}\"}}", "x".repeat(300))),
+            );
             job.delay_seconds = (delay > 0).then(|| tidegate_core::time::Seconds::new(delay));
             job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
             job
@@ -87,8 +98,19 @@ impl<T: Table + 'static> Shop<T> {
 
     async fn tick(&mut self, room: u32, hand: Dispatch, reports: Vec<Report>) -> TickOutcome {
         let types: Vec<TypeName> = vec![name(TYPE)];
-        let asks = if room > 0 { vec![Demand { types, capacity: room, worker: None, lease: None, dispatch: hand }] } else { Vec::new() };
-        self.engine.tick(&queue(), &mut self.memory, TickInput { reports, demands: asks, ..TickInput::default() }).await.unwrap()
+        let asks = if room > 0 {
+            vec![Demand { types, capacity: room, worker: None, lease: None, dispatch: hand }]
+        } else {
+            Vec::new()
+        };
+        self.engine
+            .tick(
+                &queue(),
+                &mut self.memory,
+                TickInput { reports, demands: asks, ..TickInput::default() },
+            )
+            .await
+            .unwrap()
     }
 
     fn bill(&self) -> Bill {
@@ -104,10 +126,20 @@ fn report(job: &Job, succeeded: bool) -> Report {
     let verdict = if succeeded {
         ReportOutcome::Succeeded { result: None }
     } else {
-        ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+        ReportOutcome::Failed {
+            failure: Failure::new(Reason::Failed, "no"),
+            retryable: true,
+            least_wait: Duration::ZERO,
+        }
     };
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome: verdict }
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token,
+        outcome: verdict,
+    }
 }
 
 /// Each way in which jobs may go, dense, lone and in bulk.
@@ -146,14 +178,20 @@ fn bulk(scenario: &Scenario) -> Scenario {
 async fn every_case_takes_what_is_said_of_it() {
     let mut wrong = Vec::new();
     for (case, scenario) in cases() {
-        let points =
-            [("dense", case.batched, scenario.clone()), ("lone", case.single, lone(&scenario)), ("bulk", case.bulk, bulk(&scenario))];
+        let points = [
+            ("dense", case.batched, scenario.clone()),
+            ("lone", case.single, lone(&scenario)),
+            ("bulk", case.bulk, bulk(&scenario)),
+        ];
         for (point, said, scenario) in points {
             let taken = units(&scenario).await;
             println!("{:42} {point:5} {}", case.name, numbers(taken));
             for ((what, said), (_, taken)) in said.named().into_iter().zip(taken.named()) {
                 if (said - taken).abs() > 0.005 + said * 0.02 {
-                    wrong.push(format!("{}, {point}: {taken:.3} {what}, and {said} are said", case.name));
+                    wrong.push(format!(
+                        "{}, {point}: {taken:.3} {what}, and {said} are said",
+                        case.name
+                    ));
                 }
             }
         }
@@ -164,7 +202,10 @@ async fn every_case_takes_what_is_said_of_it() {
 /// The bounds of decision 20, as its table says them: case, how jobs come, writes, dollars.
 fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
     let text = include_str!("../../../docs/decisions/0020-a-table-that-is-its-own-index.md");
-    let rows = text.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>()).filter(|cells| cells.len() == 7);
+    let rows = text
+        .lines()
+        .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>())
+        .filter(|cells| cells.len() == 7);
     let bound = |cells: Vec<&str>| {
         let case = case::CASES.into_iter().find(|case| case.name == cells[1])?;
         let comes = match cells[2] {
@@ -184,9 +225,18 @@ fn a_million_jobs_cost_no_more_than_is_said() {
     assert_eq!(bounds.len(), 13);
     for (case, (batch, per_call), writes, dollars) in bounds {
         let workload = Workload { batch, per_call, ..Workload::default().of_case(&case) };
-        let (takes, costs) = (workload.units().writes, estimate::total(&month(&workload, &deployment, &LIST)));
-        assert!(takes <= writes, "{}, {per_call} to a call: {takes:.3} writes, and {writes} are the bound", case.name);
-        assert!(costs <= dollars, "{}, {per_call} to a call: {costs:.2} $, and {dollars} are the bound", case.name);
+        let (takes, costs) =
+            (workload.units().writes, estimate::total(&month(&workload, &deployment, &LIST)));
+        assert!(
+            takes <= writes,
+            "{}, {per_call} to a call: {takes:.3} writes, and {writes} are the bound",
+            case.name
+        );
+        assert!(
+            costs <= dollars,
+            "{}, {per_call} to a call: {costs:.2} $, and {dollars} are the bound",
+            case.name
+        );
     }
     let idle = |deployment| estimate::total(&estimate::idle(&deployment, &LIST));
     assert!(idle(deployment) <= 3.70, "{}", idle(deployment));
@@ -209,18 +259,37 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
     let (one, more, limited) = (idle(1, None).await, idle(11, None).await, idle(1, Some(1)).await);
     let each = more.and(one.times(-1.0)).over(10.0);
     let minute = one.and(each.times(-1.0));
-    println!("minute: {}\nqueue: {}\nlimited: {}", numbers(minute), numbers(each), numbers(limited));
-    for (what, said, taken) in [("a minute", case::IDLE_MINUTE, minute), ("a queue", case::IDLE_QUEUE, each)] {
-        assert!((said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0, "{what} takes {}", numbers(taken));
+    println!(
+        "minute: {}\nqueue: {}\nlimited: {}",
+        numbers(minute),
+        numbers(each),
+        numbers(limited)
+    );
+    for (what, said, taken) in
+        [("a minute", case::IDLE_MINUTE, minute), ("a queue", case::IDLE_QUEUE, each)]
+    {
+        assert!(
+            (said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0,
+            "{what} takes {}",
+            numbers(taken)
+        );
     }
-    assert!(limited.reads <= one.reads + 2.0, "a limited queue takes no more than one without: {}", numbers(limited));
+    assert!(
+        limited.reads <= one.reads + 2.0,
+        "a limited queue takes no more than one without: {}",
+        numbers(limited)
+    );
 }
 
 /// Read units of a minute's round with so many replies that nobody asked for.
 async fn minute_with_replies(replies: usize) -> f64 {
     let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
     let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).serverless().start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap()))
+        .serverless()
+        .start()
+        .await
+        .unwrap();
     let of = |n: usize| Reply {
         id: ReplyId(n as u128),
         job_type: name(TYPE),
@@ -236,12 +305,23 @@ async fn minute_with_replies(replies: usize) -> f64 {
     minute().await;
     let idle = minute().await;
     let all: Vec<Reply> = (0..replies).map(of).collect();
-    assert!(server.engine().reply(&all).await.answers.iter().all(|answer| matches!(answer, Ok(Replied::Kept(_)))));
+    assert!(
+        server
+            .engine()
+            .reply(&all)
+            .await
+            .answers
+            .iter()
+            .all(|answer| matches!(answer, Ok(Replied::Kept(_))))
+    );
     let taken = minute().await - idle;
     clock.advance(Duration::from_mins(10));
     minute().await;
     let left = minute().await;
-    assert!(left < idle + 2.0, "all are dropped when their time is over: {left}, and {idle} without any");
+    assert!(
+        left < idle + 2.0,
+        "all are dropped when their time is over: {left}, and {idle} without any"
+    );
     taken
 }
 
@@ -261,7 +341,11 @@ async fn settle<T: Table + 'static>(shop: &mut Shop<T>) {
 
 #[tokio::test]
 async fn a_batch_of_a_thousand_is_accepted_in_45_requests_and_admitted_in_60() {
-    let mut shop = Shop::new(MemoryTable::new(), QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }).await;
+    let mut shop = Shop::new(
+        MemoryTable::new(),
+        QueueConfig { concurrency: Some(2000), ..QueueConfig::default() },
+    )
+    .await;
     settle(&mut shop).await;
     shop.enqueue(1, 0, false).await;
     let before = shop.bill();
@@ -280,18 +364,32 @@ async fn a_batch_of_a_thousand_is_accepted_in_45_requests_and_admitted_in_60() {
 
 #[tokio::test]
 async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
-    let mut shop = Shop::new(MemoryTable::new(), QueueConfig { concurrency: Some(2000), ..QueueConfig::default() }).await;
+    let mut shop = Shop::new(
+        MemoryTable::new(),
+        QueueConfig { concurrency: Some(2000), ..QueueConfig::default() },
+    )
+    .await;
     settle(&mut shop).await;
     let job = |number: usize| {
         let mut job = NewJob::new(name(TYPE), Payload::json("1"));
         let text = |index| format!("{number:04}{index:02}{}", "x".repeat(220));
-        job.attributes = (0..16).map(|index| (format!("attribute-{index}"), tidegate_core::job::Value::Text(text(index)))).collect();
+        job.attributes = (0..16)
+            .map(|index| {
+                (format!("attribute-{index}"), tidegate_core::job::Value::Text(text(index)))
+            })
+            .collect();
         job
     };
     assert!(shop.engine.enqueue((0..300).map(job).collect()).await.iter().all(Result::is_ok));
     shop.clock.advance(Duration::from_secs(1));
     // Some 4 KB each: 1.2 MB, and the table takes no item of more than 400 KB.
-    let claimed: Vec<Job> = shop.tick(1000, Dispatch::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
+    let claimed: Vec<Job> = shop
+        .tick(1000, Dispatch::Claim, Vec::new())
+        .await
+        .claimed
+        .into_iter()
+        .map(|claimed| claimed.job)
+        .collect();
     assert_eq!(claimed.len(), 300);
     let largest = shop.table.largest("G#");
     assert!(largest > 100 << 10 && largest < 400 << 10, "{largest}");
@@ -306,10 +404,13 @@ async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
 /// Jobs whose data is large cost what is said: by the kilobyte in the table, and by the piece among the objects.
 #[tokio::test]
 async fn larger_jobs_take_what_is_said_of_them() {
-    for (size, is_object) in [(300, false), (900, false), (2048, false), (7000, false), (20_000, true)] {
+    for (size, is_object) in
+        [(300, false), (900, false), (2048, false), (7000, false), (20_000, true)]
+    {
         for limit in [None, Some(60)] {
             let gap = Duration::from_millis(if limit.is_some() { 100 } else { 10 });
-            let taken = units(&Scenario { size, limit, gap, jobs: 200, ..Scenario::default() }).await;
+            let taken =
+                units(&Scenario { size, limit, gap, jobs: 200, ..Scenario::default() }).await;
             let workload = Workload { size, limited: limit.is_some(), ..Workload::default() };
             let said = workload.units();
             println!(
@@ -324,7 +425,12 @@ async fn larger_jobs_take_what_is_said_of_them() {
             );
             // Where there is a limit, how much a page of candidates has changes with the size of each.
             let off = if limit.is_some() { 0.35 } else { 0.1 };
-            assert!((taken.reads - said.reads).abs() <= 0.3 + said.reads * off, "{size}: {} reads, {} are said", taken.reads, said.reads);
+            assert!(
+                (taken.reads - said.reads).abs() <= 0.3 + said.reads * off,
+                "{size}: {} reads, {} are said",
+                taken.reads,
+                said.reads
+            );
             let lines = month(&workload, &estimate::Deployment::default(), &LIST);
             assert_eq!(lines.iter().any(|line| line.service == "S3"), is_object);
         }
@@ -336,15 +442,26 @@ async fn larger_jobs_take_what_is_said_of_them() {
 async fn what_a_backlog_costs_a_round_in_each_order() {
     let backlog = 5000;
     let reads = async |config: QueueConfig, tenants: usize| {
-        let mut shop = Shop::new(MemoryTable::new(), QueueConfig { concurrency: Some(20), ..config }).await;
+        let mut shop =
+            Shop::new(MemoryTable::new(), QueueConfig { concurrency: Some(20), ..config }).await;
         settle(&mut shop).await;
         let job = |number: usize| {
-            let mut job = NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(300))));
-            job.attributes.insert("tenant".into(), tidegate_core::job::Value::Text(format!("t{}", number % tenants)));
+            let mut job =
+                NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(300))));
+            job.attributes.insert(
+                "tenant".into(),
+                tidegate_core::job::Value::Text(format!("t{}", number % tenants)),
+            );
             job
         };
         for from in (0..backlog).step_by(1000) {
-            assert!(shop.engine.enqueue((from..from + 1000).map(job).collect()).await.iter().all(Result::is_ok));
+            assert!(
+                shop.engine
+                    .enqueue((from..from + 1000).map(job).collect())
+                    .await
+                    .iter()
+                    .all(Result::is_ok)
+            );
         }
         shop.clock.advance(Duration::from_mins(2));
         let claimed = shop.tick(20, Dispatch::Claim, Vec::new()).await.claimed;
@@ -357,8 +474,11 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
         (round.reads, (shop.bill() - before).reads)
     };
     let (by_time, depth) = reads(QueueConfig::default(), 1).await;
-    let (by_priority, _) = reads(QueueConfig { order: OrderKind::Priority, ..QueueConfig::default() }, 1).await;
-    let (in_turns, _) = reads(QueueConfig { partition_by: Some("tenant".into()), ..QueueConfig::default() }, 100).await;
+    let (by_priority, _) =
+        reads(QueueConfig { order: OrderKind::Priority, ..QueueConfig::default() }, 1).await;
+    let (in_turns, _) =
+        reads(QueueConfig { partition_by: Some("tenant".into()), ..QueueConfig::default() }, 100)
+            .await;
     println!(
         "of {backlog} jobs a round reads {by_time} units by time, {by_priority} by priority, {in_turns} with 100 partitions; depth {depth}"
     );
@@ -366,11 +486,21 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
 
 #[tokio::test]
 async fn the_meter_agrees_with_what_the_emulator_counts() {
-    let mut shop = Shop::new(EmulatedTable::new(), QueueConfig { concurrency: Some(10), ..QueueConfig::default() }).await;
+    let mut shop = Shop::new(
+        EmulatedTable::new(),
+        QueueConfig { concurrency: Some(10), ..QueueConfig::default() },
+    )
+    .await;
     settle(&mut shop).await;
     shop.enqueue(30, 0, true).await;
     for _ in 0..6 {
-        let claimed: Vec<Job> = shop.tick(5, Dispatch::Claim, Vec::new()).await.claimed.into_iter().map(|claimed| claimed.job).collect();
+        let claimed: Vec<Job> = shop
+            .tick(5, Dispatch::Claim, Vec::new())
+            .await
+            .claimed
+            .into_iter()
+            .map(|claimed| claimed.job)
+            .collect();
         let reports = claimed.iter().enumerate().map(|(n, job)| report(job, n % 2 == 0)).collect();
         shop.tick(0, Dispatch::Claim, reports).await;
         shop.clock.advance(Duration::from_secs(3));
@@ -380,5 +510,8 @@ async fn the_meter_agrees_with_what_the_emulator_counts() {
     assert_eq!(bill.round_trips, consumed.requests);
     // Where every statement of a request was refused the emulator, like DynamoDB, says nothing of what it took.
     let counted = bill.writes + bill.reads;
-    assert!(consumed.units <= counted && consumed.units >= counted - bill.refused, "{bill:?} {consumed:?}");
+    assert!(
+        consumed.units <= counted && consumed.units >= counted - bill.refused,
+        "{bill:?} {consumed:?}"
+    );
 }

@@ -135,25 +135,43 @@ struct Worker {
 impl Target for Worker {
     async fn call(&self, request: Request) -> Result<Response, TargetError> {
         let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
-        let (id, attempt) = (body["id"].as_str().unwrap().to_owned(), body["attempt"].as_u64().unwrap() as u16);
+        let (id, attempt) =
+            (body["id"].as_str().unwrap().to_owned(), body["attempt"].as_u64().unwrap() as u16);
         let fails = self.fails && attempt == 1;
         *self.done.lock() += usize::from(!fails);
         let works = Duration::from_millis(50 + (self.chance.bits() % 100) as u64);
         self.clock.sleep_until(self.clock.now() + works).await;
         if self.callbacks {
-            let token = u128::from_str_radix(body["callback"]["token"].as_str().unwrap(), 16).unwrap();
+            let token =
+                u128::from_str_radix(body["callback"]["token"].as_str().unwrap(), 16).unwrap();
             let outcome = if fails { failure() } else { ReportOutcome::Succeeded { result: None } };
-            let report = Report { id: name(&id), job_type: None, attempt, token: Some(Token(token)), outcome };
-            self.later.lock().insert((self.clock.now() + Duration::from_secs(1) + works * 20, id), report);
+            let report = Report {
+                id: name(&id),
+                job_type: None,
+                attempt,
+                token: Some(Token(token)),
+                outcome,
+            };
+            self.later
+                .lock()
+                .insert((self.clock.now() + Duration::from_secs(1) + works * 20, id), report);
             return Ok(Response { status: 202, headers: Vec::new(), body: Bytes::new() });
         }
-        Ok(Response { status: if fails { 500 } else { 200 }, headers: Vec::new(), body: Bytes::new() })
+        Ok(Response {
+            status: if fails { 500 } else { 200 },
+            headers: Vec::new(),
+            body: Bytes::new(),
+        })
     }
 }
 
 fn failure() -> ReportOutcome {
     use tidegate_core::job::life::{Failure, Reason};
-    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true, least_wait: Duration::ZERO }
+    ReportOutcome::Failed {
+        failure: Failure::new(Reason::Failed, "no"),
+        retryable: true,
+        least_wait: Duration::ZERO,
+    }
 }
 
 fn queue() -> QueueName {
@@ -163,7 +181,8 @@ fn queue() -> QueueName {
 impl Deployment {
     pub async fn new(scenario: &Scenario) -> Self {
         let clock = Arc::new(FakeClock::default());
-        let (table, queue) = (Metered::new(MemoryTable::new()), MeteredQueue::new(Arc::clone(&clock) as _));
+        let (table, queue) =
+            (Metered::new(MemoryTable::new()), MeteredQueue::new(Arc::clone(&clock) as _));
         let worker = Arc::new(Worker {
             clock: Arc::clone(&clock),
             chance: SeededEntropy::new(5),
@@ -175,7 +194,11 @@ impl Deployment {
         let objects = Arc::new(InMemory::new());
         let server = async |seed| {
             let entropy = Arc::new(SeededEntropy::new(seed));
-            let store = DynamoStore::new(Arc::clone(&table) as Arc<dyn Table>, Arc::clone(&clock) as _, Arc::clone(&entropy) as _);
+            let store = DynamoStore::new(
+                Arc::clone(&table) as Arc<dyn Table>,
+                Arc::clone(&clock) as _,
+                Arc::clone(&entropy) as _,
+            );
             let ports = Ports {
                 store: Arc::new(store),
                 objects: Arc::clone(&objects) as _,
@@ -184,12 +207,28 @@ impl Deployment {
                 entropy,
                 policy: Arc::new(NoPolicy),
             };
-            let rules = Rules { object_bytes: tidegate_backends::cost::OBJECT_BYTES, ..Rules::default() };
-            Server::builder(ports, Arc::clone(&worker) as _).rules(rules).serverless().start().await.unwrap()
+            let rules =
+                Rules { object_bytes: tidegate_backends::cost::OBJECT_BYTES, ..Rules::default() };
+            Server::builder(ports, Arc::clone(&worker) as _)
+                .rules(rules)
+                .serverless()
+                .start()
+                .await
+                .unwrap()
         };
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
         let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
-        let deployment = Self { table, queue, clock, enqueue, tick, deliver, worker, calls: Mutex::default(), minute_at };
+        let deployment = Self {
+            table,
+            queue,
+            clock,
+            enqueue,
+            tick,
+            deliver,
+            worker,
+            calls: Mutex::default(),
+            minute_at,
+        };
         let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
         for number in 0..scenario.queues {
             let queue = if number == 0 { self::queue() } else { name(&format!("q{number}")) };
@@ -198,9 +237,17 @@ impl Deployment {
         let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
         let target = (!scenario.pulled).then_some(push);
         for number in 0..scenario.queues {
-            let (queue, of) =
-                if number == 0 { (self::queue(), name(TYPE)) } else { (name(&format!("q{number}")), name(&format!("t{number}"))) };
-            let config = TypeConfig { queue, target: target.clone(), start: scenario.start, ..TypeConfig::default() };
+            let (queue, of) = if number == 0 {
+                (self::queue(), name(TYPE))
+            } else {
+                (name(&format!("q{number}")), name(&format!("t{number}")))
+            };
+            let config = TypeConfig {
+                queue,
+                target: target.clone(),
+                start: scenario.start,
+                ..TypeConfig::default()
+            };
             deployment.enqueue.put_type(&of, config, None).await.unwrap();
         }
         deployment.enqueue.flush().await.unwrap();
@@ -233,17 +280,32 @@ impl Deployment {
     }
 
     /// The same, with enqueue calls at their times, and at most `most` messages to a call.
-    async fn run_with(&self, end: Timestamp, arrivals: &mut BTreeMap<Timestamp, Vec<NewJob>>, most: usize) {
+    async fn run_with(
+        &self,
+        end: Timestamp,
+        arrivals: &mut BTreeMap<Timestamp, Vec<NewJob>>,
+        most: usize,
+    ) {
         loop {
             let now = self.clock.now();
-            if let Some(jobs) = arrivals.first_entry().filter(|first| *first.key() <= now).map(OccupiedEntry::remove) {
+            if let Some(jobs) = arrivals
+                .first_entry()
+                .filter(|first| *first.key() <= now)
+                .map(OccupiedEntry::remove)
+            {
                 self.calls.lock().enqueue += 1.0;
                 let answers = self.enqueue.enqueue_many(jobs).await;
                 assert!(answers.iter().all(Result::is_ok));
                 self.enqueue.flush().await.unwrap();
                 continue;
             }
-            let called_back = self.worker.later.lock().first_entry().filter(|first| first.key().0 <= now).map(OccupiedEntry::remove);
+            let called_back = self
+                .worker
+                .later
+                .lock()
+                .first_entry()
+                .filter(|first| first.key().0 <= now)
+                .map(OccupiedEntry::remove);
             if let Some(report) = called_back {
                 self.calls.lock().enqueue += 1.0;
                 assert!(self.enqueue.report(vec![report]).await[0].is_ok());
@@ -259,16 +321,31 @@ impl Deployment {
             match self.queue.receive(most) {
                 Some(Received::Tick(bodies)) => {
                     self.calls.lock().tick += 1.0;
-                    let event: Event = serde_json::from_value(testkit::messages(bodies.iter().map(String::as_str))).unwrap();
-                    assert!(self.drive(lambda::tick(&self.tick, &event, self.until())).await.unwrap().is_empty());
+                    let event: Event = serde_json::from_value(testkit::messages(
+                        bodies.iter().map(String::as_str),
+                    ))
+                    .unwrap();
+                    assert!(
+                        self.drive(lambda::tick(&self.tick, &event, self.until()))
+                            .await
+                            .unwrap()
+                            .is_empty()
+                    );
                     // A round takes its time, in which more comes.
                     self.clock.advance(Duration::from_millis(40));
                     continue;
                 }
                 Some(Received::Deliver(bodies)) => {
                     self.calls.lock().deliver += 1.0;
-                    let event: Event = serde_json::from_value(testkit::messages(bodies.iter().map(String::as_str))).unwrap();
-                    assert!(self.drive(lambda::deliver(&self.deliver, &event, self.until())).await.is_empty());
+                    let event: Event = serde_json::from_value(testkit::messages(
+                        bodies.iter().map(String::as_str),
+                    ))
+                    .unwrap();
+                    assert!(
+                        self.drive(lambda::deliver(&self.deliver, &event, self.until()))
+                            .await
+                            .is_empty()
+                    );
                     continue;
                 }
                 None => {}
@@ -289,7 +366,11 @@ impl Deployment {
     }
 
     fn taken(&self) -> Taken {
-        Taken { bill: self.table.bill(), requests: self.queue.requests(), calls: *self.calls.lock() }
+        Taken {
+            bill: self.table.bill(),
+            requests: self.queue.requests(),
+            calls: *self.calls.lock(),
+        }
     }
 
     /// What one round of the minute takes while nothing is to be done.
@@ -320,7 +401,8 @@ impl Deployment {
 }
 
 fn job(scenario: &Scenario) -> NewJob {
-    let mut job = NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(scenario.size - 2))));
+    let mut job =
+        NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(scenario.size - 2))));
     job.delay_seconds = (!scenario.delay.is_zero()).then(|| Seconds::new(scenario.delay.as_secs()));
     job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
     job
@@ -345,18 +427,26 @@ impl Deployment {
         let mut arrivals = BTreeMap::new();
         for (call, from) in (0..scenario.jobs).step_by(scenario.per_call).enumerate() {
             let count = scenario.per_call.min(scenario.jobs - from);
-            arrivals.insert(start + scenario.gap * call as u32, (0..count).map(|_| job(scenario)).collect());
+            arrivals.insert(
+                start + scenario.gap * call as u32,
+                (0..count).map(|_| job(scenario)).collect(),
+            );
         }
         if scenario.pulled {
             return self.lease_all(scenario, arrivals).await;
         }
         let mut rounds = 0;
-        while !arrivals.is_empty() || *self.worker.done.lock() < wanted || !self.worker.later.lock().is_empty() {
+        while !arrivals.is_empty()
+            || *self.worker.done.lock() < wanted
+            || !self.worker.later.lock().is_empty()
+        {
             rounds += 1;
             assert!(rounds < 5000, "{} of {wanted} are done", self.worker.done.lock());
-            self.run_with(self.clock.now() + Duration::from_secs(1), &mut arrivals, scenario.most).await;
+            self.run_with(self.clock.now() + Duration::from_secs(1), &mut arrivals, scenario.most)
+                .await;
         }
-        self.run_with(self.clock.now() + Duration::from_secs(2), &mut arrivals, scenario.most).await;
+        self.run_with(self.clock.now() + Duration::from_secs(2), &mut arrivals, scenario.most)
+            .await;
     }
 
     /// A worker asks for as many as it may have at once, with the results of the last ones.

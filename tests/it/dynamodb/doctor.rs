@@ -31,19 +31,29 @@ impl Patient {
             ("TIDEGATE_HINT_QUEUE_URL", aws.queue("hint.fifo")),
             ("TIDEGATE_WAKE_QUEUE_URL", aws.queue("wake")),
         ];
-        let settings = CloudSettings::from_vars(vars.map(|(name, value)| (name.to_owned(), value))).unwrap();
+        let settings =
+            CloudSettings::from_vars(vars.map(|(name, value)| (name.to_owned(), value))).unwrap();
         Self { aws, settings, _table: table }
     }
 
     async fn checks(&self) -> Vec<Check> {
-        let checkup = CloudCheckup::new(self.settings.clone(), &self.aws.config(), Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let checkup = CloudCheckup::new(
+            self.settings.clone(),
+            &self.aws.config(),
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        );
         checkup.checks().await
     }
 
     /// What is said about one thing.
     async fn said(&self, about: &str) -> Check {
         let checks = self.checks().await;
-        checks.iter().find(|check| check.about == about).cloned().unwrap_or_else(|| panic!("nothing about {about}: {checks:#?}"))
+        checks
+            .iter()
+            .find(|check| check.about == about)
+            .cloned()
+            .unwrap_or_else(|| panic!("nothing about {about}: {checks:#?}"))
     }
 }
 
@@ -59,7 +69,10 @@ async fn a_deployment_without_fault_is_said_to_have_none_and_nothing_stays() {
     assert_eq!(left.count(), 0, "{left:?}");
     // Each queue was sent what says nothing to its reader.
     let sent = patient.aws.sent.lock().clone();
-    assert_eq!(sent.iter().map(|(queue, _)| queue.as_str()).collect::<Vec<_>>(), ["work", "hint.fifo", "wake"]);
+    assert_eq!(
+        sent.iter().map(|(queue, _)| queue.as_str()).collect::<Vec<_>>(),
+        ["work", "hint.fifo", "wake"]
+    );
     for (queue, body) in sent {
         assert!(
             matches!(Message::parse(&body).unwrap(), Message::Work(none) if none.is_empty() && queue == "work")
@@ -87,7 +100,10 @@ async fn a_missing_right_is_named_with_what_lacks_it() {
         patient.aws.fail(action, 400, "AccessDeniedException", denied);
         let check = patient.said(about).await;
         assert_eq!(check.level, CheckLevel::Error, "{action}: {check:?}");
-        assert!(check.found.contains("AccessDenied") && check.advice.contains("role lacks this right"), "{action}: {check:?}");
+        assert!(
+            check.found.contains("AccessDenied") && check.advice.contains("role lacks this right"),
+            "{action}: {check:?}"
+        );
         patient.aws.fails.lock().clear();
     }
 }
@@ -99,14 +115,20 @@ async fn what_was_deleted_is_named() {
     let check = patient.said("hint queue").await;
     assert_eq!(check.level, CheckLevel::Error);
     assert!(
-        check.found.contains("hint.fifo") && check.found.contains("does not exist") && check.advice.contains("deploy the stack again"),
+        check.found.contains("hint.fifo")
+            && check.found.contains("does not exist")
+            && check.advice.contains("deploy the stack again"),
         "{check:?}"
     );
 
     patient.settings.table = "gone".into();
     let check = patient.said("table").await;
     assert_eq!(check.level, CheckLevel::Error);
-    assert!(check.found.contains("gone in us-east-1: ResourceNotFoundException") && check.advice.contains("TIDEGATE_TABLE"), "{check:?}");
+    assert!(
+        check.found.contains("gone in us-east-1: ResourceNotFoundException")
+            && check.advice.contains("TIDEGATE_TABLE"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
@@ -114,7 +136,11 @@ async fn a_queue_of_another_region_is_told_apart_from_one_that_is_gone() {
     let mut patient = Patient::new().await;
     patient.settings.queues.work = "https://sqs.eu-west-1.amazonaws.com/1/work".into();
     let check = patient.said("work queue").await;
-    assert!(check.level == CheckLevel::Error && check.found.contains("is in eu-west-1, and this function runs in us-east-1"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Error
+            && check.found.contains("is in eu-west-1, and this function runs in us-east-1"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
@@ -122,11 +148,18 @@ async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_
     let mut patient = Patient::new().await;
     let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
     let made = |name: &'static str, keys: [(&'static str, &'static str); 2]| {
-        let mut call = client.create_table().table_name(name).billing_mode("PAY_PER_REQUEST".into());
+        let mut call =
+            client.create_table().table_name(name).billing_mode("PAY_PER_REQUEST".into());
         for (attribute, role) in keys {
-            let definition = aws_sdk_dynamodb::types::AttributeDefinition::builder().attribute_name(attribute).attribute_type("S".into());
-            let element = aws_sdk_dynamodb::types::KeySchemaElement::builder().attribute_name(attribute).key_type(role.into());
-            call = call.attribute_definitions(definition.build().unwrap()).key_schema(element.build().unwrap());
+            let definition = aws_sdk_dynamodb::types::AttributeDefinition::builder()
+                .attribute_name(attribute)
+                .attribute_type("S".into());
+            let element = aws_sdk_dynamodb::types::KeySchemaElement::builder()
+                .attribute_name(attribute)
+                .key_type(role.into());
+            call = call
+                .attribute_definitions(definition.build().unwrap())
+                .key_schema(element.build().unwrap());
         }
         call.send()
     };
@@ -134,25 +167,41 @@ async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_
     made("plain", [("p", "HASH"), ("s", "RANGE")]).await.unwrap();
     patient.settings.table = "strange".into();
     let check = patient.said("table").await;
-    assert!(check.level == CheckLevel::Error && check.found.contains("pk (HASH), sk (RANGE)"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Error && check.found.contains("pk (HASH), sk (RANGE)"),
+        "{check:?}"
+    );
     patient.settings.table = "plain".into();
     assert_eq!(patient.said("table").await.level, CheckLevel::Ok);
     let check = patient.said("table's forgetting").await;
-    assert!(check.level == CheckLevel::Warning && check.advice.contains("update-time-to-live"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Warning && check.advice.contains("update-time-to-live"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_queue_that_nobody_takes_from_is_told_of_with_who_should() {
     let patient = Patient::new().await;
-    patient.aws.queues.lock().get_mut("hint.fifo").unwrap()["ApproximateNumberOfMessages"] = "70".into();
+    patient.aws.queues.lock().get_mut("hint.fifo").unwrap()["ApproximateNumberOfMessages"] =
+        "70".into();
     let check = patient.said("hint queue's backlog").await;
-    assert!(check.level == CheckLevel::Warning && check.found.starts_with("70 wait") && check.advice.contains("`tick`"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Warning
+            && check.found.starts_with("70 wait")
+            && check.advice.contains("`tick`"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
 async fn dead_letters_that_wait_are_counted() {
     let patient = Patient::new().await;
-    patient.aws.queues.lock().get_mut("work-dead").unwrap()["ApproximateNumberOfMessages"] = "7".into();
+    patient.aws.queues.lock().get_mut("work-dead").unwrap()["ApproximateNumberOfMessages"] =
+        "7".into();
     let check = patient.said("work queue's dead letters").await;
-    assert!(check.level == CheckLevel::Warning && check.found.contains("7 wait in work-dead"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Warning && check.found.contains("7 wait in work-dead"),
+        "{check:?}"
+    );
 }

@@ -51,7 +51,8 @@ fn start() -> (Process, u16) {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("sh");
         command.args(["-c", WATCHED]).arg(program()).arg(port.to_string());
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("a shell: {error}"));
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
@@ -76,7 +77,11 @@ pub struct EmulatedTable {
 impl EmulatedTable {
     pub fn new() -> Self {
         let (process, port) = start();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::from_static("us-east-1"))
@@ -85,7 +90,9 @@ impl EmulatedTable {
             .http_client(Calls::new().unwrap())
             .build();
         let consumed = Arc::new(Mutex::new(Consumed::default()));
-        let table = Arc::new(SdkTable::new(Client::from_conf(config), "tidegate").counted(Arc::clone(&consumed)));
+        let table = Arc::new(
+            SdkTable::new(Client::from_conf(config), "tidegate").counted(Arc::clone(&consumed)),
+        );
         let (made, is_made) = mpsc::channel();
         let new = Arc::clone(&table);
         runtime.spawn(async move { made.send(new.create().await) });
@@ -103,7 +110,10 @@ impl EmulatedTable {
         *self.consumed.lock()
     }
 
-    async fn on_its_threads<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> T {
+    async fn on_its_threads<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         self.runtime.as_ref().expect("it is there until it is dropped").spawn(call).await.unwrap()
     }
 }

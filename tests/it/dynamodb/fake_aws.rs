@@ -44,7 +44,8 @@ impl FakeAws {
         let fake = Arc::new(Self { table, ..Self::default() });
         let queue = |fifo: bool, visible: u32, dead: &str| {
             let redrive = json!({"deadLetterTargetArn": format!("arn:aws:sqs:us-east-1:1:{dead}"), "maxReceiveCount": 5}).to_string();
-            let mut attributes = json!({"VisibilityTimeout": visible.to_string(), "RedrivePolicy": redrive});
+            let mut attributes =
+                json!({"VisibilityTimeout": visible.to_string(), "RedrivePolicy": redrive});
             if fifo {
                 attributes["FifoQueue"] = json!("true");
                 attributes["FifoThroughputLimit"] = json!("perMessageGroupId");
@@ -81,40 +82,65 @@ impl FakeAws {
         SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("us-east-1"))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "test")))
+            .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
+                "test", "test", None, None, "test",
+            )))
             .endpoint_url(self.url())
             .http_client(Calls::new().unwrap())
             .build()
     }
 
-    pub fn say(&self, action: &'static str, say: impl Fn(&Value) -> Option<(u16, Value)> + Send + 'static) {
+    pub fn say(
+        &self,
+        action: &'static str,
+        say: impl Fn(&Value) -> Option<(u16, Value)> + Send + 'static,
+    ) {
         self.says.lock().insert(action, Box::new(say));
     }
 
-    pub fn fail(&self, action: &'static str, status: u16, kind: &'static str, message: &'static str) {
+    pub fn fail(
+        &self,
+        action: &'static str,
+        status: u16,
+        kind: &'static str,
+        message: &'static str,
+    ) {
         self.fails.lock().insert(action, (status, kind, message));
     }
 }
 
 fn refusal(status: u16, kind: &str, message: &str) -> Response {
     let body = json!({"__type": format!("com.amazonaws#{kind}"), "message": message}).to_string();
-    (StatusCode::from_u16(status).unwrap(), [("content-type", "application/x-amz-json-1.0")], body).into_response()
+    (StatusCode::from_u16(status).unwrap(), [("content-type", "application/x-amz-json-1.0")], body)
+        .into_response()
 }
 
-async fn answer(State(fake): State<Arc<FakeAws>>, method: Method, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(
+    State(fake): State<Arc<FakeAws>>,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     if method == Method::GET {
         return "healthy".into_response();
     }
-    let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let target =
+        headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (service, action) = target.split_once('.').unwrap_or_default();
     fake.asked.lock().push(action.to_owned());
     let fails = fake.fails.lock().get(action).copied();
     if let Some((status, kind, message)) = fails {
         return refusal(status, kind, message);
     }
-    let said = fake.says.lock().get(action).and_then(|say| say(&serde_json::from_slice(&body).unwrap()));
+    let said =
+        fake.says.lock().get(action).and_then(|say| say(&serde_json::from_slice(&body).unwrap()));
     if let Some((status, said)) = said {
-        return (StatusCode::from_u16(status).unwrap(), [("content-type", "application/x-amz-json-1.0")], said.to_string()).into_response();
+        return (
+            StatusCode::from_u16(status).unwrap(),
+            [("content-type", "application/x-amz-json-1.0")],
+            said.to_string(),
+        )
+            .into_response();
     }
     if service != "AmazonSQS" {
         let mut request = fake.http.post(&fake.table).body(body);
@@ -125,12 +151,21 @@ async fn answer(State(fake): State<Arc<FakeAws>>, method: Method, headers: Heade
         }
         let answered = request.send().await.unwrap();
         let status = StatusCode::from_u16(answered.status().as_u16()).unwrap();
-        return (status, [("content-type", "application/x-amz-json-1.0")], answered.bytes().await.unwrap()).into_response();
+        return (
+            status,
+            [("content-type", "application/x-amz-json-1.0")],
+            answered.bytes().await.unwrap(),
+        )
+            .into_response();
     }
     let asked: Value = serde_json::from_slice(&body).unwrap();
     let name = asked["QueueUrl"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     let Some(attributes) = fake.queues.lock().get(&name).cloned() else {
-        return refusal(400, "AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.");
+        return refusal(
+            400,
+            "AWS.SimpleQueueService.NonExistentQueue",
+            "The specified queue does not exist.",
+        );
     };
     let said = match action {
         "GetQueueAttributes" => json!({"Attributes": attributes}),

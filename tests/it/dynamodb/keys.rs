@@ -45,9 +45,15 @@ struct Shop {
 impl Shop {
     async fn new(table: Arc<dyn Table>, forgets: Option<Arc<MemoryTable>>) -> Self {
         let clock = Arc::new(FakeClock::default());
-        let store = DynamoStore::new(table, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(5)));
+        let store =
+            DynamoStore::new(table, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(5)));
         let place = Place::on(Arc::new(store));
-        place.set_type("work", TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() }).await;
+        place
+            .set_type(
+                "work",
+                TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() },
+            )
+            .await;
         Self { place, clock, forgets }
     }
 
@@ -66,8 +72,12 @@ impl Shop {
         self.clock.advance(Duration::from_secs(seconds));
         if let Some(table) = &self.forgets {
             let now = self.clock.now().millis() as u64 / 1000;
-            let over = table.items().into_iter().filter(|item| matches!(item.attrs.get(&EXPIRES), Some(Val::N(at)) if *at <= now));
-            let gone: Vec<Change> = over.map(|item| Change::Delete { key: item.key, when: None }).collect();
+            let over = table
+                .items()
+                .into_iter()
+                .filter(|item| matches!(item.attrs.get(&EXPIRES), Some(Val::N(at)) if *at <= now));
+            let gone: Vec<Change> =
+                over.map(|item| Change::Delete { key: item.key, when: None }).collect();
             assert!(!gone.is_empty());
             table.write(&gone).await.unwrap();
         }
@@ -82,13 +92,26 @@ impl Shop {
     }
 
     async fn ingest(&self, event: &Event) -> Result<Did, Error> {
-        Ok(self.place.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0)?.outcomes.remove(0).did)
+        Ok(self
+            .place
+            .engine
+            .ingest(std::slice::from_ref(event))
+            .await
+            .answers
+            .remove(0)?
+            .outcomes
+            .remove(0)
+            .did)
     }
 
     /// A key that leads to a job which is not there.
     async fn point(&self, key: &str, job: &JobId) {
         let key = Key::Correlation(name("work"), key.into());
-        self.place.store.commit(vec![vec![Write::SetKey { key, job: job.clone(), was: Expect::Absent }]]).await.unwrap();
+        self.place
+            .store
+            .commit(vec![vec![Write::SetKey { key, job: job.clone(), was: Expect::Absent }]])
+            .await
+            .unwrap();
     }
 }
 
@@ -103,7 +126,11 @@ fn order(id: &str, key: &str) -> Event {
 
 async fn with_trigger(place: &Place) {
     let rule = json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.key"}}});
-    place.engine.put_trigger(&name("orders"), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+    place
+        .engine
+        .put_trigger(&name("orders"), serde_json::from_value(rule).unwrap(), None)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -130,7 +157,10 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
         let third = shop.enqueue(all("first", "3")).await.unwrap();
         assert_eq!((third.job.id.as_str(), third.new), ("first", true));
         let there = shop.place.job(&third.job.id).await;
-        assert_eq!((&there, shop.place.engine.data(&there).await.unwrap()), (&third.job, Payload::json("3")));
+        assert_eq!(
+            (&there, shop.place.engine.data(&there).await.unwrap()),
+            (&third.job, Payload::json("3"))
+        );
         let run = shop.place.lease(10).await;
         assert_eq!(run.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["first"]);
         shop.place.succeed(&run).await;
@@ -145,15 +175,23 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
 async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
     for shop in Shop::each().await {
         with_trigger(&shop.place).await;
-        let Did::Enqueued { job: first, .. } = shop.ingest(&order("1", "c")).await.unwrap() else { panic!("it makes a job") };
+        let Did::Enqueued { job: first, .. } = shop.ingest(&order("1", "c")).await.unwrap() else {
+            panic!("it makes a job")
+        };
         shop.end(&first).await;
         shop.wait(400).await;
         let event = order("2", "c");
-        let Did::Enqueued { job, .. } = shop.ingest(&event).await.unwrap() else { panic!("it makes a job") };
+        let Did::Enqueued { job, .. } = shop.ingest(&event).await.unwrap() else {
+            panic!("it makes a job")
+        };
         assert_ne!(job, first);
         assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job: job.clone() });
         shop.end(&job).await;
-        assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job }, "and when that has ended");
+        assert_eq!(
+            shop.ingest(&event).await.unwrap(),
+            Did::Repeated { job },
+            "and when that has ended"
+        );
         assert_eq!(shop.place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
@@ -167,25 +205,50 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
         with_trigger(&shop.place).await;
         // Two who began, and have not added their jobs: one was given an id, the other has one of its own.
         shop.point("given", &name("slow")).await;
-        let drawn = shop.enqueue(NewJob { delay_seconds: Some(Seconds::new(900)), ..work() }).await.unwrap().job.id;
-        let free: JobId = drawn.as_str().replacen(&drawn.as_str()[..20], "01arz3ndektsv4rrffq6", 1).parse().unwrap();
+        let drawn = shop
+            .enqueue(NewJob { delay_seconds: Some(Seconds::new(900)), ..work() })
+            .await
+            .unwrap()
+            .job
+            .id;
+        let free: JobId = drawn
+            .as_str()
+            .replacen(&drawn.as_str()[..20], "01arz3ndektsv4rrffq6", 1)
+            .parse()
+            .unwrap();
         shop.point("drawn", &free).await;
         for key in ["given", "drawn"] {
-            let refused = shop.enqueue(NewJob { id: Some(name(&format!("mine-{key}"))), ..keyed(key) }).await;
+            let refused =
+                shop.enqueue(NewJob { id: Some(name(&format!("mine-{key}"))), ..keyed(key) }).await;
             assert!(matches!(refused, Err(Error::Unavailable { .. })), "{key}: {refused:?}");
             let again = shop.ingest(&order(key, key)).await;
-            assert!(matches!(again, Err(Error::Unavailable { .. })), "an event is to be sent again: {again:?}");
+            assert!(
+                matches!(again, Err(Error::Unavailable { .. })),
+                "an event is to be sent again: {again:?}"
+            );
         }
         let refused = shop.enqueue(keyed("given")).await;
-        assert!(matches!(refused, Err(Error::Unavailable { .. })), "the slow one is to find its id free: {refused:?}");
-        assert!(shop.enqueue(NewJob { id: Some(name("slow")), ..keyed("given") }).await.unwrap().new, "it may repeat itself");
-        assert_eq!(shop.enqueue(keyed("drawn")).await.unwrap().job.id, free, "who has no id shares that of the slow one");
+        assert!(
+            matches!(refused, Err(Error::Unavailable { .. })),
+            "the slow one is to find its id free: {refused:?}"
+        );
+        assert!(
+            shop.enqueue(NewJob { id: Some(name("slow")), ..keyed("given") }).await.unwrap().new,
+            "it may repeat itself"
+        );
+        assert_eq!(
+            shop.enqueue(keyed("drawn")).await.unwrap().job.id,
+            free,
+            "who has no id shares that of the slow one"
+        );
         // Whoever began and never added its job is waited for as long as a write may take.
         shop.point("died", &name("died")).await;
         shop.wait(19).await;
         assert!(matches!(shop.enqueue(keyed("died")).await, Err(Error::Unavailable { .. })));
         shop.wait(1).await;
-        let Did::Enqueued { job, .. } = shop.ingest(&order("died", "died")).await.unwrap() else { panic!("it makes a job") };
+        let Did::Enqueued { job, .. } = shop.ingest(&order("died", "died")).await.unwrap() else {
+            panic!("it makes a job")
+        };
         assert_eq!(shop.place.job(&job).await.spec.correlation_key.as_deref(), Some("died"));
         assert!(job.as_str().starts_with("ev-"));
     }

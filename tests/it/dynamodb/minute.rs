@@ -34,7 +34,8 @@ use tidegate_server::{
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
 
-const DENIED: (&str, &str) = ("AccessDeniedException", "the role is not authorized to perform this");
+const DENIED: (&str, &str) =
+    ("AccessDeniedException", "the role is not authorized to perform this");
 
 /// The functions of a deployment, as one.
 struct Home {
@@ -52,8 +53,17 @@ impl Home {
         let aws = FakeAws::start(emulator.url()).await;
         let (clock, entropy) = (Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(1)));
         let table = SdkTable::new(aws_sdk_dynamodb::Client::new(&aws.config()), "tidegate");
-        let queues = SqsQueues { work: aws.queue("work"), hints: aws.queue("hint.fifo"), wakes: aws.queue("wake") };
-        let work = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&aws.config()), queues, clock.clone(), entropy.clone());
+        let queues = SqsQueues {
+            work: aws.queue("work"),
+            hints: aws.queue("hint.fifo"),
+            wakes: aws.queue("wake"),
+        };
+        let work = SqsWorkQueue::new(
+            aws_sdk_sqs::Client::new(&aws.config()),
+            queues,
+            clock.clone(),
+            entropy.clone(),
+        );
         let store = Arc::new(DynamoStore::new(Arc::new(table), clock.clone(), entropy.clone()));
         let ports = Ports {
             store: store.clone(),
@@ -68,8 +78,16 @@ impl Home {
         let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
         for (queue, limits) in [("free", QueueConfig::default()), ("one", limits)] {
             server.put_queue(&name(queue), limits, None).await.unwrap();
-            let target = Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/work"))));
-            server.put_type(&name(queue), TypeConfig { queue: name(queue), target, ..TypeConfig::default() }, None).await.unwrap();
+            let target =
+                Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/work"))));
+            server
+                .put_type(
+                    &name(queue),
+                    TypeConfig { queue: name(queue), target, ..TypeConfig::default() },
+                    None,
+                )
+                .await
+                .unwrap();
         }
         let home = Self { aws, clock, store, server, _emulator: emulator };
         assert_eq!(home.minute().await, Ok(()));
@@ -92,12 +110,19 @@ impl Home {
 
     async fn minute(&self) -> Result<(), SweepFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
-        lambda::tick(&self.server, &Event::default(), until).await.map(|failures| assert!(failures.is_empty()))
+        lambda::tick(&self.server, &Event::default(), until)
+            .await
+            .map(|failures| assert!(failures.is_empty()))
     }
 
     /// What is said of the minute's round, by a function that may do everything.
     async fn said(&self) -> Check {
-        self.server.doctor().await.into_iter().find(|check| check.about == "minute's round").unwrap()
+        self.server
+            .doctor()
+            .await
+            .into_iter()
+            .find(|check| check.about == "minute's round")
+            .unwrap()
     }
 }
 
@@ -136,7 +161,10 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     assert!(home.minute().await.is_err());
     home.allow();
     let check = home.said().await;
-    assert!(check.level == CheckLevel::Error && check.found.contains("of the latest one failed"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Error && check.found.contains("of the latest one failed"),
+        "{check:?}"
+    );
     home.clock.advance(Duration::from_mins(1));
     assert_eq!(home.minute().await, Ok(()));
     assert_eq!(home.said().await.level, CheckLevel::Ok);
@@ -151,7 +179,10 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     }
     home.allow();
     let check = home.said().await;
-    assert!(check.level == CheckLevel::Error && check.found.contains("began 180 s ago"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Error && check.found.contains("began 180 s ago"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
@@ -160,11 +191,15 @@ async fn a_minute_of_another_release_is_told_of() {
     let item = home.store.items(ItemKind::Horizon).await.unwrap().pop().unwrap();
     let mut noted: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
     noted["last"]["release"] = json!("0.0.1");
-    let (kind, was, bytes) = (ItemKind::Horizon, item.version, Some(noted.to_string().into_bytes()));
+    let (kind, was, bytes) =
+        (ItemKind::Horizon, item.version, Some(noted.to_string().into_bytes()));
     let write = Write::SetItem { kind, name: item.name, was, version: was + 1, bytes };
     home.store.commit(vec![vec![write]]).await.unwrap();
     let check = home.said().await;
-    assert!(check.level == CheckLevel::Warning && check.found.contains("`tick` runs tidegate 0.0.1"), "{check:?}");
+    assert!(
+        check.level == CheckLevel::Warning && check.found.contains("`tick` runs tidegate 0.0.1"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
@@ -175,7 +210,13 @@ async fn what_nobody_can_read_is_dropped_and_counted() {
     let _counting = metrics::set_default_local_recorder(&recorder);
     let bodies = ["what nobody can read", r#"{"hint": {"queue": "one", "look": true}}"#];
     let event: Event = serde_json::from_value(messages(bodies)).unwrap();
-    let failures = lambda::handle_dead_letter(&home.server, &event, home.clock.now() + Duration::from_mins(1)).await;
+    let failures =
+        lambda::handle_dead_letter(&home.server, &event, home.clock.now() + Duration::from_mins(1))
+            .await;
     assert_eq!(json!(failures), json!({"batchItemFailures": []}));
-    assert!(counted.render().contains("tidegate_messages_malformed_total 1"), "{}", counted.render());
+    assert!(
+        counted.render().contains("tidegate_messages_malformed_total 1"),
+        "{}",
+        counted.render()
+    );
 }

@@ -24,21 +24,40 @@ async fn commit(store: &DynamoStore, txns: Vec<Txn>) {
 
 /// How many are due by the `until`th second.
 async fn due(store: &DynamoStore, until: i64) -> usize {
-    let (queue, types, order, until) = (name("mail"), vec![name("x")], Order::Time { step_millis: 0 }, at(until * 1000));
-    let query = DueQuery { queue, critical: false, types, partition: None, order, until, after: None, limit: 100 };
+    let (queue, types, order, until) =
+        (name("mail"), vec![name("x")], Order::Time { step_millis: 0 }, at(until * 1000));
+    let query = DueQuery {
+        queue,
+        critical: false,
+        types,
+        partition: None,
+        order,
+        until,
+        after: None,
+        limit: 100,
+    };
     store.due(&[query]).await.unwrap()[0].jobs.len()
 }
 
 #[tokio::test]
 async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
-    let (table, clock) = (Arc::new(MemoryTable::new()) as Arc<dyn Table>, Arc::new(FakeClock::new(at(0))));
+    let (table, clock) =
+        (Arc::new(MemoryTable::new()) as Arc<dyn Table>, Arc::new(FakeClock::new(at(0))));
     let store = |shards| {
-        let store = DynamoStore::new(Arc::clone(&table), Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(u64::from(shards))));
+        let store = DynamoStore::new(
+            Arc::clone(&table),
+            Arc::clone(&clock) as _,
+            Arc::new(SeededEntropy::new(u64::from(shards))),
+        );
         // What is settled is passed at once, and what is old is filed anew.
-        store.with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) }).with_shards(shards)
+        store
+            .with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) })
+            .with_shards(shards)
     };
     let (narrow, wide) = (store(1), store(5));
-    let jobs: Vec<Job> = (0..20).map(|number| job(&format!("job-{number}")).queue("mail").of_type("x").due(1000).build()).collect();
+    let jobs: Vec<Job> = (0..20)
+        .map(|number| job(&format!("job-{number}")).queue("mail").of_type("x").due(1000).build())
+        .collect();
     for (store, jobs) in [(&narrow, &jobs[..10]), (&wide, &jobs[10..])] {
         commit(store, jobs.iter().map(|job| vec![Write::AddJob(job.clone())]).collect()).await;
     }
@@ -48,7 +67,8 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
         Job { life: Lifecycle { revision: Revision(2), state, ..job.life.clone() }, ..job.clone() }
     };
     for (store, jobs) in [(&wide, &jobs[..10]), (&narrow, &jobs[10..])] {
-        let set = |job: &Job| vec![Write::SetJob { job: moved(job), was: job.life.revision, all: false }];
+        let set =
+            |job: &Job| vec![Write::SetJob { job: moved(job), was: job.life.revision, all: false }];
         commit(store, jobs.iter().map(set).collect()).await;
     }
     // Soon; once floors may move; once the hour is over; once what is left of it is old. Those who look move floors, and file anew.

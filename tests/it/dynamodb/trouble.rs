@@ -51,8 +51,13 @@ impl Shop {
     async fn new() -> Self {
         let emulator = EmulatedTable::new();
         let aws = FakeAws::start(emulator.url()).await;
-        let table = Arc::new(SdkTable::new(aws_sdk_dynamodb::Client::new(&aws.config()), "tidegate"));
-        let store = DynamoStore::new(Arc::clone(&table) as _, Arc::new(FakeClock::default()), Arc::new(SeededEntropy::new(1)));
+        let table =
+            Arc::new(SdkTable::new(aws_sdk_dynamodb::Client::new(&aws.config()), "tidegate"));
+        let store = DynamoStore::new(
+            Arc::clone(&table) as _,
+            Arc::new(FakeClock::default()),
+            Arc::new(SeededEntropy::new(1)),
+        );
         Self { aws, store, table, _emulator: emulator }
     }
 }
@@ -66,29 +71,63 @@ async fn each_refusal_of_the_table_is_a_clear_error_and_the_repeat_finds_everyth
     let job = builders::job("a").build();
     let add = || vec![vec![Write::AddJob(job.clone())]];
     for (action, kind, message, word) in [
-        ("BatchExecuteStatement", "AccessDeniedException", "not authorized to perform: dynamodb:PartiQLInsert", "PartiQLInsert"),
-        ("BatchExecuteStatement", "ResourceNotFoundException", "Requested resource not found", "ResourceNotFound"),
-        ("BatchGetItem", "UnrecognizedClientException", "The security token included in the request is invalid", "security token"),
+        (
+            "BatchExecuteStatement",
+            "AccessDeniedException",
+            "not authorized to perform: dynamodb:PartiQLInsert",
+            "PartiQLInsert",
+        ),
+        (
+            "BatchExecuteStatement",
+            "ResourceNotFoundException",
+            "Requested resource not found",
+            "ResourceNotFound",
+        ),
+        (
+            "BatchGetItem",
+            "UnrecognizedClientException",
+            "The security token included in the request is invalid",
+            "security token",
+        ),
     ] {
         shop.aws.fail(action, 400, kind, message);
         let error = match action {
-            "BatchGetItem" => shop.store.get(std::slice::from_ref(&job.id)).await.map(drop).unwrap_err(),
+            "BatchGetItem" => {
+                shop.store.get(std::slice::from_ref(&job.id)).await.map(drop).unwrap_err()
+            }
             _ => shop.store.commit(add()).await.map(drop).unwrap_err(),
         };
-        assert!(matches!(&error, StoreError::Unavailable(said) if said.contains(word)), "{error:?}");
+        assert!(
+            matches!(&error, StoreError::Unavailable(said) if said.contains(word)),
+            "{error:?}"
+        );
         shop.aws.fails.lock().clear();
     }
-    shop.aws.fail("BatchExecuteStatement", 400, "ThrottlingException", "Throughput exceeds the current capacity");
+    shop.aws.fail(
+        "BatchExecuteStatement",
+        400,
+        "ThrottlingException",
+        "Throughput exceeds the current capacity",
+    );
     let error = shop.store.commit(add()).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Throttled { message, .. } if message.contains("Throughput")), "nothing was written: {error:?}");
+    assert!(
+        matches!(&error, StoreError::Throttled { message, .. } if message.contains("Throughput")),
+        "nothing was written: {error:?}"
+    );
     shop.aws.fails.lock().clear();
 
     assert!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap()[0].is_none());
     shop.store.commit(add()).await.unwrap();
     assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
     let counted = counted.render();
-    assert!(counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="other"} 3"#), "{counted}");
-    assert!(counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="throttled"} 1"#), "{counted}");
+    assert!(
+        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="other"} 3"#),
+        "{counted}"
+    );
+    assert!(
+        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="throttled"} 1"#),
+        "{counted}"
+    );
 }
 
 /// An answer in which each statement is refused.
@@ -126,7 +165,12 @@ async fn a_statement_that_is_refused_inside_an_answer_is_a_clear_error_and_count
     assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
     let counted = counted.render();
     for (why, count) in [("other", 4), ("invalid", 1), ("throttled", 5)] {
-        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} {count}"#)), "{counted}");
+        assert!(
+            counted.contains(&format!(
+                r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} {count}"#
+            )),
+            "{counted}"
+        );
     }
 }
 
@@ -136,7 +180,8 @@ async fn a_cancelled_transaction_is_repeated_only_if_that_may_help() {
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
     let shop = Shop::new().await;
-    let change = || Change::Insert(Item::new(Key { p: "X".into(), s: "a".into() }, [('v', Val::N(1))]));
+    let change =
+        || Change::Insert(Item::new(Key { p: "X".into(), s: "a".into() }, [('v', Val::N(1))]));
     let cancel = |code: &'static str| {
         shop.aws.say("TransactWriteItems", move |_| {
             let reasons = json!([{"Code": code, "Message": "why"}]);
@@ -147,13 +192,21 @@ async fn a_cancelled_transaction_is_repeated_only_if_that_may_help() {
     assert!(!shop.table.together(&[change()]).await.unwrap());
     cancel("TransactionConflict");
     let error = shop.table.together(&[change()]).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Throttled { message, .. } if message.contains("TransactionConflict")), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Throttled { message, .. } if message.contains("TransactionConflict")),
+        "{error:?}"
+    );
     cancel("ValidationError");
     let error = shop.table.together(&[change()]).await.unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt(said) if said.contains("why")), "{error:?}");
     let counted = counted.render();
     for why in ["invalid", "throttled"] {
-        assert!(counted.contains(&format!(r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} 1"#)), "{counted}");
+        assert!(
+            counted.contains(&format!(
+                r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} 1"#
+            )),
+            "{counted}"
+        );
     }
 }
 
@@ -180,7 +233,11 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
     let shop = Shop::new().await;
     let (clock, work) = (Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
     let ports = Ports {
-        store: Arc::new(DynamoStore::new(Arc::clone(&shop.table) as _, clock.clone(), Arc::new(SystemEntropy))),
+        store: Arc::new(DynamoStore::new(
+            Arc::clone(&shop.table) as _,
+            clock.clone(),
+            Arc::new(SystemEntropy),
+        )),
         objects: Arc::new(InMemory::new()),
         work: Arc::clone(&work) as _,
         clock: clock.clone(),
@@ -191,7 +248,14 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
     let target = Arc::new(Denying { aws: Arc::clone(&shop.aws), denied: Arc::clone(&denied) });
     let server = Server::builder(ports, target).serverless().start().await.unwrap();
     let pushed = Some(TargetConfig::Push(Box::new(Push::to("https://worker.example/"))));
-    server.put_type(&builders::name("t"), TypeConfig { target: pushed, ..TypeConfig::default() }, None).await.unwrap();
+    server
+        .put_type(
+            &builders::name("t"),
+            TypeConfig { target: pushed, ..TypeConfig::default() },
+            None,
+        )
+        .await
+        .unwrap();
     let job = server.enqueue(NewJob::new(builders::name("t"), Payload::null())).await.unwrap().job;
     server.flush().await.unwrap();
     let sent = work.take(usize::MAX, clock.now());
@@ -204,13 +268,18 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
 async fn an_item_that_is_too_large_is_refused_by_both_tables_and_changes_nothing() {
     let shop = Shop::new().await;
     let key = Key { p: "X".into(), s: "a".into() };
-    let item = |bytes: usize| Item::new(key.clone(), [('v', Val::N(1)), ('d', Val::B(vec![7; bytes].into()))]);
+    let item = |bytes: usize| {
+        Item::new(key.clone(), [('v', Val::N(1)), ('d', Val::B(vec![7; bytes].into()))])
+    };
     let memory = MemoryTable::new();
     let tables: [&dyn Table; 2] = [&*shop.table, &memory];
     for table in tables {
         for change in [Change::Insert(item(401 << 10)), Change::Put(item(401 << 10))] {
             let error = table.write(&[change]).await.unwrap_err();
-            assert!(matches!(&error, StoreError::Corrupt(said) if said.to_lowercase().contains("size")), "{error:?}");
+            assert!(
+                matches!(&error, StoreError::Corrupt(said) if said.to_lowercase().contains("size")),
+                "{error:?}"
+            );
         }
         assert_eq!(table.get(std::slice::from_ref(&key)).await.unwrap(), [None]);
         assert_eq!(table.write(&[Change::Insert(item(380 << 10))]).await.unwrap(), [true]);
@@ -223,23 +292,52 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
     let aws = FakeAws::start(String::new()).await;
-    let queues = SqsQueues { work: aws.queue("work"), hints: aws.queue("hint.fifo"), wakes: aws.queue("wake") };
+    let queues = SqsQueues {
+        work: aws.queue("work"),
+        hints: aws.queue("hint.fifo"),
+        wakes: aws.queue("wake"),
+    };
     let clock = Arc::new(SystemClock);
-    let queue = SqsWorkQueue::new(aws_sdk_sqs::Client::new(&aws.config()), queues, clock.clone(), Arc::new(SystemEntropy));
-    let work = Work { queue: builders::name("mail"), job: builders::name("a"), version: Version(1), run_at: clock.now(), granted_at: None };
+    let queue = SqsWorkQueue::new(
+        aws_sdk_sqs::Client::new(&aws.config()),
+        queues,
+        clock.clone(),
+        Arc::new(SystemEntropy),
+    );
+    let work = Work {
+        queue: builders::name("mail"),
+        job: builders::name("a"),
+        version: Version(1),
+        run_at: clock.now(),
+        granted_at: None,
+    };
     let send = async || queue.send(std::slice::from_ref(&work)).await;
 
-    aws.fail("SendMessageBatch", 400, "AccessDeniedException", "not authorized to perform: sqs:SendMessage");
+    aws.fail(
+        "SendMessageBatch",
+        400,
+        "AccessDeniedException",
+        "not authorized to perform: sqs:SendMessage",
+    );
     let error = send().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable(said) if said.contains("sqs:SendMessage") && said.contains("/work")), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Unavailable(said) if said.contains("sqs:SendMessage") && said.contains("/work")),
+        "{error:?}"
+    );
     aws.fails.lock().clear();
     let gone = aws.queues.lock().remove("work").unwrap();
     let error = send().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable(said) if said.contains("NonExistentQueue") && said.contains("/work")), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Unavailable(said) if said.contains("NonExistentQueue") && said.contains("/work")),
+        "{error:?}"
+    );
     aws.queues.lock().insert("work".into(), gone);
     aws.fail("SendMessageBatch", 400, "RequestThrottled", "Rate exceeded");
     let error = send().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Throttled { retry_after, .. } if *retry_after > Duration::ZERO), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Throttled { retry_after, .. } if *retry_after > Duration::ZERO),
+        "{error:?}"
+    );
     aws.fails.lock().clear();
     // One message of a call, and not the call.
     aws.say("SendMessageBatch", |_| {
@@ -247,10 +345,19 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
         Some((200, json!({"Successful": [], "Failed": [failed]})))
     });
     let error = send().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unavailable(said) if said.contains("InvalidMessageContents")), "{error:?}");
+    assert!(
+        matches!(&error, StoreError::Unavailable(said) if said.contains("InvalidMessageContents")),
+        "{error:?}"
+    );
     aws.says.lock().clear();
     send().await.unwrap();
     let counted = counted.render();
-    assert!(counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="other"} 3"#), "{counted}");
-    assert!(counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="throttled"}"#), "{counted}");
+    assert!(
+        counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="other"} 3"#),
+        "{counted}"
+    );
+    assert!(
+        counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="throttled"}"#),
+        "{counted}"
+    );
 }

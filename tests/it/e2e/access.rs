@@ -16,12 +16,19 @@ async fn make(tide: &Tidegate, admin: Option<&str>, name: &str, scopes: &[&str])
 async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
-    tide.post("/v1/tokens", json!({"name": "x", "scopes": ["read"]})).await.blames(409, "admin_token_required", "scopes");
+    tide.post("/v1/tokens", json!({"name": "x", "scopes": ["read"]})).await.blames(
+        409,
+        "admin_token_required",
+        "scopes",
+    );
     let admin = make(&tide, None, "ops", &["admin"]).await;
     let mut tokens = vec![("admin", admin.clone())];
-    for (name, scopes) in
-        [("enqueue", &["enqueue"][..]), ("critical", &["enqueue", "enqueue:critical"]), ("work", &["work"]), ("read", &["read"])]
-    {
+    for (name, scopes) in [
+        ("enqueue", &["enqueue"][..]),
+        ("critical", &["enqueue", "enqueue:critical"]),
+        ("work", &["work"]),
+        ("read", &["read"]),
+    ] {
         tokens.push((name, make(&tide, Some(&admin), name, scopes).await));
     }
     let job = json!({"type": "t", "data": 1});
@@ -46,12 +53,19 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
     let mut wrong = Vec::new();
     for (method, path, body, may) in cases {
         tide.ask(method.clone(), path, body).await.problem(401, "unauthorized");
-        tide.with_token("tg_nonsense").ask(method.clone(), path, body).await.problem(401, "unauthorized");
+        tide.with_token("tg_nonsense")
+            .ask(method.clone(), path, body)
+            .await
+            .problem(401, "unauthorized");
         for (scope, token) in &tokens {
             let answer = tide.with_token(token).ask(method.clone(), path, body).await;
             let let_in = answer.status < 300;
             if let_in != may.contains(scope) || (!let_in && answer.status != 403) {
-                wrong.push(format!("{method} {path} {body} with {scope}: {} {}", answer.status, answer.value()));
+                wrong.push(format!(
+                    "{method} {path} {body} with {scope}: {} {}",
+                    answer.status,
+                    answer.value()
+                ));
             }
         }
     }
@@ -60,9 +74,15 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
         tide.get(open).await.is(200);
     }
     let challenged = tide.get("/v1/jobs").await;
-    let challenges: Vec<_> = challenged.headers.get_all("www-authenticate").iter().map(|value| value.to_str().unwrap()).collect();
+    let challenges: Vec<_> = challenged
+        .headers
+        .get_all("www-authenticate")
+        .iter()
+        .map(|value| value.to_str().unwrap())
+        .collect();
     assert!(
-        challenges.iter().any(|one| one.starts_with("Bearer")) && challenges.iter().any(|one| one.starts_with("Basic")),
+        challenges.iter().any(|one| one.starts_with("Bearer"))
+            && challenges.iter().any(|one| one.starts_with("Basic")),
         "{challenges:?}"
     );
     let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("anybody:{}", tokens[4].1)));
@@ -72,7 +92,9 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
 #[tokio::test]
 async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
     let tide = Setup::new().env("TIDEGATE_PUBLIC_URL", "https://queue.example").start().await;
-    let asked = async |api: &super::serve::Api, host: &str| api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await;
+    let asked = async |api: &super::serve::Api, host: &str| {
+        api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await
+    };
     asked(&tide, "evil.example:8080").await.problem(403, "host_not_allowed");
     for own in ["queue.example", "localhost:8080"] {
         asked(&tide, own).await.is(200);
@@ -110,19 +132,29 @@ async fn tokens_are_listed_without_secrets_and_revoked_at_once_and_survive_a_res
     tide.get("/v1/jobs").await.problem(401, "unauthorized");
     tide.with_token(&reader).get("/v1/jobs").await.is(200);
     let all = tide.with_token(&admin).get("/v1/tokens").await.is(200);
-    let id = all["tokens"].as_array().unwrap().iter().find(|one| one["name"] == "reader").unwrap()["id"].as_str().unwrap().to_owned();
+    let id = all["tokens"].as_array().unwrap().iter().find(|one| one["name"] == "reader").unwrap()
+        ["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     tide.cli_as(Some(&admin), &["token", "revoke", &id]).await.ok();
     tide.with_token(&reader).get("/v1/jobs").await.problem(401, "unauthorized");
     assert_eq!(tide.cli_as(Some(&admin), &["token", "revoke", &id]).await.code, Some(4));
     let files = std::fs::read(tide.data().join("tidegate.db")).unwrap();
-    assert!(!files.windows(admin.len()).any(|window| window == admin.as_bytes()), "tokens are stored hashed");
+    assert!(
+        !files.windows(admin.len()).any(|window| window == admin.as_bytes()),
+        "tokens are stored hashed"
+    );
 }
 
 #[tokio::test]
 async fn an_address_for_others_needs_tokens() {
     let setup = Setup::new().flag("--listen", "0.0.0.0:0");
     let (status, said) = setup.refused().await;
-    assert!(!status.success() && said.contains("listen") && said.contains("tidegate token create"), "{said}");
+    assert!(
+        !status.success() && said.contains("listen") && said.contains("tidegate token create"),
+        "{said}"
+    );
     // Once there is a token it may be listened on.
     let data = setup.data();
     let closed = Setup::new().flag("--data", data.to_str().unwrap()).start().await;

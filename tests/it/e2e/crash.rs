@@ -58,7 +58,9 @@ impl Books {
     /// Asks the server of the moment; none if it died over it.
     async fn ask(&self, method: Method, path: &str, body: &Value) -> Option<Answer> {
         let api = self.api.lock().clone().unwrap();
-        let answer = api.try_send(method, path, &[("content-type", "application/json")], body.to_string()).await;
+        let answer = api
+            .try_send(method, path, &[("content-type", "application/json")], body.to_string())
+            .await;
         if answer.as_ref().is_none_or(|answer| answer.status == 503) {
             tokio::task::yield_now().await;
             return None;
@@ -112,13 +114,25 @@ async fn client(books: Arc<Books>, way: usize) {
             }
             1 => {
                 let jobs: Vec<_> = (n..n + 10).map(job).collect();
-                if let Some(answer) = books.ask(Method::POST, "/v1/jobs/batch", &json!({"jobs": jobs})).await {
-                    answer.is(200)["results"].as_array().unwrap().iter().for_each(|one| books.acknowledge(&one["job"]));
+                if let Some(answer) =
+                    books.ask(Method::POST, "/v1/jobs/batch", &json!({"jobs": jobs})).await
+                {
+                    answer.is(200)["results"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .for_each(|one| books.acknowledge(&one["job"]));
                 }
                 n += 10;
             }
             _ => {
-                let answer = books.insist(Method::PUT, &format!("/v1/jobs/{}/own-{n}", kind(n)), &json!({"data": {"n": n}})).await;
+                let answer = books
+                    .insist(
+                        Method::PUT,
+                        &format!("/v1/jobs/{}/own-{n}", kind(n)),
+                        &json!({"data": {"n": n}}),
+                    )
+                    .await;
                 books.acknowledge(&answer.good());
                 n += 1;
             }
@@ -136,10 +150,17 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
     let mut reports: Vec<Value> = Vec::new();
     while !books.over.load(Ordering::Relaxed) || !reports.is_empty() {
         let ask = json!({"queue": "pulled", "max": 3, "wait_seconds": 0.5, "worker": format!("w{name}"), "reports": reports});
-        let Some(answer) = books.ask(Method::POST, "/v1/leases", &ask).await else { continue };
+        let Some(answer) = books.ask(Method::POST, "/v1/leases", &ask).await else {
+            continue;
+        };
         let answer = answer.is(200);
         for (report, told) in reports.drain(..).zip(answer["reports"].as_array().unwrap()) {
-            judge(&books, report["id"].as_str().unwrap(), &report, told["status"].as_u64().unwrap());
+            judge(
+                &books,
+                report["id"].as_str().unwrap(),
+                &report,
+                told["status"].as_u64().unwrap(),
+            );
         }
         let now = SystemClock.now();
         let leases = answer["leases"].as_array().unwrap();
@@ -147,7 +168,8 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
             books.start(lease["job"]["id"].as_str().unwrap(), lease["attempt"].as_u64().unwrap());
         }
         for lease in leases {
-            let (id, kind) = (lease["job"]["id"].as_str().unwrap(), lease["job"]["type"].as_str().unwrap());
+            let (id, kind) =
+                (lease["job"]["id"].as_str().unwrap(), lease["job"]["type"].as_str().unwrap());
             let until: Timestamp = lease["expires_at"].as_str().unwrap().parse().unwrap();
             if chance.random_range(0..20) == 0 {
                 books.hold("pulled", now, until);
@@ -155,14 +177,15 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
             }
             work(chance.random_range(0..20)).await;
             books.hold("pulled", now, SystemClock.now().min(until));
-            let mut report =
-                json!({"status": "succeeded", "attempt": lease["attempt"], "result": lease["job"]["data"], "until": lease["expires_at"]});
+            let mut report = json!({"status": "succeeded", "attempt": lease["attempt"], "result": lease["job"]["data"], "until": lease["expires_at"]});
             report["id"] = json!(id);
             if name.is_multiple_of(2) {
                 reports.push(report);
                 continue;
             }
-            let told = books.insist(Method::POST, &format!("/v1/jobs/{kind}/{id}"), &without_until(&report)).await;
+            let told = books
+                .insist(Method::POST, &format!("/v1/jobs/{kind}/{id}"), &without_until(&report))
+                .await;
             judge(&books, id, &report, told.status.into());
         }
         for report in &mut reports {
@@ -194,8 +217,11 @@ fn judge(books: &Books, id: &str, report: &Value, status: u64) {
 
 /// The most that were held at once.
 fn most_at_once(held: &[Held], queue: &str) -> usize {
-    let mut edges: Vec<(Timestamp, i32)> =
-        held.iter().filter(|held| held.queue == queue).flat_map(|held| [(held.from, 1), (held.to, -1)]).collect();
+    let mut edges: Vec<(Timestamp, i32)> = held
+        .iter()
+        .filter(|held| held.queue == queue)
+        .flat_map(|held| [(held.from, 1), (held.to, -1)])
+        .collect();
     // An end at the same millisecond comes first: the next may have begun by it.
     edges.sort_unstable();
     let mut now = 0;
@@ -235,7 +261,8 @@ async fn a_server_killed_at_any_instant_loses_nothing_and_keeps_its_limits() {
     .await;
 
     let mut tide = started(Setup::new(), &books).await;
-    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
     for queue in ["pulled", "pushed"] {
         tide.queue(queue, json!({"concurrency": LIMIT})).await;
     }
@@ -252,11 +279,21 @@ async fn a_server_killed_at_any_instant_loses_nothing_and_keeps_its_limits() {
     }
 
     let clients: Vec<_> = (0..3).map(|way| tokio::spawn(client(Arc::clone(&books), way))).collect();
-    let workers: Vec<_> =
-        (0..4).map(|name| tokio::spawn(worker(Arc::clone(&books), name, StdRng::seed_from_u64(seed + name as u64)))).collect();
+    let workers: Vec<_> = (0..4)
+        .map(|name| {
+            tokio::spawn(worker(
+                Arc::clone(&books),
+                name,
+                StdRng::seed_from_u64(seed + name as u64),
+            ))
+        })
+        .collect();
     for _ in 0..KILLS {
         let aim = books.events.load(Ordering::Relaxed) + chance.random_range(5..60);
-        eventually("enough has happened for the next kill", || async { (books.events.load(Ordering::Relaxed) >= aim).then_some(()) }).await;
+        eventually("enough has happened for the next kill", || async {
+            (books.events.load(Ordering::Relaxed) >= aim).then_some(())
+        })
+        .await;
         tide = started(tide.kill(), &books).await;
     }
     for client in clients {
@@ -288,13 +325,25 @@ async fn a_server_killed_at_any_instant_loses_nothing_and_keeps_its_limits() {
         let attempts = begun.get(id).cloned().unwrap_or_default();
         let attempt = job["attempt"].as_u64().unwrap();
         assert!(attempts.last().is_none_or(|last| *last <= attempt), "{attempts:?}: {job:#}");
-        let history: Vec<u64> = job["history"].as_array().unwrap().iter().map(|entry| entry["attempt"].as_u64().unwrap()).collect();
+        let history: Vec<u64> = job["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["attempt"].as_u64().unwrap())
+            .collect();
         assert_eq!(history, (1..=attempt).collect::<Vec<_>>(), "{job:#}");
         if job["type"].as_str().unwrap().starts_with("once") {
             assert!(attempts.len() <= 1 && attempt == 1, "{attempts:?}: {job:#}");
-            assert!(job["state"] == "succeeded" || job["error"]["reason"] == "outcome_unknown", "{job:#}");
+            assert!(
+                job["state"] == "succeeded" || job["error"]["reason"] == "outcome_unknown",
+                "{job:#}"
+            );
         } else {
-            assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &job["data"]), "{job:#}");
+            assert_eq!(
+                (&job["state"], &job["result"]),
+                (&json!("succeeded"), &job["data"]),
+                "{job:#}"
+            );
         }
         assert!(!succeeded.contains(id) || job["state"] == "succeeded", "{job:#}");
     }

@@ -67,10 +67,15 @@ impl Drop for AtWork {
 /// The deployment's API, with its first token.
 #[allow(clippy::disallowed_methods, reason = "the stack's scripts say where its door is")]
 fn deployed() -> Api {
-    let told = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let token = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"));
+    let told =
+        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let token = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"),
+    );
     let token = token.expect("localstack/deploy leaves a token");
-    Api::at(format!("http://127.0.0.1:{}", told("DOOR_PORT", "4580"))).with_token(token.trim()).patient()
+    Api::at(format!("http://127.0.0.1:{}", told("DOOR_PORT", "4580")))
+        .with_token(token.trim())
+        .patient()
 }
 
 /// How long work takes.
@@ -83,21 +88,32 @@ async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::R
     let job = call.json();
     let (id, attempt) = (job["id"].as_str().unwrap().to_owned(), job["attempt"].as_u64().unwrap());
     let kind = job["type"].as_str().unwrap().split_once('-').unwrap().1.to_owned();
-    let scope = job["data"]["region"].as_str().map_or_else(|| kind.clone(), |region| format!("{kind} {region}"));
-    let scope = if ["steady", "flaky", "later", "once", "large"].contains(&kind.as_str()) { "limited".into() } else { scope };
+    let scope = job["data"]["region"]
+        .as_str()
+        .map_or_else(|| kind.clone(), |region| format!("{kind} {region}"));
+    let scope = if ["steady", "flaky", "later", "once", "large"].contains(&kind.as_str()) {
+        "limited".into()
+    } else {
+        scope
+    };
     let at_work = AtWork::begin(&book, scope, &id);
     takes(Duration::from_millis(50)).await;
     let number = job["data"]["number"].as_u64().unwrap();
     match kind.as_str() {
-        "flaky" if attempt == 1 && number.is_multiple_of(2) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        "flaky" if attempt == 1 && number.is_multiple_of(3) => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response(),
+        "flaky" if attempt == 1 && number.is_multiple_of(2) => {
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+        "flaky" if attempt == 1 && number.is_multiple_of(3) => {
+            (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response()
+        }
         "later" => {
             let callback = job["callback"].clone();
             tokio::spawn(async move {
                 let _at_work = at_work;
                 takes(Duration::from_millis(300)).await;
                 let answer = json!({"attempt": attempt, "status": "succeeded", "result": {"number": number}});
-                let path = callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
+                let path =
+                    callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
                 let authorized = api.with_token(callback["token"].as_str().unwrap());
                 authorized.ask(Method::POST, &path, &answer).await
             });
@@ -123,7 +139,9 @@ fn processes(name: &str) -> Vec<Pid> {
     let of = |entry: &std::fs::DirEntry| {
         let program = std::fs::read_link(entry.path().join("exe")).ok()?;
         let variables = std::fs::read(entry.path().join("environ")).ok()?;
-        let function = variables.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"AWS_LAMBDA_FUNCTION_NAME="))?;
+        let function = variables
+            .split(|byte| *byte == 0)
+            .find_map(|variable| variable.strip_prefix(b"AWS_LAMBDA_FUNCTION_NAME="))?;
         let ours = program.starts_with(&here) && function.ends_with(format!("-{name}").as_bytes());
         ours.then(|| entry.file_name().to_string_lossy().parse().ok().map(Pid::from_raw)).flatten()
     };
@@ -131,8 +149,16 @@ fn processes(name: &str) -> Vec<Pid> {
 }
 
 /// What the whole deployment is given to do: how many jobs of each kind.
-const MIX: [(&str, usize); 8] =
-    [("steady", 240), ("flaky", 120), ("later", 40), ("once", 60), ("large", 20), ("shared", 160), ("free", 200), ("pulled", 160)];
+const MIX: [(&str, usize); 8] = [
+    ("steady", 240),
+    ("flaky", 120),
+    ("later", 40),
+    ("once", 60),
+    ("large", 20),
+    ("shared", 160),
+    ("free", 200),
+    ("pulled", 160),
+];
 
 async fn configure(api: &Api, run: &str, url: &str) {
     let limited = format!("{run}-limited");
@@ -141,12 +167,26 @@ async fn configure(api: &Api, run: &str, url: &str) {
     for queue in ["free", "pulled"] {
         api.queue(&format!("{run}-{queue}"), json!({})).await;
     }
-    let wasm = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm")).unwrap();
+    let wasm =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm"))
+            .unwrap();
     let plugin = format!("{run}-share");
-    api.send(Method::PUT, &format!("/v1/plugins/{plugin}"), &[("content-type", "application/wasm")], wasm).await.is(201);
+    api.send(
+        Method::PUT,
+        &format!("/v1/plugins/{plugin}"),
+        &[("content-type", "application/wasm")],
+        wasm,
+    )
+    .await
+    .is(201);
     let shares = json!({"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}});
-    api.queue(&shared, json!({"concurrency": 20, "throttler": {"plugin": plugin, "config": shares}})).await;
-    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.5, "max_seconds": 2}});
+    api.queue(
+        &shared,
+        json!({"concurrency": 20, "throttler": {"plugin": plugin, "config": shares}}),
+    )
+    .await;
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 0.5, "max_seconds": 2}});
     for (kind, _) in MIX {
         let queue = match kind {
             "shared" => shared.clone(),
@@ -196,7 +236,10 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
     let ids = jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
     for batch in jobs.chunks(100) {
         let answer = api.post("/v1/jobs/batch", json!({"jobs": batch})).await.is(200);
-        assert!(answer["results"].as_array().unwrap().iter().all(|one| one["status"] == 201), "{answer}");
+        assert!(
+            answer["results"].as_array().unwrap().iter().all(|one| one["status"] == 201),
+            "{answer}"
+        );
     }
     ids
 }
@@ -205,7 +248,15 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
 async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
     loop {
         let ask = json!({"types": [format!("{run}-pulled")], "max": 10, "wait_seconds": 5});
-        let Some(answer) = api.try_send(Method::POST, "/v1/leases", &[("content-type", "application/json")], ask.to_string()).await else {
+        let Some(answer) = api
+            .try_send(
+                Method::POST,
+                "/v1/leases",
+                &[("content-type", "application/json")],
+                ask.to_string(),
+            )
+            .await
+        else {
             continue;
         };
         if answer.status != 200 {
@@ -218,7 +269,13 @@ async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
             drop(at_work);
             let path = format!("/v1/jobs/{run}-pulled/{id}");
             // An answer that is lost leaves an attempt that runs out, and is given again.
-            api.try_send(Method::POST, &path, &[("content-type", "application/json")], report.to_string()).await;
+            api.try_send(
+                Method::POST,
+                &path,
+                &[("content-type", "application/json")],
+                report.to_string(),
+            )
+            .await;
         }
     }
 }
@@ -229,10 +286,15 @@ async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
     for (kind, _) in MIX {
         let mut cursor = String::new();
         loop {
-            let page = api.get(&format!("/v1/jobs?type={run}-{kind}&limit=200{cursor}")).await.good();
+            let page =
+                api.get(&format!("/v1/jobs?type={run}-{kind}&limit=200{cursor}")).await.good();
             let listed = page["jobs"].as_array().unwrap();
-            jobs.extend(listed.iter().map(|job| (job["id"].as_str().unwrap().to_owned(), job.clone())));
-            let Some(next) = page["next_cursor"].as_str() else { break };
+            jobs.extend(
+                listed.iter().map(|job| (job["id"].as_str().unwrap().to_owned(), job.clone())),
+            );
+            let Some(next) = page["next_cursor"].as_str() else {
+                break;
+            };
             cursor = format!("&cursor={next}");
         }
     }
@@ -269,12 +331,18 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
                 kill_at = Instant::now() + BETWEEN;
             }
         }
-        let states: Vec<Value> = futures_util::future::join_all(["limited", "shared", "free", "pulled"].map(|queue| {
-            let (api, path) = (api.clone(), format!("/v1/queues/{run}-{queue}"));
-            async move { api.get(&path).await.good()["status"]["depth"].clone() }
-        }))
-        .await;
-        let open = |depth: &Value| ["scheduled", "running"].iter().map(|state| depth[state].as_u64().unwrap_or(0)).sum::<u64>();
+        let states: Vec<Value> =
+            futures_util::future::join_all(["limited", "shared", "free", "pulled"].map(|queue| {
+                let (api, path) = (api.clone(), format!("/v1/queues/{run}-{queue}"));
+                async move { api.get(&path).await.good()["status"]["depth"].clone() }
+            }))
+            .await;
+        let open = |depth: &Value| {
+            ["scheduled", "running"]
+                .iter()
+                .map(|state| depth[state].as_u64().unwrap_or(0))
+                .sum::<u64>()
+        };
         let open: u64 = states.iter().map(open).sum();
         if open == 0 {
             break standing(&api, &run).await;
@@ -289,7 +357,8 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
     for id in &ids {
         let job = &jobs[id];
         let number: u64 = id.rsplit('-').next().unwrap().parse().unwrap();
-        let (state, starts) = (job["state"].as_str().unwrap(), book.starts.get(id).copied().unwrap_or(0));
+        let (state, starts) =
+            (job["state"].as_str().unwrap(), book.starts.get(id).copied().unwrap_or(0));
         if id.contains("-once-") {
             assert!(starts <= 1, "{id} started {starts} times");
             let in_doubt = job["error"]["reason"] == "outcome_unknown";
@@ -308,8 +377,14 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
     let most = |scope: &str| book.at_work.get(scope).map_or(0, |(_, most)| *most);
     assert_eq!(most("limited"), 10, "the limit is used up and never exceeded");
     let regions = ["east", "north", "west"].map(|region| most(&format!("shared {region}")));
-    assert!(regions.iter().zip([4, 3, 3]).all(|(most, share)| (1..=share).contains(most)), "{regions:?}");
-    println!("1000 jobs in {:?}, {killed} kills, {unknown} unknown, most at once 10, {regions:?}", began.elapsed());
+    assert!(
+        regions.iter().zip([4, 3, 3]).all(|(most, share)| (1..=share).contains(most)),
+        "{regions:?}"
+    );
+    println!(
+        "1000 jobs in {:?}, {killed} kills, {unknown} unknown, most at once 10, {regions:?}",
+        began.elapsed()
+    );
 }
 
 /// A topic that calls the function `ingest`, as any stack may have one.
@@ -323,21 +398,45 @@ struct Topic {
 impl Topic {
     #[allow(clippy::disallowed_methods, reason = "the stack's scripts say what it is called")]
     async fn new(name: &str) -> Self {
-        let config = tidegate_backends::aws::config(tidegate_backends::aws::Calls::new().unwrap(), Duration::from_secs(30)).await;
-        let (sns, lambda) = (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
-        let function = format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
-        let found = lambda.get_function().function_name(&function).send().await.expect("localstack/deploy AlwaysIngest=true makes it");
+        let config = tidegate_backends::aws::config(
+            tidegate_backends::aws::Calls::new().unwrap(),
+            Duration::from_secs(30),
+        )
+        .await;
+        let (sns, lambda) =
+            (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
+        let function =
+            format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
+        let found = lambda
+            .get_function()
+            .function_name(&function)
+            .send()
+            .await
+            .expect("localstack/deploy AlwaysIngest=true makes it");
         let endpoint = found.configuration.unwrap().function_arn.unwrap();
         let arn = sns.create_topic().name(name).send().await.unwrap().topic_arn.unwrap();
-        let allow = lambda.add_permission().function_name(&function).statement_id(name).action("lambda:InvokeFunction");
+        let allow = lambda
+            .add_permission()
+            .function_name(&function)
+            .statement_id(name)
+            .action("lambda:InvokeFunction");
         allow.principal("sns.amazonaws.com").source_arn(&arn).send().await.unwrap();
         sns.subscribe().topic_arn(&arn).protocol("lambda").endpoint(endpoint).send().await.unwrap();
         Self { sns, arn }
     }
 
     async fn publish(&self, kind: &str, message: &Value) {
-        let kind = aws_sdk_sns::types::MessageAttributeValue::builder().data_type("String").string_value(kind).build().unwrap();
-        let call = self.sns.publish().topic_arn(&self.arn).message(message.to_string()).message_attributes("kind", kind);
+        let kind = aws_sdk_sns::types::MessageAttributeValue::builder()
+            .data_type("String")
+            .string_value(kind)
+            .build()
+            .unwrap();
+        let call = self
+            .sns
+            .publish()
+            .topic_arn(&self.arn)
+            .message(message.to_string())
+            .message_attributes("kind", kind);
         call.send().await.unwrap();
     }
 }
@@ -359,7 +458,10 @@ async fn on_a_local_stack_a_message_of_a_topic_becomes_a_request_and_another_its
 
     topic.publish("order", &json!({"order": "o-1"})).await;
     let request = worker.call(1).await.json();
-    assert_eq!((&request["correlation_key"], &request["data"]["order"]), (&json!("o-1"), &json!("o-1")));
+    assert_eq!(
+        (&request["correlation_key"], &request["data"]["order"]),
+        (&json!("o-1"), &json!("o-1"))
+    );
     for _ in 0..2 {
         topic.publish("reply", &json!({"order": "o-1", "price": 12.5})).await;
     }
@@ -373,7 +475,11 @@ async fn on_a_local_stack_a_message_of_a_topic_becomes_a_request_and_another_its
     })
     .await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!(12.5), &json!(1)), "{job:#}");
-    assert_eq!(job["history"].as_array().unwrap().len(), 1, "the second answer changed nothing: {job:#}");
+    assert_eq!(
+        job["history"].as_array().unwrap().len(),
+        1,
+        "the second answer changed nothing: {job:#}"
+    );
     for trigger in ["orders", "replies"] {
         api.send(Method::DELETE, &format!("/v1/triggers/{run}-{trigger}"), &[], "").await.good();
     }

@@ -8,13 +8,23 @@ use super::serve::Tidegate;
 async fn a_healthy_server_says_what_it_looked_at_and_leaves_nothing_behind() {
     let tide = Tidegate::start().await;
     let said = tide.get("/v1/doctor").await.is(200);
-    assert_eq!((&said["ok"], &said["version"]), (&json!(true), &json!(env!("CARGO_PKG_VERSION"))), "{said}");
+    assert_eq!(
+        (&said["ok"], &said["version"]),
+        (&json!(true), &json!(env!("CARGO_PKG_VERSION"))),
+        "{said}"
+    );
     let checks = said["checks"].as_array().unwrap();
     for about in ["version", "store", "objects", "plugins", "public URL", "database", "disk"] {
-        let check = checks.iter().find(|check| check["about"] == about).unwrap_or_else(|| panic!("nothing about {about}: {said}"));
+        let check = checks
+            .iter()
+            .find(|check| check["about"] == about)
+            .unwrap_or_else(|| panic!("nothing about {about}: {said}"));
         assert!(check["level"] == "ok" || about == "disk", "{check}");
     }
-    assert!(checks.iter().all(|check| check["about"] != "minute's round"), "a process that stays needs none: {said}");
+    assert!(
+        checks.iter().all(|check| check["about"] != "minute's round"),
+        "a process that stays needs none: {said}"
+    );
     let left = std::fs::read_dir(tide.data().join("objects/doctor")).map_or(0, Iterator::count);
     assert_eq!(left, 0);
 
@@ -31,7 +41,17 @@ async fn what_is_broken_under_a_server_is_told_with_what_to_do() {
     std::fs::write(&objects, "in the way").unwrap();
     let said = tide.get("/v1/doctor").await.is(200);
     assert_eq!(said["ok"], json!(false), "{said}");
-    let check = said["checks"].as_array().unwrap().iter().find(|check| check["about"] == "objects").cloned().unwrap();
-    assert!(check["level"] == "error" && check["finding"].as_str().unwrap().contains("could not be put"), "{check}");
+    let check = said["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["about"] == "objects")
+        .cloned()
+        .unwrap();
+    assert!(
+        check["level"] == "error"
+            && check["finding"].as_str().unwrap().contains("could not be put"),
+        "{check}"
+    );
     assert!(check["advice"].as_str().unwrap().contains("put, get, list and delete"), "{check}");
 }

@@ -51,17 +51,41 @@ async fn a_push_carries_its_correlation_key_and_its_job_waits_for_the_result() {
     let target = Target::start(|_| async { (StatusCode::OK, "taken, thank you") }).await;
     put_triggers(&tide).await;
     for (number, encoding) in [(1, "json"), (2, "msgpack")] {
-        tide.job_type("ask", json!({"target": {"url": target.url, "complete": "on_result", "encoding": encoding}})).await;
-        let job = tide.post("/v1/jobs", json!({"type": "ask", "data": {"x": 1}, "correlation_key": encoding})).await.is(201);
+        tide.job_type(
+            "ask",
+            json!({"target": {"url": target.url, "complete": "on_result", "encoding": encoding}}),
+        )
+        .await;
+        let job = tide
+            .post("/v1/jobs", json!({"type": "ask", "data": {"x": 1}, "correlation_key": encoding}))
+            .await
+            .is(201);
         let call = target.call(number).await;
-        let body: Value = if encoding == "json" { call.json() } else { rmp_serde::from_slice(&call.body).unwrap() };
+        let body: Value = if encoding == "json" {
+            call.json()
+        } else {
+            rmp_serde::from_slice(&call.body).unwrap()
+        };
         assert_eq!((&body["correlation_key"], &body["data"]["x"]), (&json!(encoding), &json!(1)));
         assert!(body["callback"]["token"].is_string() && body["callback"]["url"].is_string());
-        assert_eq!(tide.job(job["id"].as_str().unwrap()).await["state"], "running", "an answer of 200 is not the result");
-        let done = tide.send(Method::POST, "/v1/events", &STRUCTURED, answer(encoding, 1).to_string()).await.is(200);
-        assert_eq!(done["outcomes"], json!([{"trigger": "replies", "did": "completed", "job": job["id"]}]));
+        assert_eq!(
+            tide.job(job["id"].as_str().unwrap()).await["state"],
+            "running",
+            "an answer of 200 is not the result"
+        );
+        let done = tide
+            .send(Method::POST, "/v1/events", &STRUCTURED, answer(encoding, 1).to_string())
+            .await
+            .is(200);
+        assert_eq!(
+            done["outcomes"],
+            json!([{"trigger": "replies", "did": "completed", "job": job["id"]}])
+        );
         let done = tide.job(job["id"].as_str().unwrap()).await;
-        assert_eq!((&done["state"], &done["result"]), (&json!("succeeded"), &json!(format!("answer to {encoding}"))));
+        assert_eq!(
+            (&done["state"], &done["result"]),
+            (&json!("succeeded"), &json!(format!("answer to {encoding}")))
+        );
     }
 }
 
@@ -82,9 +106,16 @@ async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
     ];
     tide.send(Method::POST, "/v1/events", &binary, r#"{"order": "o"}"#).await.is(200);
     let call = target.call(1).await;
-    assert_eq!((call.header("ce-tidegatehops"), call.json()["correlation_key"].as_str()), ("3", Some("o")));
-    assert_eq!(call.header("traceparent"), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-    let round = [&binary[..4], &[("ce-tidegatehops", "8"), ("content-type", "application/json")]].concat();
+    assert_eq!(
+        (call.header("ce-tidegatehops"), call.json()["correlation_key"].as_str()),
+        ("3", Some("o"))
+    );
+    assert_eq!(
+        call.header("traceparent"),
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    );
+    let round =
+        [&binary[..4], &[("ce-tidegatehops", "8"), ("content-type", "application/json")]].concat();
     let dropped = tide.send(Method::POST, "/v1/events", &round, r#"{"order": "p"}"#).await.is(200);
     assert_eq!(dropped["outcomes"][0]["did"], "dropped");
     // What is no event is counted too, alone and in a batch.
@@ -118,9 +149,14 @@ impl World {
     async fn tell(&self, events: &[Value]) {
         eventually("the server takes the events", || async {
             let api = self.api.lock().clone()?;
-            let answer = api.try_send(Method::POST, "/v1/events", &BATCH, json!(events).to_string()).await?;
+            let answer =
+                api.try_send(Method::POST, "/v1/events", &BATCH, json!(events).to_string()).await?;
             tokio::task::yield_now().await;
-            let taken = answer.status == 200 && answer.is(200)["results"].as_array()?.iter().all(|result| result["status"] == 200);
+            let taken = answer.status == 200
+                && answer.is(200)["results"]
+                    .as_array()?
+                    .iter()
+                    .all(|result| result["status"] == 200);
             taken.then_some(())
         })
         .await;
@@ -156,10 +192,15 @@ async fn other_system(world: Arc<World>, mut chance: StdRng) {
                 .collect()
         };
         if some.is_empty() {
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(5), std::future::pending::<()>()).await;
+            let _ = tokio::time::timeout(
+                std::time::Duration::from_millis(5),
+                std::future::pending::<()>(),
+            )
+            .await;
             continue;
         }
-        let mut events: Vec<Value> = some.iter().map(|(key, attempt)| answer(key, *attempt)).collect();
+        let mut events: Vec<Value> =
+            some.iter().map(|(key, attempt)| answer(key, *attempt)).collect();
         if chance.random_range(0..3) == 0 {
             events.push(events[0].clone());
         }
@@ -187,7 +228,8 @@ async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed
     let mut tide = Setup::new().start().await;
     *world.api.lock() = Some(tide.api.clone());
     tide.queue("asking", json!({"concurrency": 8})).await;
-    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
     // An attempt whose answer never came, since its request went out of a server that was killed, is made again.
     let config = json!({"queue": "asking", "target": {"url": target.url, "complete": "on_result"}, "timeout_seconds": 2,
                         "response_timeout_seconds": 1, "max_attempts": 1000, "retry": retry});
@@ -218,8 +260,17 @@ async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed
     assert_eq!(jobs.len(), JOBS, "one job per order, however often it was delivered");
     for job in &jobs {
         let key = job["correlation_key"].as_str().unwrap();
-        assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!(format!("answer to {key}"))), "{job:#}");
-        let succeeded = job["history"].as_array().unwrap().iter().filter(|entry| entry["outcome"] == "succeeded").count();
+        assert_eq!(
+            (&job["state"], &job["result"]),
+            (&json!("succeeded"), &json!(format!("answer to {key}"))),
+            "{job:#}"
+        );
+        let succeeded = job["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["outcome"] == "succeeded")
+            .count();
         assert_eq!(succeeded, 1, "{job:#}");
         assert!(world.asked.lock()[key] >= 1);
     }

@@ -28,7 +28,9 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
     tide.queue("small", json!({"concurrency": 10})).await;
     tide.job_type("t", json!({"queue": "small"})).await;
     tide.job_type("once", json!({"queue": "small", "delivery": "at_most_once"})).await;
-    let many = |count: usize| (0..count).map(|n| (format!("a{n}"), json!(n))).collect::<serde_json::Map<_, _>>();
+    let many = |count: usize| {
+        (0..count).map(|n| (format!("a{n}"), json!(n))).collect::<serde_json::Map<_, _>>()
+    };
     let long = |length: usize| "x".repeat(length);
     let base = json!({"type": "t", "data": 1});
     let cases: &[(&str, Value, &str, &str)] = &[
@@ -58,8 +60,18 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
         ("max_attempts", json!(0), "invalid_max_attempts", "max_attempts"),
         ("max_attempts", json!(70_000), "invalid_field", "max_attempts"),
         ("retry", json!({"plugin": "magic"}), "invalid_field", "retry.plugin"),
-        ("retry", json!({"strategy": "exponential", "config": {"base_seconds": 90_000}}), "invalid_field", "retry.config.base_seconds"),
-        ("retry", json!({"strategy": "exponential", "config": {"base": 1}}), "unknown_field", "retry.config.base"),
+        (
+            "retry",
+            json!({"strategy": "exponential", "config": {"base_seconds": 90_000}}),
+            "invalid_field",
+            "retry.config.base_seconds",
+        ),
+        (
+            "retry",
+            json!({"strategy": "exponential", "config": {"base": 1}}),
+            "unknown_field",
+            "retry.config.base",
+        ),
         ("correlation_key", json!(long(257)), "invalid_field", "correlation_key"),
         ("correlation_key", json!(""), "invalid_field", "correlation_key"),
         ("unique", json!({"key": "", "while": "live"}), "invalid_field", "unique.key"),
@@ -69,8 +81,18 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
         ("attributes", json!({"a": [1]}), "invalid_field", "attributes.a"),
         ("windows", json!([{"from": "09:00", "to": "09:00"}]), "invalid_field", "windows[0]"),
         ("windows", json!([{"from": "25:00", "to": "09:00"}]), "invalid_field", "windows[0].from"),
-        ("windows", json!([{"from": "08:00", "to": "09:00", "tz": "Mars/Base"}]), "invalid_field", "windows[0].tz"),
-        ("windows", json!([{"from": "08:00", "to": "09:00", "days": ["monday"]}]), "invalid_field", "windows[0].days[0]"),
+        (
+            "windows",
+            json!([{"from": "08:00", "to": "09:00", "tz": "Mars/Base"}]),
+            "invalid_field",
+            "windows[0].tz",
+        ),
+        (
+            "windows",
+            json!([{"from": "08:00", "to": "09:00", "days": ["monday"]}]),
+            "invalid_field",
+            "windows[0].days[0]",
+        ),
         ("keep_result", json!("twice"), "invalid_field", "keep_result"),
         ("keep_result", json!({"seconds": 315_360_001}), "invalid_field", "keep_result.seconds"),
         ("callback_url", json!("not a url"), "invalid_field", "callback_url"),
@@ -83,7 +105,12 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
     let mut wrong = Vec::new();
     for (field, value, code, blamed) in cases {
         let body = with(&base, field, value);
-        wrong.extend(differs(&body.to_string(), &tide.post("/v1/jobs", body.clone()).await, code, blamed));
+        wrong.extend(differs(
+            &body.to_string(),
+            &tide.post("/v1/jobs", body.clone()).await,
+            code,
+            blamed,
+        ));
         let batch = tide.post("/v1/jobs/batch", json!({"jobs": [body]})).await.is(200);
         let error = &batch["results"][0]["error"];
         if (&error["code"], &error["field"]) != (&json!(code), &json!(blamed)) {
@@ -91,14 +118,29 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    tide.post("/v1/jobs", json!({"type": "once", "data": 1, "max_attempts": 2})).await.blames(400, "invalid_max_attempts", "max_attempts");
+    tide.post("/v1/jobs", json!({"type": "once", "data": 1, "max_attempts": 2})).await.blames(
+        400,
+        "invalid_max_attempts",
+        "max_attempts",
+    );
     tide.post("/v1/jobs", json!({"data": 1})).await.blames(400, "invalid_field", "type");
     tide.post("/v1/jobs", json!({"type": "t"})).await.blames(400, "invalid_field", "data");
-    let both = json!({"type": "t", "data": 1, "delay_seconds": 5, "run_at": "2030-01-01T00:00:00Z"});
+    let both =
+        json!({"type": "t", "data": 1, "delay_seconds": 5, "run_at": "2030-01-01T00:00:00Z"});
     tide.post("/v1/jobs", both).await.blames(400, "invalid_field", "delay_seconds");
-    tide.post("/v1/jobs", json!({"type": "nobody", "data": 1})).await.problem(404, "job_type_not_found");
-    tide.put("/v1/jobs/t/one", json!({"data": 1, "type": "other"})).await.blames(400, "invalid_field", "type");
-    tide.put("/v1/jobs/t/one", json!({"data": 1, "id": "two"})).await.blames(400, "invalid_field", "id");
+    tide.post("/v1/jobs", json!({"type": "nobody", "data": 1}))
+        .await
+        .problem(404, "job_type_not_found");
+    tide.put("/v1/jobs/t/one", json!({"data": 1, "type": "other"})).await.blames(
+        400,
+        "invalid_field",
+        "type",
+    );
+    tide.put("/v1/jobs/t/one", json!({"data": 1, "id": "two"})).await.blames(
+        400,
+        "invalid_field",
+        "id",
+    );
     tide.put("/v1/jobs/t/result", json!({"data": 1})).await.blames(400, "invalid_field", "id");
     assert_eq!(tide.get("/v1/jobs").await.is(200)["jobs"], json!([]));
 }
@@ -123,16 +165,46 @@ async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it
         ("constraints", json!([{"name": "c"}]), "invalid_queue", "constraints[0].concurrency"),
         ("constraints", constraint(json!({"name": ""})), "invalid_queue", "constraints[0].name"),
         ("constraints", constraint(json!({"per": ""})), "invalid_queue", "constraints[0].per"),
-        ("constraints", constraint(json!({"rate": {"count": 0, "per_seconds": 1}})), "invalid_queue", "constraints[0].rate.count"),
-        ("constraints", constraint(json!({"rate": {"count": 1, "per_seconds": 0}})), "invalid_queue", "constraints[0].rate.per_seconds"),
-        ("constraints", constraint(json!({"rate": {"count": 1}})), "invalid_field", "constraints[0].rate.per_seconds"),
-        ("constraints", constraint(json!({"match": {"colour": "red"}})), "unknown_field", "constraints[0].match.colour"),
-        ("constraints", constraint(json!({"match": {"priority": {"lte": "x"}}})), "invalid_queue", "constraints[0].match.priority.lte"),
+        (
+            "constraints",
+            constraint(json!({"rate": {"count": 0, "per_seconds": 1}})),
+            "invalid_queue",
+            "constraints[0].rate.count",
+        ),
+        (
+            "constraints",
+            constraint(json!({"rate": {"count": 1, "per_seconds": 0}})),
+            "invalid_queue",
+            "constraints[0].rate.per_seconds",
+        ),
+        (
+            "constraints",
+            constraint(json!({"rate": {"count": 1}})),
+            "invalid_field",
+            "constraints[0].rate.per_seconds",
+        ),
+        (
+            "constraints",
+            constraint(json!({"match": {"colour": "red"}})),
+            "unknown_field",
+            "constraints[0].match.colour",
+        ),
+        (
+            "constraints",
+            constraint(json!({"match": {"priority": {"lte": "x"}}})),
+            "invalid_queue",
+            "constraints[0].match.priority.lte",
+        ),
     ];
     let mut wrong = Vec::new();
     for (field, value, code, blamed) in queues {
         let body = with(&json!({}), field, value);
-        wrong.extend(differs(&body.to_string(), &tide.put("/v1/queues/q", body.clone()).await, code, blamed));
+        wrong.extend(differs(
+            &body.to_string(),
+            &tide.put("/v1/queues/q", body.clone()).await,
+            code,
+            blamed,
+        ));
     }
     let types: &[(&str, Value, &str, &str)] = &[
         ("atempts", json!(1), "unknown_field", "atempts"),
@@ -142,7 +214,12 @@ async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it
         ("target", json!({"pull": false}), "invalid_type", "target.pull"),
         ("target", json!({"url": "gopher://x/"}), "invalid_type", "target.url"),
         ("target", json!({"url": "http://{id}.example/"}), "invalid_type", "target.url"),
-        ("target", json!({"url": "http://127.0.0.1/", "signing_secret": "whsec_short"}), "invalid_type", "target.signing_secret"),
+        (
+            "target",
+            json!({"url": "http://127.0.0.1/", "signing_secret": "whsec_short"}),
+            "invalid_type",
+            "target.signing_secret",
+        ),
         (
             "target",
             json!({"url": "http://127.0.0.1/", "headers": {"content-length": "3"}}),
@@ -162,14 +239,27 @@ async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it
         if *field == "start" {
             body["target"] = json!({"pull": true});
         }
-        wrong.extend(differs(&body.to_string(), &tide.put("/v1/job-types/t", body.clone()).await, code, blamed));
+        wrong.extend(differs(
+            &body.to_string(),
+            &tide.put("/v1/job-types/t", body.clone()).await,
+            code,
+            blamed,
+        ));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     tide.put("/v1/queues/a%20b", json!({})).await.blames(400, "invalid_field", "queue");
     tide.put("/v1/job-types/tidegate.mine", json!({})).await.problem(403, "forbidden");
     tide.patch("/v1/queues/none", json!({})).await.problem(404, "queue_not_found");
-    tide.patch("/v1/queues/q", json!({"order": "random"})).await.blames(400, "invalid_field", "order");
-    tide.patch("/v1/job-types/t", json!({"max_attempts": 0})).await.blames(400, "invalid_max_attempts", "max_attempts");
+    tide.patch("/v1/queues/q", json!({"order": "random"})).await.blames(
+        400,
+        "invalid_field",
+        "order",
+    );
+    tide.patch("/v1/job-types/t", json!({"max_attempts": 0})).await.blames(
+        400,
+        "invalid_max_attempts",
+        "max_attempts",
+    );
     let now = tide.get("/v1/queues/q").await.is(200);
     assert_eq!((&now["concurrency"], &now["version"]), (&queue["concurrency"], &queue["version"]));
     assert_eq!(tide.get("/v1/job-types/t").await.is(200), kind);
@@ -198,7 +288,13 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
         ("POST", job, report(json!({"token": "xyz"})), "invalid_field", "token"),
         ("POST", job, report(json!({"id": "other"})), "invalid_field", "id"),
         ("POST", job, report(json!({"extra": 1})), "unknown_field", "extra"),
-        ("POST", job, json!({"attempt": 1, "status": "succeeded", "message": "m"}), "invalid_field", "message"),
+        (
+            "POST",
+            job,
+            json!({"attempt": 1, "status": "succeeded", "message": "m"}),
+            "invalid_field",
+            "message",
+        ),
         ("POST", beat, json!({}), "invalid_field", "attempt"),
         ("POST", beat, json!({"attempt": 1, "progress": 101}), "invalid_field", "progress"),
         ("POST", beat, json!({"attempt": 1, "note": "n"}), "invalid_field", "note"),
@@ -208,12 +304,30 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
         ("POST", leases, json!({"worker": ""}), "invalid_field", "worker"),
         ("POST", leases, json!({"lease_seconds": 0}), "invalid_field", "lease_seconds"),
         ("POST", leases, json!({"typ": ["t"]}), "unknown_field", "typ"),
-        ("POST", leases, json!({"reports": [{"id": "x", "attempt": 1, "status": "eh"}]}), "invalid_field", "reports[0].status"),
+        (
+            "POST",
+            leases,
+            json!({"reports": [{"id": "x", "attempt": 1, "status": "eh"}]}),
+            "invalid_field",
+            "reports[0].status",
+        ),
         ("PATCH", job, json!({"weight": 3}), "unknown_field", "weight"),
         ("PATCH", job, json!({"run_at": "soon"}), "invalid_field", "run_at"),
         ("POST", "/v1/jobs/cancel", json!({}), "invalid_field", "filter"),
-        ("POST", "/v1/jobs/cancel", json!({"filter": {"state": "gone"}}), "invalid_field", "filter.state"),
-        ("POST", "/v1/jobs/replay", json!({"filter": {"kind": "x"}}), "unknown_field", "filter.kind"),
+        (
+            "POST",
+            "/v1/jobs/cancel",
+            json!({"filter": {"state": "gone"}}),
+            "invalid_field",
+            "filter.state",
+        ),
+        (
+            "POST",
+            "/v1/jobs/replay",
+            json!({"filter": {"kind": "x"}}),
+            "unknown_field",
+            "filter.kind",
+        ),
         ("PUT", "/v1/workers/w", json!({"capacity": -1}), "invalid_field", "capacity"),
         ("POST", "/v1/tokens", json!({"name": "x", "scopes": ["root"]}), "invalid_field", "scopes"),
         ("POST", "/v1/tokens", json!({"name": "x", "scopes": []}), "invalid_field", "scopes"),
@@ -251,8 +365,15 @@ async fn what_is_no_json_or_messagepack_is_refused() {
         ("application/msgpack", b"\x82\xa4type\xa1t\xa4data\xc1"),
         ("application/msgpack", b""),
     ] {
-        let answer = tide.send(Method::POST, "/v1/jobs", &[("content-type", media)], body.to_vec()).await;
-        assert_eq!(answer.status, 400, "{media} {:?}: {}", String::from_utf8_lossy(body), String::from_utf8_lossy(&answer.body));
+        let answer =
+            tide.send(Method::POST, "/v1/jobs", &[("content-type", media)], body.to_vec()).await;
+        assert_eq!(
+            answer.status,
+            400,
+            "{media} {:?}: {}",
+            String::from_utf8_lossy(body),
+            String::from_utf8_lossy(&answer.body)
+        );
         answer.problem(400, "invalid_body");
     }
     let twice = "{\"type\": \"t\", \"data\": 1, \"data\": 2}";
@@ -265,13 +386,16 @@ async fn deep_values_are_refused_in_both_encodings() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     let lists = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    let json = |depth: usize| format!("{{\"type\": \"t\", \"data\": {}}}", lists(depth)).into_bytes();
+    let json =
+        |depth: usize| format!("{{\"type\": \"t\", \"data\": {}}}", lists(depth)).into_bytes();
     let packed = |depth: usize| {
         let mut bytes = b"\x82\xa4type\xa1t\xa4data".to_vec();
         bytes.extend(std::iter::repeat_n(0x91, depth - 1).chain([0x90]));
         bytes
     };
-    for (media, make) in [("application/json", &json as &dyn Fn(usize) -> Vec<u8>), ("application/msgpack", &packed)] {
+    for (media, make) in
+        [("application/json", &json as &dyn Fn(usize) -> Vec<u8>), ("application/msgpack", &packed)]
+    {
         let headers = [("content-type", media), ("accept", "application/json")];
         let post = async |depth| tide.send(Method::POST, "/v1/jobs", &headers, make(depth)).await;
         let fits = post(64).await.is(201);
@@ -290,7 +414,13 @@ async fn bodies_are_taken_up_to_the_limit_and_not_a_byte_more() {
     let tide = Setup::new().env("TIDEGATE_MAX_DATA_BYTES", "1048576").start().await;
     tide.job_type("t", json!({})).await;
     let most = 1 << 20;
-    for (length, status) in [(101 * 1024, 201), (most, 201), (most + 1, 413), (most + (200 << 10), 413), (most + (15 << 20), 413)] {
+    for (length, status) in [
+        (101 * 1024, 201),
+        (most, 201),
+        (most + 1, 413),
+        (most + (200 << 10), 413),
+        (most + (15 << 20), 413),
+    ] {
         let data = format!("\"{}\"", "d".repeat(length - 2));
         let body = format!("{{\"type\": \"t\", \"data\": {data}}}");
         let answer = tide.send(Method::POST, "/v1/jobs", &[], body).await;
@@ -303,11 +433,23 @@ async fn bodies_are_taken_up_to_the_limit_and_not_a_byte_more() {
         let id = answer.value()["id"].as_str().unwrap().to_owned();
         assert_eq!(tide.job(&id).await["data"].as_str().map(str::len), Some(length - 2));
         let listed = tide.get("/v1/jobs?limit=1").await.is(200);
-        assert_eq!((listed["jobs"][0].get("data"), &listed["jobs"][0]["data_bytes"]), (None, &json!(length)));
+        assert_eq!(
+            (listed["jobs"][0].get("data"), &listed["jobs"][0]["data_bytes"]),
+            (None, &json!(length))
+        );
         let lease = tide.lease_one("t").await;
         assert_eq!(lease.whole["job"]["data"].as_str().map(str::len), Some(length - 2));
-        let report = |length: usize| format!("{{\"attempt\": 1, \"status\": \"succeeded\", \"result\": \"{}\"}}", "r".repeat(length - 2));
-        tide.send(Method::POST, &lease.path, &[], report(most + 1)).await.blames(413, "too_large", "result");
+        let report = |length: usize| {
+            format!(
+                "{{\"attempt\": 1, \"status\": \"succeeded\", \"result\": \"{}\"}}",
+                "r".repeat(length - 2)
+            )
+        };
+        tide.send(Method::POST, &lease.path, &[], report(most + 1)).await.blames(
+            413,
+            "too_large",
+            "result",
+        );
         tide.send(Method::POST, &lease.path, &[], report(length)).await.is(200);
         let result = tide.get(&format!("{}/result", lease.path)).await.is(200);
         assert_eq!(result.as_str().map(str::len), Some(length - 2));

@@ -19,14 +19,30 @@ async fn a_clients_id_makes_an_enqueue_idempotent() {
     assert_eq!(first.header("location"), Some("/v1/jobs/t/one"));
     first.is(201);
     // Another trace is not another request: a client's library draws a new one for each try.
-    let traced = |parent: &'static str| [("content-type", "application/json"), ("traceparent", parent)];
-    for parent in ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"] {
+    let traced =
+        |parent: &'static str| [("content-type", "application/json"), ("traceparent", parent)];
+    for parent in [
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
+    ] {
         tide.send(Method::PUT, "/v1/jobs/t/one", &traced(parent), ask.to_string()).await.is(200);
     }
     tide.put("/v1/jobs/t/one", ask.clone()).await.is(200);
-    assert_eq!(tide.post("/v1/jobs", json!({"type": "t", "id": "one", "data": {"n": 1}, "priority": 7})).await.is(200)["id"], "one");
-    for other in [json!({"data": {"n": 2}, "priority": 7}), json!({"data": {"n": 1}}), json!({"data": {"n": 1}, "priority": 8})] {
-        assert_eq!(tide.put("/v1/jobs/t/one", other).await.problem(409, "id_taken")["holder"], "one");
+    assert_eq!(
+        tide.post("/v1/jobs", json!({"type": "t", "id": "one", "data": {"n": 1}, "priority": 7}))
+            .await
+            .is(200)["id"],
+        "one"
+    );
+    for other in [
+        json!({"data": {"n": 2}, "priority": 7}),
+        json!({"data": {"n": 1}}),
+        json!({"data": {"n": 1}, "priority": 8}),
+    ] {
+        assert_eq!(
+            tide.put("/v1/jobs/t/one", other).await.problem(409, "id_taken")["holder"],
+            "one"
+        );
     }
     // Ids are the server's, not the type's.
     tide.put("/v1/jobs/u/one", ask.clone()).await.problem(409, "id_taken");
@@ -42,25 +58,44 @@ async fn an_idempotency_key_answers_with_the_first_job() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     let send = async |path: &str, key: &str, body: Value| {
-        tide.send(Method::POST, path, &[("idempotency-key", key), ("content-type", "application/json")], body.to_string()).await
+        tide.send(
+            Method::POST,
+            path,
+            &[("idempotency-key", key), ("content-type", "application/json")],
+            body.to_string(),
+        )
+        .await
     };
     let ask = json!({"type": "t", "data": 1, "delay_seconds": 60});
     let first = send("/v1/jobs", "k1", ask.clone()).await.is(201);
     let again = send("/v1/jobs", "k1", ask.clone()).await.is(200);
     assert_eq!(first["id"], again["id"]);
-    let clash = send("/v1/jobs", "k1", json!({"type": "t", "data": 2})).await.problem(409, "idempotency_key_reused");
+    let clash = send("/v1/jobs", "k1", json!({"type": "t", "data": 2}))
+        .await
+        .problem(409, "idempotency_key_reused");
     assert_eq!(clash["holder"], first["id"]);
-    send("/v1/jobs", &"k".repeat(256), ask.clone()).await.blames(400, "invalid_field", "Idempotency-Key");
+    send("/v1/jobs", &"k".repeat(256), ask.clone()).await.blames(
+        400,
+        "invalid_field",
+        "Idempotency-Key",
+    );
     let batch = json!({"jobs": [ask.clone(), ask.clone()]});
-    let statuses =
-        |answer: Value| answer["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect::<Vec<_>>();
+    let statuses = |answer: Value| {
+        answer["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["status"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(statuses(send("/v1/jobs/batch", "b1", batch.clone()).await.is(200)), [201, 201]);
     assert_eq!(statuses(send("/v1/jobs/batch", "b1", batch).await.is(200)), [200, 200]);
     tide.delete(&format!("/v1/jobs/t/{}", first["id"].as_str().unwrap())).await.is(200);
     let replay = format!("/v1/jobs/t/{}/replay", first["id"].as_str().unwrap());
     let replayed = send(&replay, "r1", Value::Null).await;
     assert_eq!(replayed.status, 400, "null is no object: {}", replayed.value());
-    let replays = [send(&replay, "r1", json!({})).await.is(201), send(&replay, "r1", json!({})).await.good()];
+    let replays =
+        [send(&replay, "r1", json!({})).await.is(201), send(&replay, "r1", json!({})).await.good()];
     assert_eq!(replays[0]["id"], replays[1]["id"]);
 }
 
@@ -74,13 +109,25 @@ async fn a_batch_answers_for_each_job_of_its_own() {
         {"type": "t"}, {"type": "none", "data": 1}, {"type": "t", "data": 1, "id": "new"}, {"type": "t", "data": 1, "id": "new"}, 7,
     ]);
     let answer = tide.post("/v1/jobs/batch", json!({"jobs": jobs})).await.is(200);
-    let statuses: Vec<_> = answer["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+    let statuses: Vec<_> = answer["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["status"].as_u64().unwrap())
+        .collect();
     assert_eq!(statuses, [201, 200, 409, 400, 404, 201, 200, 400], "{answer:#}");
     for one in answer["results"].as_array().unwrap() {
         let good = one["status"].as_u64().unwrap() < 300;
-        assert_eq!((one["job"]["id"].is_string(), one["error"]["code"].is_string()), (good, !good), "{one}");
+        assert_eq!(
+            (one["job"]["id"].is_string(), one["error"]["code"].is_string()),
+            (good, !good),
+            "{one}"
+        );
     }
-    assert_eq!(tide.post("/v1/jobs/batch", json!({"jobs": []})).await.is(200)["results"], json!([]));
+    assert_eq!(
+        tide.post("/v1/jobs/batch", json!({"jobs": []})).await.is(200)["results"],
+        json!([])
+    );
     let many: Vec<_> = (0..1001).map(|_| json!({"type": "t", "data": 1})).collect();
     tide.post("/v1/jobs/batch", json!({"jobs": many})).await.blames(400, "invalid_field", "jobs");
     assert_eq!(tide.get("/v1/jobs?type=t").await.is(200)["jobs"].as_array().unwrap().len(), 3);
@@ -99,7 +146,10 @@ async fn lists_are_paged_without_gaps_or_repeats() {
     for n in 0..25 {
         let kind = if n % 5 == 0 { "b" } else { "a" };
         let region = if n % 2 == 0 { "east" } else { "west" };
-        all.insert(tide.enqueue(json!({"type": kind, "data": {"region": region}, "delay_seconds": 600})).await);
+        all.insert(
+            tide.enqueue(json!({"type": kind, "data": {"region": region}, "delay_seconds": 600}))
+                .await,
+        );
     }
     let walk = async |query: &str| {
         let (mut found, mut cursor) = (Vec::new(), None::<String>);
@@ -121,12 +171,25 @@ async fn lists_are_paged_without_gaps_or_repeats() {
     assert_eq!(walk("&type=a&attribute.region=east").await.len(), 10);
     tide.delete(&format!("/v1/jobs/b/{}", walk("&type=b").await[0])).await.is(200);
     assert_eq!(
-        (walk("&state=cancelled").await.len(), walk("&state=ended").await.len(), walk("&state=scheduled,running").await.len()),
+        (
+            walk("&state=cancelled").await.len(),
+            walk("&state=ended").await.len(),
+            walk("&state=scheduled,running").await.len()
+        ),
         (1, 1, 24)
     );
-    assert_eq!((walk("&from=2100-01-01T00:00:00Z").await.len(), walk("&to=2100-01-01T00:00:00Z").await.len()), (0, 25));
+    assert_eq!(
+        (
+            walk("&from=2100-01-01T00:00:00Z").await.len(),
+            walk("&to=2100-01-01T00:00:00Z").await.len()
+        ),
+        (0, 25)
+    );
     assert_eq!(tide.get("/v1/job-types?limit=1").await.is(200)["next_cursor"], "a");
-    assert_eq!(tide.get("/v1/job-types?limit=1&cursor=a").await.is(200)["job_types"][0]["name"], "b");
+    assert_eq!(
+        tide.get("/v1/job-types?limit=1&cursor=a").await.is(200)["job_types"][0]["name"],
+        "b"
+    );
 }
 
 #[tokio::test]
@@ -137,7 +200,13 @@ async fn an_etag_guards_against_lost_updates() {
     let id = tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 600})).await;
     let job = format!("/v1/jobs/t/{id}");
     let send = async |method: Method, path: &str, tag: &str, body: Value| {
-        tide.send(method, path, &[("if-match", tag), ("content-type", "application/json")], body.to_string()).await
+        tide.send(
+            method,
+            path,
+            &[("if-match", tag), ("content-type", "application/json")],
+            body.to_string(),
+        )
+        .await
     };
     for (path, method, body) in [
         ("/v1/queues/q", Method::PUT, json!({"concurrency": 1})),
@@ -152,10 +221,14 @@ async fn an_etag_guards_against_lost_updates() {
         assert_ne!(changed.header("etag"), Some(&*tag), "{method} {path}");
         assert_eq!(tide.get(path).await.header("etag"), changed.header("etag"));
         send(method.clone(), path, &tag, body.clone()).await.problem(412, "precondition_failed");
-        send(method.clone(), path, "\"nonsense\"", body.clone()).await.problem(412, "precondition_failed");
+        send(method.clone(), path, "\"nonsense\"", body.clone())
+            .await
+            .problem(412, "precondition_failed");
         send(method, path, "*", body).await.is(200);
     }
-    send(Method::DELETE, "/v1/queues/q", "\"v1\"", Value::Null).await.problem(412, "precondition_failed");
+    send(Method::DELETE, "/v1/queues/q", "\"v1\"", Value::Null)
+        .await
+        .problem(412, "precondition_failed");
 }
 
 #[tokio::test]
@@ -171,15 +244,24 @@ async fn a_report_names_its_attempt() {
     let second = tide.lease_one("t").await;
     assert_eq!((second.id.as_str(), second.attempt), (id.as_str(), 2));
     tide.report(&first, "succeeded").await.problem(409, "stale_attempt");
-    tide.post(&second.path, json!({"attempt": 3, "status": "succeeded"})).await.problem(409, "stale_attempt");
+    tide.post(&second.path, json!({"attempt": 3, "status": "succeeded"}))
+        .await
+        .problem(409, "stale_attempt");
     assert_eq!(tide.job(&id).await["state"], "running");
     tide.report(&second, "succeeded").await.is(200);
     tide.report(&second, "succeeded").await.is(200);
     tide.report(&second, "failed").await.problem(409, "stale_attempt");
-    tide.post(&second.path.replace("/t/", "/other/"), json!({"attempt": 2, "status": "succeeded"})).await.problem(404, "job_not_found");
+    tide.post(&second.path.replace("/t/", "/other/"), json!({"attempt": 2, "status": "succeeded"}))
+        .await
+        .problem(404, "job_not_found");
     let job = tide.job(&id).await;
     assert_eq!((&job["state"], &job["attempt"]), (&json!("succeeded"), &json!(2)));
-    let outcomes: Vec<_> = job["history"].as_array().unwrap().iter().map(|entry| entry["outcome"].as_str().unwrap()).collect();
+    let outcomes: Vec<_> = job["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["outcome"].as_str().unwrap())
+        .collect();
     assert_eq!(outcomes, ["failed", "succeeded"]);
 }
 
@@ -196,7 +278,10 @@ async fn a_replay_is_a_new_job_that_names_the_old_one() {
     tide.report(&lease, "failed").await.is(200);
     let new = tide.post(&replay, Value::Null).await.is(201);
     assert_ne!(new["id"], id);
-    assert_eq!((&new["replay_of"], &new["priority"], &new["weight"], &new["data"]), (&json!(id), &json!(3), &json!(2), &json!({"a": 1})));
+    assert_eq!(
+        (&new["replay_of"], &new["priority"], &new["weight"], &new["data"]),
+        (&json!(id), &json!(3), &json!(2), &json!({"a": 1}))
+    );
     assert_eq!((&new["attributes"], &new["attempt"]), (&json!({"x": "y"}), &json!(0)));
     let other = tide.post(&replay, json!({"data": 5, "priority": 9})).await.is(201);
     assert_eq!((&other["data"], &other["priority"]), (&json!(5), &json!(9)));
@@ -209,7 +294,8 @@ async fn a_job_is_never_started_after_its_end_of_chance() {
     tide.job_type("t", json!({})).await;
     let soon = SystemClock.now() + Duration::from_millis(200);
     let id = tide.enqueue(json!({"type": "t", "data": 1, "expires_at": soon.to_string()})).await;
-    let past = tide.enqueue(json!({"type": "t", "data": 1, "expires_at": "2020-01-01T00:00:00Z"})).await;
+    let past =
+        tide.enqueue(json!({"type": "t", "data": 1, "expires_at": "2020-01-01T00:00:00Z"})).await;
     tide.job_in(&id, "expired").await;
     tide.job_in(&past, "expired").await;
     assert_eq!(tide.lease(json!({"types": ["t"]})).await.len(), 0);
@@ -225,7 +311,9 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
     let run = async |keep: Value| {
         let id = tide.enqueue(json!({"type": "t", "data": 1, "keep_result": keep})).await;
         let lease = tide.lease_one("t").await;
-        tide.post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": [1, "two"]})).await.is(200);
+        tide.post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": [1, "two"]}))
+            .await
+            .is(200);
         format!("/v1/jobs/t/{id}/result")
     };
     let once = run(json!("once")).await;
@@ -238,7 +326,10 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
         assert_eq!(tide.get(&kept).await.is(200), json!([1, "two"]));
     }
     let brief = run(json!({"seconds": 0.05})).await;
-    eventually("the result is gone", || async { tide.get(&brief).await.is(200).is_null().then_some(()) }).await;
+    eventually("the result is gone", || async {
+        tide.get(&brief).await.is(200).is_null().then_some(())
+    })
+    .await;
 
     let id = tide.enqueue_a("t").await;
     let path = format!("/v1/jobs/t/{id}/result");
@@ -247,7 +338,9 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
     let (api, waited) = (tide.api.clone(), format!("{path}?wait=30"));
     let waiting = tokio::spawn(async move { api.get(&waited).await.is(200) });
     let lease = tide.lease_one("t").await;
-    tide.post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": "late"})).await.is(200);
+    tide.post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": "late"}))
+        .await
+        .is(200);
     assert_eq!(waiting.await.unwrap(), "late");
 }
 
@@ -256,7 +349,8 @@ async fn messagepack_with_binary_is_kept_byte_for_byte() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     // A map written the long way, with a binary, an extension and a small number in nine bytes.
-    let data = b"\xde\x00\x02\xa3bin\xc4\x03\x00\xff\x10\xa1n\xcf\x00\x00\x00\x00\x00\x00\x00\x07".to_vec();
+    let data = b"\xde\x00\x02\xa3bin\xc4\x03\x00\xff\x10\xa1n\xcf\x00\x00\x00\x00\x00\x00\x00\x07"
+        .to_vec();
     let packed = [("content-type", "application/msgpack")];
     let ask = [b"\x82\xa4type\xa1t\xa4data".to_vec(), data.clone()].concat();
     let answer = tide.send(Method::POST, "/v1/jobs", &packed, ask).await;
@@ -265,15 +359,32 @@ async fn messagepack_with_binary_is_kept_byte_for_byte() {
     assert!(holds(&answer.body, &data));
     let lease = tide.lease_one("t").await;
     assert_eq!(lease.whole["job"]["data"], json!({"bin": {"$binary": "AP8Q"}, "n": 7}));
-    assert!(holds(&tide.send(Method::GET, &format!("/v1/jobs/{}", lease.id), &[("accept", "application/msgpack")], "").await.body, &data));
-    let report = [b"\x83\xa7attempt\x01\xa6status\xa9succeeded\xa6result".to_vec(), data.clone()].concat();
+    assert!(holds(
+        &tide
+            .send(
+                Method::GET,
+                &format!("/v1/jobs/{}", lease.id),
+                &[("accept", "application/msgpack")],
+                ""
+            )
+            .await
+            .body,
+        &data
+    ));
+    let report =
+        [b"\x83\xa7attempt\x01\xa6status\xa9succeeded\xa6result".to_vec(), data.clone()].concat();
     assert_eq!(tide.send(Method::POST, &lease.path, &packed, report).await.status, 200);
     let result = format!("{}/result", lease.path);
-    assert_eq!(tide.send(Method::GET, &result, &[("accept", "application/msgpack")], "").await.body, data);
+    assert_eq!(
+        tide.send(Method::GET, &result, &[("accept", "application/msgpack")], "").await.body,
+        data
+    );
     assert_eq!(tide.get(&result).await.is(200), json!({"bin": {"$binary": "AP8Q"}, "n": 7}));
     // And JSON as it was written.
     let odd = "{\"b\" : 1.50,\"a\":10000000000000000000000}";
-    let answer = tide.send(Method::POST, "/v1/jobs", &[], format!("{{\"type\": \"t\", \"data\": {odd}}}")).await;
+    let answer = tide
+        .send(Method::POST, "/v1/jobs", &[], format!("{{\"type\": \"t\", \"data\": {odd}}}"))
+        .await;
     assert!(holds(&answer.body, odd.as_bytes()));
 }
 
@@ -284,7 +395,10 @@ async fn a_correlation_key_is_unique_among_live_jobs_and_a_unique_key_answers_wi
     tide.job_type("u", json!({})).await;
     let keyed = |kind: &str| json!({"type": kind, "data": 1, "correlation_key": "order-7"});
     let id = tide.enqueue(keyed("t")).await;
-    assert_eq!(tide.post("/v1/jobs", keyed("t")).await.problem(409, "correlation_key_taken")["holder"], id);
+    assert_eq!(
+        tide.post("/v1/jobs", keyed("t")).await.problem(409, "correlation_key_taken")["holder"],
+        id
+    );
     tide.enqueue(keyed("u")).await;
     tide.delete(&format!("/v1/jobs/t/{id}")).await.is(200);
     tide.enqueue(keyed("t")).await;
@@ -316,7 +430,10 @@ async fn a_scheduled_job_is_changed_and_a_started_one_is_not() {
     let change = json!({"data": {"new": true}, "priority": -5, "expires_at": "2090-01-01T00:00:00Z", "run_at": "2020-01-01T00:00:00Z"});
     let changed = tide.patch(&path, change).await.is(200);
     assert_eq!((&changed["data"], &changed["priority"]), (&json!({"new": true}), &json!(-5)));
-    assert_eq!(tide.patch(&path, json!({"expires_at": null})).await.is(200)["expires_at"], Value::Null);
+    assert_eq!(
+        tide.patch(&path, json!({"expires_at": null})).await.is(200)["expires_at"],
+        Value::Null
+    );
     let lease = tide.lease_one("t").await;
     assert_eq!(lease.whole["job"]["data"], json!({"new": true}));
     tide.patch(&path, json!({"priority": 1})).await.problem(409, "not_scheduled");

@@ -28,10 +28,15 @@ async fn a_stop_lets_a_running_push_finish_and_admits_nothing_more() {
     let (first, second) = (tide.enqueue_a("t").await, tide.enqueue_a("t").await);
     target.call(1).await;
     let api = tide.api.clone();
-    let polling = tokio::spawn(async move { api.lease(json!({"types": ["pull"], "wait_seconds": 60})).await });
+    let polling =
+        tokio::spawn(
+            async move { api.lease(json!({"types": ["pull"], "wait_seconds": 60})).await },
+        );
     super::serve::eventually("the poll has begun", || async {
         let explained = tide.get("/metrics").await;
-        String::from_utf8_lossy(&explained.body).contains("tidegate_tick_duration_seconds_count{queue=\"default\"}").then_some(())
+        String::from_utf8_lossy(&explained.body)
+            .contains("tidegate_tick_duration_seconds_count{queue=\"default\"}")
+            .then_some(())
     })
     .await;
     tide.terminate();
@@ -63,24 +68,37 @@ async fn a_stop_takes_no_longer_than_it_is_told() {
 #[tokio::test]
 async fn what_was_under_way_goes_on_after_a_restart() {
     let tide = Tidegate::start().await;
-    tide.queue("q", json!({"concurrency": 3, "constraints": [{"name": "c", "concurrency": 2}]})).await;
+    tide.queue("q", json!({"concurrency": 3, "constraints": [{"name": "c", "concurrency": 2}]}))
+        .await;
     tide.job_type("t", json!({"queue": "q"})).await;
     let leased = tide.enqueue_a("t").await;
     let lease = tide.lease_one("t").await;
-    let later = tide.enqueue(json!({"type": "t", "data": "x".repeat(100_000), "delay_seconds": 0.5})).await;
+    let later =
+        tide.enqueue(json!({"type": "t", "data": "x".repeat(100_000), "delay_seconds": 0.5})).await;
     let tide = tide.kill().start().await;
     assert_eq!(tide.get("/v1/queues/q").await.is(200)["constraints"][0]["name"], "c");
-    tide.with_token(&lease.token).post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": 1})).await.is(200);
+    tide.with_token(&lease.token)
+        .post(&lease.path, json!({"attempt": 1, "status": "succeeded", "result": 1}))
+        .await
+        .is(200);
     assert_eq!(tide.job(&leased).await["state"], "succeeded");
     let next = tide.lease_one("t").await;
-    assert_eq!((next.id.as_str(), next.whole["job"]["data"].as_str().unwrap().len()), (later.as_str(), 100_000));
+    assert_eq!(
+        (next.id.as_str(), next.whole["job"]["data"].as_str().unwrap().len()),
+        (later.as_str(), 100_000)
+    );
 }
 
 #[tokio::test]
 async fn a_second_server_on_the_same_directory_is_refused_by_name() {
     let tide = Tidegate::start().await;
     let (status, said) = Setup::new().flag("--data", text(&tide.data())).refused().await;
-    assert!(!status.success() && said.contains("held by process ") && said.contains("another directory"), "{said}");
+    assert!(
+        !status.success()
+            && said.contains("held by process ")
+            && said.contains("another directory"),
+        "{said}"
+    );
     tide.get("/readyz").await.is(200);
 }
 
@@ -88,13 +106,23 @@ async fn a_second_server_on_the_same_directory_is_refused_by_name() {
 async fn a_file_that_cannot_be_used_stops_the_start_with_what_to_do() {
     let damaged = |setup: &Setup| {
         fs::create_dir_all(setup.data()).unwrap();
-        fs::write(setup.data().join("tidegate.db"), "this is no database, and it is long enough to look like one".repeat(100)).unwrap();
+        fs::write(
+            setup.data().join("tidegate.db"),
+            "this is no database, and it is long enough to look like one".repeat(100),
+        )
+        .unwrap();
     };
     let foreign = |setup: &Setup| {
         fs::create_dir_all(setup.data()).unwrap();
-        Connection::open(setup.data().join("tidegate.db")).unwrap().execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
+        Connection::open(setup.data().join("tidegate.db"))
+            .unwrap()
+            .execute_batch("CREATE TABLE recipes (name TEXT)")
+            .unwrap();
     };
-    let cases = [(damaged as fn(&Setup), "restore it from a backup"), (foreign, "is a database of another program")];
+    let cases = [
+        (damaged as fn(&Setup), "restore it from a backup"),
+        (foreign, "is a database of another program"),
+    ];
     for (spoil, wanted) in cases {
         let setup = Setup::new();
         spoil(&setup);
@@ -102,9 +130,17 @@ async fn a_file_that_cannot_be_used_stops_the_start_with_what_to_do() {
         assert!(!status.success() && said.contains(wanted), "{said}");
     }
     let setup = Tidegate::start().await.stop().await;
-    Connection::open(setup.data().join("tidegate.db")).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    Connection::open(setup.data().join("tidegate.db"))
+        .unwrap()
+        .execute_batch("PRAGMA user_version = 99")
+        .unwrap();
     let (status, said) = setup.refused().await;
-    assert!(!status.success() && said.contains("format 99") && said.contains("run the release that wrote it"), "{said}");
+    assert!(
+        !status.success()
+            && said.contains("format 99")
+            && said.contains("run the release that wrote it"),
+        "{said}"
+    );
 
     // Damage in the middle, behind a good beginning.
     let tide = Tidegate::start().await;
@@ -125,20 +161,32 @@ async fn a_file_that_cannot_be_used_stops_the_start_with_what_to_do() {
 async fn flags_win_over_the_environment_and_that_over_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.toml");
-    fs::write(&file, "push_slots = 7\nmax_data_bytes = 5000\npublic_url = \"http://from.file/\"\n").unwrap();
+    fs::write(&file, "push_slots = 7\nmax_data_bytes = 5000\npublic_url = \"http://from.file/\"\n")
+        .unwrap();
     let printed = |env: &[(&str, &str)], args: &[&str]| {
         let mut command = program(["serve", "--print-settings", "--config", text(&file)]);
         let output = command.args(args).envs(env.iter().copied()).output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
+        )
     };
     let (_, settings) = printed(
         &[("TIDEGATE_MAX_DATA_BYTES", "6000"), ("TIDEGATE_PUBLIC_URL", "http://from.env/")],
         &["--public-url", "http://from.flag/"],
     );
-    for line in ["push_slots = 7", "max_data_bytes = 6000", "public_url = \"http://from.flag/\"", "log_format = \"text\""] {
+    for line in [
+        "push_slots = 7",
+        "max_data_bytes = 6000",
+        "public_url = \"http://from.flag/\"",
+        "log_format = \"text\"",
+    ] {
         assert!(settings.contains(line), "{line} in {settings}");
     }
-    let secret = [("TIDEGATE_DEFAULT_TARGET__URL", "http://127.0.0.1:1/"), ("TIDEGATE_DEFAULT_TARGET__SIGNING_SECRET", "hush-hush")];
+    let secret = [
+        ("TIDEGATE_DEFAULT_TARGET__URL", "http://127.0.0.1:1/"),
+        ("TIDEGATE_DEFAULT_TARGET__SIGNING_SECRET", "hush-hush"),
+    ];
     assert!(!printed(&secret, &[]).1.contains("hush-hush"));
     let wrong = [
         (("TIDEGATE_PUSH_SLOTS", "0"), "push_slots"),
@@ -166,13 +214,23 @@ async fn commands_show_what_the_server_says() {
     let types = tide.cli(&["types", "list"]).await.ok();
     assert!(types.contains("pull") && types.contains("http://127.0.0.1:9/x"), "{types}");
     assert!(tide.cli(&["types", "get", "t"]).await.ok().contains("at_least_once"));
-    assert!(tide.cli(&["queues", "put", "q", "--config", "{\"concurrency\": 3}"]).await.ok().contains('q'));
+    assert!(
+        tide.cli(&["queues", "put", "q", "--config", "{\"concurrency\": 3}"])
+            .await
+            .ok()
+            .contains('q')
+    );
     assert!(tide.cli(&["queues", "list"]).await.ok().contains("0/3"));
-    let id = tide.cli(&["enqueue", "--type", "t", "--data", "{\"a\": 1}"]).await.ok().trim().to_owned();
+    let id =
+        tide.cli(&["enqueue", "--type", "t", "--data", "{\"a\": 1}"]).await.ok().trim().to_owned();
     assert!(tide.cli(&["jobs", "list"]).await.ok().contains(&id));
-    let shown: serde_json::Value = serde_json::from_str(&tide.cli(&["--json", "jobs", "get", &id]).await.ok()).unwrap();
+    let shown: serde_json::Value =
+        serde_json::from_str(&tide.cli(&["--json", "jobs", "get", &id]).await.ok()).unwrap();
     assert_eq!(shown["data"], json!({"a": 1}));
-    assert_eq!(tide.cli(&["enqueue", "--type", "t", "--count", "50", "--spread", "20s"]).await.code, Some(0));
+    assert_eq!(
+        tide.cli(&["enqueue", "--type", "t", "--count", "50", "--spread", "20s"]).await.code,
+        Some(0)
+    );
     assert_eq!(tide.get("/v1/queues/default").await.is(200)["status"]["depth"]["scheduled"], 51);
     assert_eq!(tide.cli(&["jobs", "get", "none"]).await.code, Some(4));
     assert_eq!(tide.cli(&["enqueue", "--type", "none"]).await.code, Some(4));

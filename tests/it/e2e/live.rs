@@ -26,7 +26,9 @@ async fn a_limit_is_raised_and_lowered_under_running_jobs() {
     // The first limit is put on while jobs run that were started without one.
     let mut running = tide.lease(json!({"types": ["t"], "max": 3, "wait_seconds": 20})).await;
     assert_eq!(running.len(), 3);
-    let limit = async |limit: Value| tide.patch("/v1/queues/default", json!({"concurrency": limit})).await.good();
+    let limit = async |limit: Value| {
+        tide.patch("/v1/queues/default", json!({"concurrency": limit})).await.good()
+    };
     limit(json!(2)).await;
     assert_eq!(all(&tide, "t").await.len(), 0);
     tide.report(&running.remove(0), "succeeded").await.is(200);
@@ -46,7 +48,8 @@ async fn a_limit_is_raised_and_lowered_under_running_jobs() {
     tide.patch("/v1/job-types/t", json!({"concurrency": 9})).await.is(200);
     let held = tide.enqueue_a("t").await;
     let api = tide.api.clone();
-    let waiting = tokio::spawn(async move { api.lease(json!({"types": ["t"], "wait_seconds": 20})).await });
+    let waiting =
+        tokio::spawn(async move { api.lease(json!({"types": ["t"], "wait_seconds": 20})).await });
     until(|| async {
         let explained = tide.explain("t", &held).await;
         (explained["held_by"] == json!({"kind": "type_concurrency", "name": "t"}), explained)
@@ -67,14 +70,22 @@ async fn a_paused_queue_holds_everything_and_a_purge_drops_what_is_scheduled() {
     let later = tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 600})).await;
     assert_eq!(all(&tide, "t").await.len(), 0);
     let status = tide.get("/v1/queues/default").await.is(200)["status"].clone();
-    assert_eq!((&status["depth"]["scheduled"], &status["depth"]["running"]), (&json!(2), &json!(1)), "{status}");
+    assert_eq!(
+        (&status["depth"]["scheduled"], &status["depth"]["running"]),
+        (&json!(2), &json!(1)),
+        "{status}"
+    );
     tide.report(&lease, "succeeded").await.is(200);
-    let operation = tide.post("/v1/queues/default/purge", Value::Null).await.is(202)["operation"].clone();
+    let operation =
+        tide.post("/v1/queues/default/purge", Value::Null).await.is(202)["operation"].clone();
     for id in [&held, &later] {
         tide.job_in(id, "dropped").await;
     }
     let done = operation_done(&tide, &operation).await;
-    assert_eq!((&done["matched"], &done["done"], &done["kind"]), (&json!(2), &json!(2), &json!("purge")));
+    assert_eq!(
+        (&done["matched"], &done["done"], &done["kind"]),
+        (&json!(2), &json!(2), &json!("purge"))
+    );
     tide.post("/v1/queues/default/resume", Value::Null).await.is(200);
     let next = tide.enqueue_a("t").await;
     assert_eq!(tide.lease_one("t").await.id, next);
@@ -103,16 +114,29 @@ async fn many_jobs_are_cancelled_and_replayed_and_counted() {
     let cancel = json!({"filter": {"type": "t", "state": "scheduled", "attribute": {"half": 1}}});
     let operation = tide.post("/v1/jobs/cancel", cancel.clone()).await.is(202)["operation"].clone();
     let done = operation_done(&tide, &operation).await;
-    assert_eq!((&done["matched"], &done["done"], &done["refused"]), (&json!(110), &json!(110), &json!(0)), "{done}");
+    assert_eq!(
+        (&done["matched"], &done["done"], &done["refused"]),
+        (&json!(110), &json!(110), &json!(0)),
+        "{done}"
+    );
     let replay = json!({"filter": {"state": "ended"}});
     let operation = tide.post("/v1/jobs/replay", replay).await.is(202)["operation"].clone();
     let done = operation_done(&tide, &operation).await;
     assert_eq!((&done["matched"], &done["done"]), (&json!(110), &json!(110)), "{done}");
     let status = tide.get("/v1/queues/default").await.is(200)["status"].clone();
-    assert_eq!((&status["depth"]["scheduled"], &status["depth"]["cancelled"]), (&json!(250), &json!(110)), "{status}");
-    let operation = tide.post("/v1/jobs/cancel", json!({"filter": {}})).await.is(202)["operation"].clone();
+    assert_eq!(
+        (&status["depth"]["scheduled"], &status["depth"]["cancelled"]),
+        (&json!(250), &json!(110)),
+        "{status}"
+    );
+    let operation =
+        tide.post("/v1/jobs/cancel", json!({"filter": {}})).await.is(202)["operation"].clone();
     let done = operation_done(&tide, &operation).await;
-    assert_eq!((&done["matched"], &done["done"], &done["refused"]), (&json!(360), &json!(250), &json!(110)), "{done}");
+    assert_eq!(
+        (&done["matched"], &done["done"], &done["refused"]),
+        (&json!(360), &json!(250), &json!(110)),
+        "{done}"
+    );
     tide.get("/v1/operations/none").await.problem(404, "operation_not_found");
 }
 
@@ -142,10 +166,13 @@ async fn every_wait_is_explained() {
     let tide = Tidegate::start().await;
     let constraint = json!({"name": "east-only-one", "match": {"attribute": {"region": "east"}}, "concurrency": 1});
     tide.queue("q", json!({"concurrency": 2, "constraints": [constraint]})).await;
-    let retry = json!({"strategy": "exponential", "config": {"base_seconds": 600, "jitter": "none"}});
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 600, "jitter": "none"}});
     tide.job_type("t", json!({"queue": "q", "retry": retry})).await;
     tide.job_type("idle", json!({})).await;
-    let kind = async |kind: &str, id: &str| tide.explain(kind, id).await["held_by"]["kind"].as_str().unwrap_or("nothing").to_owned();
+    let kind = async |kind: &str, id: &str| {
+        tide.explain(kind, id).await["held_by"]["kind"].as_str().unwrap_or("nothing").to_owned()
+    };
     let unasked = tide.enqueue_a("idle").await;
     assert_eq!(kind("idle", &unasked).await, "worker");
     let later = tide.enqueue(json!({"type": "idle", "data": 1, "delay_seconds": 600})).await;

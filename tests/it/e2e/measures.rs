@@ -9,7 +9,8 @@ use super::serve::{Setup, until};
 /// The lines of a text, each the JSON of a line for CloudWatch.
 fn lines(text: &str) -> Vec<Value> {
     let line = |line: &str| {
-        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let value: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(value["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"].is_string(), "{line}");
         value
     };
@@ -22,7 +23,8 @@ fn sum(lines: &[Value], metric: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last_are_written_at_the_stop() {
+async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last_are_written_at_the_stop()
+ {
     let setup = Setup::new()
         .env("TIDEGATE_EMF__OUTPUT", "stdout")
         .env("TIDEGATE_EMF__NAMESPACE", "Team/jobs")
@@ -48,12 +50,20 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
     let text = fs::read_to_string(out).unwrap();
     let lines = lines(&text);
     assert_eq!(
-        ["tidegate_enqueued_total", "tidegate_attempts_started_total", "tidegate_jobs_finished_total"].map(|name| sum(&lines, name)),
+        [
+            "tidegate_enqueued_total",
+            "tidegate_attempts_started_total",
+            "tidegate_jobs_finished_total"
+        ]
+        .map(|name| sum(&lines, name)),
         [3, 3, 3]
     );
-    assert!(lines.iter().all(|line| line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Team/jobs"));
+    assert!(
+        lines.iter().all(|line| line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Team/jobs")
+    );
     assert!(!text.contains("tidegate_lateness") && !text.contains("tidegate_http"), "{text}");
-    let runs = lines.iter().find(|line| line["tidegate_attempt_duration_seconds"].is_object()).unwrap();
+    let runs =
+        lines.iter().find(|line| line["tidegate_attempt_duration_seconds"].is_object()).unwrap();
     assert_eq!(runs["queue"], "default");
     let counts = runs["tidegate_attempt_duration_seconds"]["Counts"].as_array().unwrap();
     assert_eq!(counts.iter().map(|count| count.as_u64().unwrap()).sum::<u64>(), 3);
@@ -63,7 +73,9 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
 async fn a_file_of_metrics_grows_while_the_server_runs_and_may_be_moved_away() {
     let dir = tempfile::tempdir().unwrap();
     let (file, moved) = (dir.path().join("metrics.json"), dir.path().join("old.json"));
-    let setup = Setup::new().env("TIDEGATE_EMF__OUTPUT", file.to_str().unwrap()).env("TIDEGATE_EMF__INTERVAL_SECONDS", "1");
+    let setup = Setup::new()
+        .env("TIDEGATE_EMF__OUTPUT", file.to_str().unwrap())
+        .env("TIDEGATE_EMF__INTERVAL_SECONDS", "1");
     let tide = setup.start().await;
     tide.job_type("t", json!({})).await;
     let read = |path: &std::path::Path| lines(&fs::read_to_string(path).unwrap_or_default());
@@ -85,6 +97,11 @@ async fn a_file_of_metrics_grows_while_the_server_runs_and_may_be_moved_away() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_stops_the_start_with_the_setting_s_name() {
-    let (status, log) = Setup::new().env("TIDEGATE_EMF__OUTPUT", "/no/such/dir/metrics.json").refused().await;
-    assert!(!status.success() && log.contains("emf.output: /no/such/dir/metrics.json cannot be written"), "{log}");
+    let (status, log) =
+        Setup::new().env("TIDEGATE_EMF__OUTPUT", "/no/such/dir/metrics.json").refused().await;
+    assert!(
+        !status.success()
+            && log.contains("emf.output: /no/such/dir/metrics.json cannot be written"),
+        "{log}"
+    );
 }

@@ -40,7 +40,14 @@ fn shares(limit: u32) -> Value {
 
 /// A push. A compiler that was built without its optimisations takes a while.
 async fn push(api: &Api, name: &str, wasm: Vec<u8>) -> Answer {
-    api.patient().send(Method::PUT, &format!("/v1/plugins/{name}"), &[("content-type", "application/wasm")], wasm).await
+    api.patient()
+        .send(
+            Method::PUT,
+            &format!("/v1/plugins/{name}"),
+            &[("content-type", "application/wasm")],
+            wasm,
+        )
+        .await
 }
 
 /// A type whose jobs take their region from their data.
@@ -51,7 +58,9 @@ async fn regional(api: &Api, more: Value) {
 }
 
 async fn throttled(api: &Api, plugin: &str, config: Value) -> Value {
-    api.patch("/v1/queues/default", json!({"throttler": {"plugin": plugin, "config": config}})).await.is(200)
+    api.patch("/v1/queues/default", json!({"throttler": {"plugin": plugin, "config": config}}))
+        .await
+        .is(200)
 }
 
 /// Why a job waits that a worker asks for and a throttler holds.
@@ -70,13 +79,21 @@ async fn explained(api: &Api, job_type: &str, id: &str) -> Value {
 #[tokio::test]
 async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
     let tide = Tidegate::start().await;
-    assert_eq!(push(&tide, "region-share", region_share()).await.is(201)["roles"], json!(["throttler"]));
-    tide.queue("default", json!({"throttler": {"plugin": "region-share", "config": shares(10)}})).await;
+    assert_eq!(
+        push(&tide, "region-share", region_share()).await.is(201)["roles"],
+        json!(["throttler"])
+    );
+    tide.queue("default", json!({"throttler": {"plugin": "region-share", "config": shares(10)}}))
+        .await;
     regional(&tide, json!({})).await;
     let mut ids = BTreeMap::new();
     for round in 0..8 {
         for region in ["east", "north", "west", "south"] {
-            ids.insert(tide.enqueue(json!({"type": "t", "data": {"region": region, "round": round}})).await, region);
+            ids.insert(
+                tide.enqueue(json!({"type": "t", "data": {"region": region, "round": round}}))
+                    .await,
+                region,
+            );
         }
     }
     let most = BTreeMap::from([("east", 4), ("north", 3), ("west", 3), ("south", 0)]);
@@ -103,7 +120,10 @@ async fn a_throttler_governs_a_live_queue_and_says_why_a_job_waits() {
     assert!(why["reason"].as_str().unwrap().contains("south"), "{why}");
     let plugin = tide.get("/v1/plugins/region-share").await.is(200);
     assert_eq!(plugin["used_by"], json!([{"kind": "queue", "name": "default"}]));
-    assert!(plugin["health"]["calls"].as_u64().unwrap() > 0 && plugin["health"]["faults"] == 0, "{plugin}");
+    assert!(
+        plugin["health"]["calls"].as_u64().unwrap() > 0 && plugin["health"]["faults"] == 0,
+        "{plugin}"
+    );
     assert!(plugin["health"]["last_usage"]["fuel"].as_u64().unwrap() > 0, "{plugin}");
 }
 
@@ -125,9 +145,15 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     tide.queue("default", json!({"throttler": {"plugin": "share", "config": shares(5)}})).await;
     regional(&tide, json!({"target": {"url": target.url}})).await;
     let regions = ["east", "north", "west"].into_iter().cycle();
-    let jobs: Vec<Value> = regions.take(JOBS).map(|region| json!({"type": "t", "data": {"region": region}})).collect();
+    let jobs: Vec<Value> =
+        regions.take(JOBS).map(|region| json!({"type": "t", "data": {"region": region}})).collect();
     let answered = tide.post("/v1/jobs/batch", json!({ "jobs": jobs })).await.is(200);
-    let ids: BTreeSet<&str> = answered["results"].as_array().unwrap().iter().map(|one| one["job"]["id"].as_str().unwrap()).collect();
+    let ids: BTreeSet<&str> = answered["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["job"]["id"].as_str().unwrap())
+        .collect();
     assert_eq!(ids.len(), JOBS);
     eventually("a quarter ran under one version", || {
         let count = started.lock().len();
@@ -137,7 +163,11 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     let before = started.lock().len();
     let mut swaps = 0;
     while started.lock().len() < JOBS {
-        let live = tide.post("/v1/plugins/share/rollback", json!({"version": swaps % 2 + 1})).await.is(200)["live"].clone();
+        let live = tide
+            .post("/v1/plugins/share/rollback", json!({"version": swaps % 2 + 1}))
+            .await
+            .is(200)["live"]
+            .clone();
         assert_eq!(live, swaps % 2 + 1);
         swaps += 1;
         let stands = started.lock().len();
@@ -149,43 +179,83 @@ async fn swapping_versions_under_load_loses_and_delays_nothing() {
     }
     assert!(swaps > 5, "{swaps} swaps");
     until(|| async {
-        let listed = tide.get("/v1/jobs?state=succeeded&limit=1000").await.is(200)["jobs"].as_array().unwrap().len();
+        let listed = tide.get("/v1/jobs?state=succeeded&limit=1000").await.is(200)["jobs"]
+            .as_array()
+            .unwrap()
+            .len();
         (listed == JOBS, listed)
     })
     .await;
     let started = started.lock().clone();
     let called: BTreeSet<&str> = started.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!((started.len(), called), (JOBS, ids), "each ran exactly once");
-    let widest = |calls: &[(String, Instant)]| calls.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap();
+    let widest = |calls: &[(String, Instant)]| {
+        calls.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap()
+    };
     let (usual, swapping) = (widest(&started[..before]), widest(&started[before - 1..]));
-    assert!(swapping < usual + MORE, "nothing started for {swapping:?}, and for {usual:?} without a swap");
+    assert!(
+        swapping < usual + MORE,
+        "nothing started for {swapping:?}, and for {usual:?} without a swap"
+    );
     assert_eq!(tide.get("/v1/plugins/share").await.is(200)["health"]["faults"], 0);
 }
 
 #[tokio::test]
 async fn versions_are_counted_kept_and_taken_back() {
     let tide = Tidegate::start().await;
-    let (first, second) = (Guest::throttler().component(), rebuilt(Guest::throttler().component(), 1));
+    let (first, second) =
+        (Guest::throttler().component(), rebuilt(Guest::throttler().component(), 1));
     assert_eq!(push(&tide, "guest", first.clone()).await.is(201)["pushed"], 1);
     let pushed = push(&tide, "guest", second.clone()).await.is(201);
     assert_eq!((&pushed["pushed"], &pushed["live"]), (&json!(2), &json!(2)));
     let again = push(&tide, "guest", first.clone()).await.is(200);
-    assert_eq!((&again["pushed"], &again["live"]), (&json!(1), &json!(2)), "the same bytes again change nothing");
+    assert_eq!(
+        (&again["pushed"], &again["live"]),
+        (&json!(1), &json!(2)),
+        "the same bytes again change nothing"
+    );
     let versions = tide.get("/v1/plugins/guest/versions").await.is(200)["versions"].clone();
-    assert_eq!(versions.as_array().unwrap().iter().map(|version| version["live"].clone()).collect::<Vec<_>>(), [json!(false), json!(true)]);
+    assert_eq!(
+        versions
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|version| version["live"].clone())
+            .collect::<Vec<_>>(),
+        [json!(false), json!(true)]
+    );
     assert_eq!(versions[0]["bytes"], first.len());
     let paged = tide.get("/v1/plugins/guest/versions?limit=1").await.is(200);
-    assert_eq!((paged["versions"].as_array().unwrap().len(), &paged["next_cursor"]), (1, &json!("1")));
+    assert_eq!(
+        (paged["versions"].as_array().unwrap().len(), &paged["next_cursor"]),
+        (1, &json!("1"))
+    );
 
     assert_eq!(tide.post("/v1/plugins/guest/rollback", json!({})).await.is(200)["live"], 1);
-    tide.post("/v1/plugins/guest/rollback", json!({})).await.problem(404, "plugin_version_not_found");
-    tide.post("/v1/plugins/guest/rollback", json!({"version": 9})).await.problem(404, "plugin_version_not_found");
-    tide.post("/v1/plugins/guest/rollback", json!({"to": 2})).await.blames(400, "unknown_field", "to");
-    assert_eq!(tide.post("/v1/plugins/guest/rollback", json!({"version": 2})).await.is(200)["live"], 2);
+    tide.post("/v1/plugins/guest/rollback", json!({}))
+        .await
+        .problem(404, "plugin_version_not_found");
+    tide.post("/v1/plugins/guest/rollback", json!({"version": 9}))
+        .await
+        .problem(404, "plugin_version_not_found");
+    tide.post("/v1/plugins/guest/rollback", json!({"to": 2})).await.blames(
+        400,
+        "unknown_field",
+        "to",
+    );
+    assert_eq!(
+        tide.post("/v1/plugins/guest/rollback", json!({"version": 2})).await.is(200)["live"],
+        2
+    );
 
     let back = tide.get("/v1/plugins/guest/versions/2/component").await;
-    assert_eq!((back.status, back.header("content-type"), back.body == second), (200, Some("application/wasm"), true));
-    tide.get("/v1/plugins/guest/versions/3/component").await.problem(404, "plugin_version_not_found");
+    assert_eq!(
+        (back.status, back.header("content-type"), back.body == second),
+        (200, Some("application/wasm"), true)
+    );
+    tide.get("/v1/plugins/guest/versions/3/component")
+        .await
+        .problem(404, "plugin_version_not_found");
     tide.get("/v1/plugins/none").await.problem(404, "plugin_not_found");
 }
 
@@ -197,7 +267,10 @@ async fn a_plugin_outlives_the_server() {
     regional(&tide, json!({})).await;
     let tide = tide.stop().await.start().await;
     let id = tide.enqueue(json!({"type": "t", "data": {"region": "south"}})).await;
-    assert_eq!(explained(&tide, "t", &id).await["held_by"], json!({"kind": "throttler", "name": "share"}));
+    assert_eq!(
+        explained(&tide, "t", &id).await["held_by"],
+        json!({"kind": "throttler", "name": "share"})
+    );
     assert_eq!(tide.job(&id).await["state"], "scheduled");
     assert_eq!(tide.get("/v1/queues/default").await.is(200)["throttler"]["plugin"], "share");
 }
@@ -208,7 +281,15 @@ async fn a_shadow_decides_nothing_and_its_differences_are_listed() {
     push(&tide, "share", region_share()).await.is(201);
     let path = "/v1/plugins/share?shadow=true";
     // It would run everything.
-    let pushed = tide.send(Method::PUT, path, &[("content-type", "application/wasm")], Guest::throttler().component()).await.is(201);
+    let pushed = tide
+        .send(
+            Method::PUT,
+            path,
+            &[("content-type", "application/wasm")],
+            Guest::throttler().component(),
+        )
+        .await
+        .is(201);
     assert_eq!((&pushed["live"], &pushed["shadow"]), (&json!(1), &json!(2)));
     throttled(&tide, "share", shares(5)).await;
     regional(&tide, json!({})).await;
@@ -221,15 +302,24 @@ async fn a_shadow_decides_nothing_and_its_differences_are_listed() {
     })
     .await;
     let difference = &compared["differences"][0];
-    assert_eq!((&compared["version"], &difference["job"], &difference["queue"]), (&json!(2), &json!(held), &json!("default")));
-    assert_eq!((&difference["live"]["action"], &difference["shadow"]["action"]), (&json!("hold"), &json!("run")));
+    assert_eq!(
+        (&compared["version"], &difference["job"], &difference["queue"]),
+        (&json!(2), &json!(held), &json!("default"))
+    );
+    assert_eq!(
+        (&difference["live"]["action"], &difference["shadow"]["action"]),
+        (&json!("hold"), &json!("run"))
+    );
     assert_eq!(tide.job(&held).await["state"], "scheduled");
     let said = tide.cli(&["plugin", "differences", "share"]).await.ok();
     assert!(said.contains("version 2 beside the live one") && said.contains(&held), "{said}");
 
     tide.put("/v1/plugins/share/shadow", json!({"version": 1})).await.problem(400, "invalid_field");
     assert_eq!(tide.delete("/v1/plugins/share/shadow").await.is(200)["shadow"], Value::Null);
-    assert_eq!(tide.put("/v1/plugins/share/shadow", json!({"version": 2})).await.is(200)["shadow"], 2);
+    assert_eq!(
+        tide.put("/v1/plugins/share/shadow", json!({"version": 2})).await.is(200)["shadow"],
+        2
+    );
     assert_eq!(tide.cli(&["plugin", "shadow", "share", "off"]).await.code, Some(0));
 }
 
@@ -243,7 +333,10 @@ async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_repla
     tide.job_type("free", json!({})).await;
     let stuck = tide.enqueue(json!({"type": "stuck", "data": {"n": 1}})).await;
     let api = tide.api.clone();
-    let waiting = tokio::spawn(async move { api.lease(json!({"types": ["stuck"], "wait_seconds": 20})).await });
+    let waiting =
+        tokio::spawn(
+            async move { api.lease(json!({"types": ["stuck"], "wait_seconds": 20})).await },
+        );
     let failed = until(|| async {
         let plugin = tide.get("/v1/plugins/looping").await.is(200);
         (plugin["health"]["faults"].as_u64() > Some(0), plugin)
@@ -288,10 +381,21 @@ async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
         (Guest::throttler().module(), vec!["core module"]),
         (wasi, vec!["wasi:cli/environment", "wasi:io/poll"]),
         (Guest::throttler().version("0.9.0").component(), vec!["0.9.0"]),
-        (Guest::throttler().items("(func $begin (loop $forever (br $forever))) (start $begin)").component(), vec!["250 ms"]),
+        (
+            Guest::throttler()
+                .items("(func $begin (loop $forever (br $forever))) (start $begin)")
+                .component(),
+            vec!["250 ms"],
+        ),
     ] {
         let problem = push(&tide, "bad", wasm).await.problem(400, "invalid_plugin");
-        let told = problem["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap()).collect::<Vec<_>>().join("\n");
+        let told = problem["reasons"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|reason| reason.as_str().unwrap())
+            .collect::<Vec<_>>()
+            .join("\n");
         assert!(reasons.iter().all(|reason| told.contains(reason)), "{reasons:?} in {problem}");
     }
     tide.get("/v1/plugins/bad").await.problem(404, "plugin_not_found");
@@ -305,27 +409,46 @@ async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
     std::fs::write(&file, b"hello").unwrap();
     let refused = tide.cli(&["plugin", "push", "bad", text(&file)]).await;
     assert_eq!(refused.code, Some(1));
-    assert!(refused.err.contains("(invalid_plugin)\n  - ") && refused.err.contains("not WebAssembly"), "{refused:?}");
+    assert!(
+        refused.err.contains("(invalid_plugin)\n  - ") && refused.err.contains("not WebAssembly"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_configuration_that_the_plugin_refuses_names_the_field() {
     let tide = Tidegate::start().await;
-    let with = async |throttler: Value| tide.put("/v1/queues/default", json!({ "throttler": throttler })).await;
+    let with = async |throttler: Value| {
+        tide.put("/v1/queues/default", json!({ "throttler": throttler })).await
+    };
     with(json!({"plugin": "share"})).await.blames(400, "invalid_field", "throttler.plugin");
     push(&tide, "share", region_share()).await.is(201);
     push(&tide, "again", Guest::retry().component()).await.is(201);
     let over = json!({"attribute": "region", "shares": {"east": 70, "west": 70}});
-    with(json!({"plugin": "share", "config": over})).await.blames(400, "invalid_field", "throttler.config/shares");
+    with(json!({"plugin": "share", "config": over})).await.blames(
+        400,
+        "invalid_field",
+        "throttler.config/shares",
+    );
     with(json!({"plugin": "again"})).await.blames(400, "invalid_field", "throttler.plugin");
-    with(json!({"plugin": "share", "config": shares(5), "on_fail": "run"})).await.blames(400, "unknown_field", "throttler.on_fail");
-    let retry = async |strategy: &str| tide.put("/v1/job-types/t", json!({"retry": {"plugin": strategy}})).await;
+    with(json!({"plugin": "share", "config": shares(5), "on_fail": "run"})).await.blames(
+        400,
+        "unknown_field",
+        "throttler.on_fail",
+    );
+    let retry = async |strategy: &str| {
+        tide.put("/v1/job-types/t", json!({"retry": {"plugin": strategy}})).await
+    };
     retry("share").await.blames(400, "invalid_field", "retry.plugin");
     retry("none").await.blames(400, "invalid_field", "retry.plugin");
     assert_eq!(retry("again").await.is(201)["retry"], json!({"plugin": "again", "config": {}}));
     let job = json!({"type": "t", "data": null, "retry": {"plugin": "none"}});
     tide.post("/v1/jobs", job).await.blames(400, "invalid_field", "retry.plugin");
-    assert_eq!(tide.get("/v1/queues/default").await.is(200).get("throttler"), None, "nothing was changed");
+    assert_eq!(
+        tide.get("/v1/queues/default").await.is(200).get("throttler"),
+        None,
+        "nothing was changed"
+    );
 }
 
 #[tokio::test]
@@ -361,8 +484,15 @@ async fn a_retry_strategy_decides_what_follows_and_the_backoff_stands_in_for_one
         tide.job_in(&id, "succeeded").await;
     }
     let broken = tide.get("/v1/plugins/broken").await.is(200);
-    assert_eq!((&broken["roles"], &broken["health"]["last_fault"]["kind"]), (&json!(["retry"]), &json!("trapped")));
-    assert_eq!(tide.get("/v1/plugins/broken/faults").await.is(200)["faults"][0]["call"]["retry"]["failed"]["last"]["attempt"], 1);
+    assert_eq!(
+        (&broken["roles"], &broken["health"]["last_fault"]["kind"]),
+        (&json!(["retry"]), &json!("trapped"))
+    );
+    assert_eq!(
+        tide.get("/v1/plugins/broken/faults").await.is(200)["faults"][0]["call"]["retry"]["failed"]
+            ["last"]["attempt"],
+        1
+    );
     assert_eq!(tide.get("/v1/plugins/at-once").await.is(200)["health"]["faults"], 0);
 }
 
@@ -372,27 +502,48 @@ async fn the_command_line_pushes_lists_and_follows() {
     let tide = Tidegate::start().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("guest.wasm");
-    let logging = Guest::throttler()
-        .import(LOG)
-        .items(r#"(data (i32.const 2048) "decided")"#)
-        .decide("(call $log (i32.const 1) (i32.const 2048) (i32.const 7)) (call $run (local.get $n))");
+    let logging =
+        Guest::throttler().import(LOG).items(r#"(data (i32.const 2048) "decided")"#).decide(
+            "(call $log (i32.const 1) (i32.const 2048) (i32.const 7)) (call $run (local.get $n))",
+        );
     std::fs::write(&file, logging.component()).unwrap();
-    assert_eq!(tide.cli(&["plugin", "push", "guest", text(&file)]).await.ok(), "version 1 of guest is live\n");
-    assert!(tide.cli(&["plugin", "push", "guest", text(&file)]).await.ok().starts_with("these bytes are there already"));
+    assert_eq!(
+        tide.cli(&["plugin", "push", "guest", text(&file)]).await.ok(),
+        "version 1 of guest is live\n"
+    );
+    assert!(
+        tide.cli(&["plugin", "push", "guest", text(&file)])
+            .await
+            .ok()
+            .starts_with("these bytes are there already")
+    );
     throttled(&tide, "guest", json!({})).await;
     tide.job_type("t", json!({})).await;
     tide.enqueue_a("t").await;
     tide.lease_one("t").await;
     let logged = tide.cli(&["plugin", "logs", "guest"]).await.ok();
     assert!(logged.contains(" v1 info  decided\n"), "{logged}");
-    let last = tide.get("/v1/plugins/guest/logs?limit=1").await.is(200)["logs"][0]["number"].as_u64().unwrap();
-    assert_eq!(tide.get(&format!("/v1/plugins/guest/logs?after={last}")).await.is(200)["logs"], json!([]));
+    let last = tide.get("/v1/plugins/guest/logs?limit=1").await.is(200)["logs"][0]["number"]
+        .as_u64()
+        .unwrap();
+    assert_eq!(
+        tide.get(&format!("/v1/plugins/guest/logs?after={last}")).await.is(200)["logs"],
+        json!([])
+    );
     let listed = tide.cli(&["plugin", "list"]).await.ok();
     assert!(listed.contains("guest") && listed.contains("queue default"), "{listed}");
     std::fs::write(&file, rebuilt(logging.component(), 7)).unwrap();
-    assert!(tide.cli(&["plugin", "push", "guest", text(&file), "--shadow"]).await.ok().contains("in the shadow of version 1"));
+    assert!(
+        tide.cli(&["plugin", "push", "guest", text(&file), "--shadow"])
+            .await
+            .ok()
+            .contains("in the shadow of version 1")
+    );
     assert!(tide.cli(&["plugin", "versions", "guest"]).await.ok().contains("shadow"));
-    assert_eq!(tide.cli(&["plugin", "rollback", "guest", "--to", "2"]).await.ok(), "version 2 of guest decides from the next round on\n");
+    assert_eq!(
+        tide.cli(&["plugin", "rollback", "guest", "--to", "2"]).await.ok(),
+        "version 2 of guest decides from the next round on\n"
+    );
     assert_eq!(tide.cli(&["plugin", "get", "none"]).await.code, Some(4));
     assert_eq!(tide.cli(&["plugin", "delete", "guest"]).await.code, Some(1), "a queue uses it");
 }
@@ -403,7 +554,8 @@ async fn an_answer_that_only_the_server_can_refuse_is_counted_and_shown_with_its
     // It adds a seventeenth attribute: a job has sixteen at most.
     let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=24 (local.get $r) (i32.const 1))
         (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const 14)) (local.get $r)";
-    let guest = Guest::retry().items(r#"(data (i32.const 2048) "{\"region\":\"x\"}")"#).on_failure(body);
+    let guest =
+        Guest::retry().items(r#"(data (i32.const 2048) "{\"region\":\"x\"}")"#).on_failure(body);
     push(&tide, "adding", guest.component()).await.is(201);
     tide.job_type("t", json!({"attributes": {"region": "/region"}, "max_attempts": 2, "retry": {"plugin": "adding"}})).await;
     let attributes: BTreeMap<String, u32> = (0..16).map(|n| (format!("a{n}"), n)).collect();
@@ -412,11 +564,23 @@ async fn an_answer_that_only_the_server_can_refuse_is_counted_and_shown_with_its
     tide.report(&lease, "failed").await.is(200);
     assert_eq!(tide.lease_one("t").await.id, id, "by the backoff");
     let health = tide.get("/v1/plugins/adding").await.is(200)["health"].clone();
-    assert_eq!((&health["calls"], &health["faults"], &health["failing"]), (&json!(1), &json!(1), &json!(true)), "{health}");
+    assert_eq!(
+        (&health["calls"], &health["faults"], &health["failing"]),
+        (&json!(1), &json!(1), &json!(true)),
+        "{health}"
+    );
     let fault = tide.get("/v1/plugins/adding/faults").await.is(200)["faults"][0].clone();
-    assert_eq!((&fault["kind"], &fault["call"]["retry"]["failed"]["job"]["id"]), (&json!("invalid_answer"), &json!(id)), "{fault}");
+    assert_eq!(
+        (&fault["kind"], &fault["call"]["retry"]["failed"]["job"]["id"]),
+        (&json!("invalid_answer"), &json!(id)),
+        "{fault}"
+    );
     let metrics = String::from_utf8(tide.get("/metrics").await.body).unwrap();
-    let counted = |line: &&str| line.starts_with("tidegate_plugin_faults_total") && line.contains("adding") && line.ends_with(" 1");
+    let counted = |line: &&str| {
+        line.starts_with("tidegate_plugin_faults_total")
+            && line.contains("adding")
+            && line.ends_with(" 1")
+    };
     assert!(metrics.lines().any(|line| counted(&line)), "{metrics}");
 }
 
@@ -426,7 +590,9 @@ async fn a_push_refuses_what_a_check_refuses() {
     let tide = Tidegate::start().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("bad.wasm");
-    let start = |body: &str| Guest::throttler().items(&format!("(func $begin {body}) (start $begin)")).component();
+    let start = |body: &str| {
+        Guest::throttler().items(&format!("(func $begin {body}) (start $begin)")).component()
+    };
     for (wasm, reason) in [
         (b"hello".to_vec(), "not WebAssembly"),
         (Guest::throttler().module(), "core module"),
@@ -454,12 +620,21 @@ async fn a_bench_tells_at_which_size_a_call_fails_and_what_the_others_use() {
     let file = dir.path().join("small.wasm");
     let decide = "(if (i32.gt_u (local.get $n) (i32.const 100)) (then (unreachable))) (call $run (local.get $n))";
     std::fs::write(&file, Guest::throttler().decide(decide).component()).unwrap();
-    let bench = |more: &[&str]| super::serve::program([&["plugin", "bench", text(&file), "--calls", "2"], more].concat()).output().unwrap();
+    let bench = |more: &[&str]| {
+        super::serve::program([&["plugin", "bench", text(&file), "--calls", "2"], more].concat())
+            .output()
+            .unwrap()
+    };
     let table = bench(&[]);
     let out = String::from_utf8(table.stdout).unwrap();
     assert_eq!(table.status.code(), Some(1), "{out}");
     assert!(out.contains("10000 running, 1000 candidates failed (crashed): "), "{out}");
     let told: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
-    let failed: Vec<bool> = told["rows"].as_array().unwrap().iter().map(|row| row["fault"]["kind"] == "trapped").collect();
+    let failed: Vec<bool> = told["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["fault"]["kind"] == "trapped")
+        .collect();
     assert_eq!(failed, [false, false, false, false, false, true]);
 }

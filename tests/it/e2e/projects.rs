@@ -15,7 +15,12 @@ fn tidegate(dir: &Path, args: &[&str]) -> Output {
 
 #[track_caller]
 fn done(output: Output) -> String {
-    assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -34,9 +39,14 @@ fn retries(lang: &str) {
 
 /// The sessions of the plugins' README, each command by itself.
 fn sessions() -> Vec<Vec<String>> {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/README.md")).unwrap();
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/README.md")).unwrap();
     let blocks = text.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    blocks.map(|block| block.lines().map(|line| line.strip_prefix("$ ").unwrap().to_owned()).collect()).collect()
+    blocks
+        .map(|block| {
+            block.lines().map(|line| line.strip_prefix("$ ").unwrap().to_owned()).collect()
+        })
+        .collect()
 }
 
 /// A line of a session, as a reader types it.
@@ -44,7 +54,12 @@ fn typed(line: &str, dir: &Path, url: &str) -> tokio::process::Command {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
     let mut command = tokio::process::Command::new("bash");
     let line = format!("PATH={}:$PATH; {line}", program.display());
-    command.args(["-c", &line]).current_dir(dir).env("TIDEGATE_URL", url).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .args(["-c", &line])
+        .current_dir(dir)
+        .env("TIDEGATE_URL", url)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     command
 }
 
@@ -61,7 +76,10 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
     for line in make.iter().filter(|line| !left_out.iter().any(|part| line.contains(part))) {
         match line.strip_prefix("cd ") {
             Some(folder) => place.push(folder),
-            None => drop(said(&line.replace("--lang rust", &format!("--lang {lang}")), &place, &tide.base).await),
+            None => drop(
+                said(&line.replace("--lang rust", &format!("--lang {lang}")), &place, &tide.base)
+                    .await,
+            ),
         }
     }
     let (work, serve) = serve.split_last().unwrap();
@@ -69,11 +87,12 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
         said(line, &place, &tide.base).await;
     }
     // Shorter than printed, for nobody looks on.
-    let _worker = typed(&format!("exec {}", work.replace("sleep 2", "sleep 0.5")), &place, &tide.base)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let _worker =
+        typed(&format!("exec {}", work.replace("sleep 2", "sleep 0.5")), &place, &tide.base)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
     eventually("the worker asks for jobs", || async {
         let workers = tide.get("/v1/workers").await.is(200);
         (!workers["workers"].as_array().unwrap().is_empty()).then_some(())
@@ -90,12 +109,17 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
             // One that does not start just now.
             let id = waiting[waiting.len() / 2]["id"].as_str().unwrap();
             let why = said(&line.replace("ID-OF-THAT-JOB", id), &place, &tide.base).await;
-            (why.contains("held by throttler my-throttler") && why.contains("jobs run as may")).then_some(())
+            (why.contains("held by throttler my-throttler") && why.contains("jobs run as may"))
+                .then_some(())
         })
         .await;
     }
     until(|| async {
-        let ended = tide.get("/v1/jobs?queue=mail&state=succeeded&limit=1000").await.is(200)["jobs"].as_array().unwrap().len();
+        let ended =
+            tide.get("/v1/jobs?queue=mail&state=succeeded&limit=1000").await.is(200)["jobs"]
+                .as_array()
+                .unwrap()
+                .len();
         (ended == 200, ended)
     })
     .await;
@@ -103,7 +127,12 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
 
     let mut told = String::new();
     for line in &again {
-        told = said(&line.replace("--picture trace.svg", "--picture trace.svg --json"), &place, &tide.base).await;
+        told = said(
+            &line.replace("--picture trace.svg", "--picture trace.svg --json"),
+            &place,
+            &tide.base,
+        )
+        .await;
     }
     let out: Value = serde_json::from_str(&told).unwrap();
     for side in ["real", "simulated"] {
@@ -118,7 +147,11 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
         // What is between them is what the live queue needs from a result to the next start.
         assert!(agreement["overlap"][name].as_f64().unwrap() > 0.5, "{agreement:#}");
     }
-    assert!(std::fs::read_to_string(place.join("trace.svg")).unwrap().contains("what the queue really did"));
+    assert!(
+        std::fs::read_to_string(place.join("trace.svg"))
+            .unwrap()
+            .contains("what the queue really did")
+    );
 }
 
 #[tokio::test]
@@ -135,7 +168,8 @@ fn a_new_rust_retry_strategy_builds_and_its_cases_hold() {
 
 #[tokio::test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
-async fn a_throttler_made_in_javascript_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
+async fn a_throttler_made_in_javascript_as_the_readme_says_governs_a_live_queue_as_its_simulation_says()
+ {
     governs_as_the_readme_says("js", &[]).await;
 }
 
@@ -164,9 +198,11 @@ fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -
 fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
     let said = in_trouble("js", "throttler", "plugin.js", "return candidates.map", trouble);
-    for part in
-        ["log: info: [object Object]\n", "it failed (declined): no idea\n", "log: error: Error: no idea\n    at decide (/plugin.js:"]
-    {
+    for part in [
+        "log: info: [object Object]\n",
+        "it failed (declined): no idea\n",
+        "log: error: Error: no idea\n    at decide (/plugin.js:",
+    ] {
         assert!(said.contains(part), "{part} in {said}");
     }
 }
@@ -174,7 +210,8 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
 #[test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
 fn what_a_javascript_retry_strategy_cannot_say_is_told_and_a_time_that_is_past_means_now() {
-    let trouble = "for (const wrong of [{ priority: 1.5 }, { priority: 2 ** 31 }, { priority: 'high' }]) {
+    let trouble =
+        "for (const wrong of [{ priority: 1.5 }, { priority: 2 ** 31 }, { priority: 'high' }]) {
       try { after(1, wrong); } catch (error) { console.log(error.message); }
     }
     console.log(after(-1e12).val.at, giveUp(404).val);
@@ -231,8 +268,10 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
 /// Each command that looks at a component from Python compiles it first, which takes most of a minute here.
 #[tokio::test]
 #[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
-async fn a_throttler_made_in_python_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
-    governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"]).await;
+async fn a_throttler_made_in_python_as_the_readme_says_governs_a_live_queue_as_its_simulation_says()
+{
+    governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"])
+        .await;
 }
 
 #[test]
@@ -255,5 +294,9 @@ fn what_cannot_be_built_is_told() {
     let mut command = program(["plugin", "build", text(&dir.path().join("mine"))]);
     let missing = command.env("PATH", dir.path()).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("npx is not installed: it comes with Node.js"), "{missing:?}");
+    assert!(
+        String::from_utf8_lossy(&missing.stderr)
+            .contains("npx is not installed: it comes with Node.js"),
+        "{missing:?}"
+    );
 }

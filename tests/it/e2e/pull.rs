@@ -26,13 +26,15 @@ async fn a_long_poll_is_answered_when_a_job_comes_and_else_when_its_wait_is_over
 async fn one_call_leases_from_several_types_and_queues_and_carries_reports() {
     let tide = Tidegate::start().await;
     for name in ["a", "b", "c"] {
-        tide.queue(name, json!({"concurrency": if name == "c" { json!(3) } else { Value::Null }})).await;
+        tide.queue(name, json!({"concurrency": if name == "c" { json!(3) } else { Value::Null }}))
+            .await;
         tide.job_type(name, json!({"queue": name})).await;
         tide.enqueue_a(name).await;
     }
     let mut leases = Vec::new();
     while leases.len() < 2 {
-        leases.extend(tide.lease(json!({"types": ["a", "c"], "max": 10, "wait_seconds": 20})).await);
+        leases
+            .extend(tide.lease(json!({"types": ["a", "c"], "max": 10, "wait_seconds": 20})).await);
     }
     assert!(leases.iter().all(|lease| !lease.path.contains("/b/")));
     leases.extend(tide.lease(json!({"queue": "b", "wait_seconds": 20})).await);
@@ -43,7 +45,12 @@ async fn one_call_leases_from_several_types_and_queues_and_carries_reports() {
     reports.push(json!({"id": "nobody", "attempt": 1, "status": "failed"}));
     reports.push(json!({"id": leases[1].id, "attempt": 1, "status": "succeeded", "type": "other"}));
     let answer = tide.post("/v1/leases", json!({"max": 0, "reports": reports})).await.is(200);
-    let statuses: Vec<_> = answer["reports"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+    let statuses: Vec<_> = answer["reports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["status"].as_u64().unwrap())
+        .collect();
     assert_eq!(statuses, [200, 200, 200, 409, 404, 404], "{answer:#}");
     assert_eq!(answer["reports"][3]["error"]["code"], "stale_attempt");
     for lease in &leases {
@@ -56,7 +63,8 @@ async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
     let tide = Tidegate::start().await;
     for (name, limit) in [("free", Value::Null), ("limited", json!(10))] {
         tide.queue(name, json!({"concurrency": limit})).await;
-        let retry = json!({"strategy": "exponential", "config": {"base_seconds": 0, "jitter": "none"}});
+        let retry =
+            json!({"strategy": "exponential", "config": {"base_seconds": 0, "jitter": "none"}});
         tide.job_type(name, json!({"queue": name, "lease_seconds": 0.3, "retry": retry})).await;
         for _ in 0..4 {
             tide.enqueue_a(name).await;
@@ -68,7 +76,14 @@ async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
         }
         // One goes on by its heartbeats, three are never heard of again.
         let kept = first[1].clone();
-        let beat = async || tide.post(&format!("{}/heartbeat", kept.path), json!({"attempt": 1, "lease_seconds": 20})).await.is(200);
+        let beat = async || {
+            tide.post(
+                &format!("{}/heartbeat", kept.path),
+                json!({"attempt": 1, "lease_seconds": 20}),
+            )
+            .await
+            .is(200)
+        };
         beat().await;
         while second.len() < 3 {
             let leases = tide.lease(ask.clone()).await;
@@ -78,7 +93,9 @@ async fn every_lease_that_is_over_is_recovered_and_not_just_the_first() {
         assert!(second.iter().all(|lease| lease.attempt == 2 && lease.id != kept.id), "{second:?}");
         assert_eq!(tide.job(&second[0].id).await["history"][0]["error"]["reason"], "lease_expired");
         tide.report(&first[0], "succeeded").await.problem(409, "stale_attempt");
-        tide.post(&format!("{}/heartbeat", first[0].path), json!({"attempt": 1})).await.problem(409, "stale_attempt");
+        tide.post(&format!("{}/heartbeat", first[0].path), json!({"attempt": 1}))
+            .await
+            .problem(409, "stale_attempt");
         beat().await;
         tide.report(&kept, "succeeded").await.is(200);
     }
@@ -95,12 +112,18 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
     let beat = format!("{}/heartbeat", lease.path);
     let told = tide
         .with_token(&lease.token)
-        .post(&beat, json!({"attempt": 1, "progress": 40.5, "note": "halfway", "lease_seconds": 600}))
+        .post(
+            &beat,
+            json!({"attempt": 1, "progress": 40.5, "note": "halfway", "lease_seconds": 600}),
+        )
         .await
         .is(200);
     assert_eq!(told["cancel"], false);
     let running = tide.job(&id).await["running"].clone();
-    assert_eq!((&running["progress"]["percent"], &running["progress"]["note"]), (&json!(40.5), &json!("halfway")));
+    assert_eq!(
+        (&running["progress"]["percent"], &running["progress"]["note"]),
+        (&json!(40.5), &json!("halfway"))
+    );
     assert_eq!(running["lease_expires_at"], told["expires_at"]);
     tide.delete(&lease.path).await.is(202);
     tide.delete(&lease.path).await.is(202);
@@ -109,7 +132,11 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
     assert_eq!(tide.lease(json!({"types": ["t"], "wait_seconds": 0.2})).await.len(), 0);
     tide.report(&lease, "succeeded").await.is(200);
     let job = tide.job(&id).await;
-    assert_eq!((&job["state"], &job["history"][0]["attempt"]), (&json!("cancelled"), &json!(1)), "{job:#}");
+    assert_eq!(
+        (&job["state"], &job["history"][0]["attempt"]),
+        (&json!("cancelled"), &json!(1)),
+        "{job:#}"
+    );
     let lease = tide.lease_one("t").await;
     assert_eq!(lease.id, next);
     tide.delete(&format!("{}?force=true", lease.path)).await.is(200);
@@ -131,7 +158,10 @@ async fn a_drained_worker_gets_no_more_jobs() {
     let ask = json!({"types": ["t"], "worker": "w1", "wait_seconds": 0.2});
     assert_eq!(tide.lease(ask.clone()).await.len(), 0);
     let workers = tide.get("/v1/workers").await.is(200);
-    assert_eq!((&workers["workers"][0]["name"], &workers["workers"][0]["draining"]), (&json!("w1"), &json!(true)));
+    assert_eq!(
+        (&workers["workers"][0]["name"], &workers["workers"][0]["draining"]),
+        (&json!("w1"), &json!(true))
+    );
     tide.post("/v1/workers/w1/undrain", Value::Null).await.is(200);
     let leases = tide.lease(ask).await;
     assert_eq!(leases[0].whole["job"]["running"]["worker"], "w1");
@@ -148,7 +178,8 @@ async fn the_calls_of_one_worker_share_its_capacity() {
     }
     let registered = tide.put("/v1/workers/w1", json!({"capacity": 5})).await.is(200);
     // The first call takes as many as the worker may have, and waits: nothing of its type comes.
-    let first = tide.lease(json!({"types": ["idle"], "worker": "w1", "max": 5, "wait_seconds": 60}));
+    let first =
+        tide.lease(json!({"types": ["idle"], "worker": "w1", "max": 5, "wait_seconds": 60}));
     let others = async {
         eventually("the first call waits", || async {
             let workers = tide.get("/v1/workers").await.is(200);
@@ -158,9 +189,14 @@ async fn the_calls_of_one_worker_share_its_capacity() {
         for _ in 0..9 {
             tide.enqueue_a("busy").await;
         }
-        let ask = |wait: f64| json!({"types": ["busy"], "worker": "w1", "max": 10, "wait_seconds": wait});
+        let ask =
+            |wait: f64| json!({"types": ["busy"], "worker": "w1", "max": 10, "wait_seconds": wait});
         let leases = tide.lease(ask(20.0)).await;
-        assert_eq!(leases.len(), 5, "the other call leaves it all that the worker takes, and no more");
+        assert_eq!(
+            leases.len(),
+            5,
+            "the other call leaves it all that the worker takes, and no more"
+        );
         assert_eq!(tide.lease(ask(0.2)).await.len(), 0);
         tide.report(&leases[0], "succeeded").await.is(200);
         assert_eq!(tide.lease(ask(20.0)).await.len(), 1);
@@ -176,9 +212,22 @@ async fn the_command_line_worker_runs_a_command_for_each_job() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({"max_attempts": 1})).await;
     let script = "read data; echo \"$TIDEGATE_JOB_TYPE $TIDEGATE_JOB_ATTEMPT\" >&2; case $data in 7) echo '{\"doubled\": 14}';; 8) echo plain;; *) exit 3;; esac";
-    let mut command = super::serve::program(["work", "--type", "t", "--concurrency", "2", "--", "sh", "-c", script]);
+    let mut command = super::serve::program([
+        "work",
+        "--type",
+        "t",
+        "--concurrency",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     let mut worker = tokio::process::Command::from({
-        command.env("TIDEGATE_URL", &tide.base).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command
+            .env("TIDEGATE_URL", &tide.base)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null());
         command
     })
     .kill_on_drop(true)

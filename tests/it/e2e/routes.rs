@@ -17,7 +17,14 @@ struct Tour<'a> {
 
 impl Tour<'_> {
     /// Asks `route` with its parameters filled in from `names`, in order; a body that is null is not sent.
-    async fn ask(&mut self, method: Method, route: &str, names: &[&str], body: Value, status: u16) -> Value {
+    async fn ask(
+        &mut self,
+        method: Method,
+        route: &str,
+        names: &[&str],
+        body: Value,
+        status: u16,
+    ) -> Value {
         let mut path = route.to_owned();
         let mut names = names.iter();
         while let Some((before, after)) = path.split_once('{') {
@@ -43,7 +50,8 @@ impl Tour<'_> {
     async fn whole(&mut self) {
         use reqwest::Method as M;
         let (none, tag) = (Value::Null, if self.media.ends_with("json") { "j" } else { "m" });
-        let (queue, kind, idle) = (&*format!("q-{tag}"), &*format!("t-{tag}"), &*format!("idle-{tag}"));
+        let (queue, kind, idle) =
+            (&*format!("q-{tag}"), &*format!("t-{tag}"), &*format!("idle-{tag}"));
 
         for (route, field) in [("/healthz", "status"), ("/readyz", "status")] {
             assert_eq!(self.ask(M::GET, route, &[], none.clone(), 200).await[field], "ok");
@@ -52,76 +60,175 @@ impl Tour<'_> {
         let queues = "/v1/queues/{queue}";
         let made = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 4}), 201).await;
         assert_eq!(made["concurrency"], 4);
-        let version = self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"].clone();
+        let version =
+            self.ask(M::PUT, queues, &[queue], json!({"concurrency": 5}), 200).await["version"]
+                .clone();
         assert_eq!(version.as_u64(), Some(made["version"].as_u64().unwrap() + 1));
-        assert_eq!(self.ask(M::PATCH, queues, &[queue], json!({"order": "priority"}), 200).await["concurrency"], 5);
-        assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/pause", &[queue], none.clone(), 200).await["paused"], true);
-        assert_eq!(self.ask(M::POST, "/v1/queues/{queue}/resume", &[queue], none.clone(), 200).await["paused"], false);
-        assert_eq!(self.ask(M::GET, queues, &[queue], none.clone(), 200).await["status"]["running_weight"], 0);
+        assert_eq!(
+            self.ask(M::PATCH, queues, &[queue], json!({"order": "priority"}), 200).await["concurrency"],
+            5
+        );
+        assert_eq!(
+            self.ask(M::POST, "/v1/queues/{queue}/pause", &[queue], none.clone(), 200).await["paused"],
+            true
+        );
+        assert_eq!(
+            self.ask(M::POST, "/v1/queues/{queue}/resume", &[queue], none.clone(), 200).await["paused"],
+            false
+        );
+        assert_eq!(
+            self.ask(M::GET, queues, &[queue], none.clone(), 200).await["status"]["running_weight"],
+            0
+        );
         let listed = self.ask(M::GET, "/v1/queues", &[], none.clone(), 200).await;
         assert!(listed["queues"].as_array().unwrap().iter().any(|listed| listed["name"] == queue));
 
         let types = "/v1/job-types/{type}";
-        assert_eq!(self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"], queue);
+        assert_eq!(
+            self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"],
+            queue
+        );
         assert_eq!(self.ask(M::PUT, types, &[idle], json!({}), 201).await["queue"], "default");
-        assert_eq!(self.ask(M::PATCH, types, &[kind], json!({"max_attempts": 7}), 200).await["queue"], queue);
+        assert_eq!(
+            self.ask(M::PATCH, types, &[kind], json!({"max_attempts": 7}), 200).await["queue"],
+            queue
+        );
         assert_eq!(self.ask(M::GET, types, &[kind], none.clone(), 200).await["max_attempts"], 7);
         let listed = self.ask(M::GET, "/v1/job-types", &[], none.clone(), 200).await;
-        assert!(listed["job_types"].as_array().unwrap().iter().any(|listed| listed["name"] == kind));
+        assert!(
+            listed["job_types"].as_array().unwrap().iter().any(|listed| listed["name"] == kind)
+        );
         self.ask(M::DELETE, types, &[idle], none.clone(), 204).await;
 
-        let job = self.ask(M::POST, "/v1/jobs", &[], json!({"type": kind, "data": {"n": [1, 2.5, "x", null, true]}}), 201).await;
-        assert_eq!((&job["state"], &job["data"]["n"][1], &job["queue"]), (&json!("scheduled"), &json!(2.5), &json!(queue)));
+        let job = self
+            .ask(
+                M::POST,
+                "/v1/jobs",
+                &[],
+                json!({"type": kind, "data": {"n": [1, 2.5, "x", null, true]}}),
+                201,
+            )
+            .await;
+        assert_eq!(
+            (&job["state"], &job["data"]["n"][1], &job["queue"]),
+            (&json!("scheduled"), &json!(2.5), &json!(queue))
+        );
         let first = job["id"].as_str().unwrap().to_owned();
         let own = &*format!("own-{tag}");
         let one = "/v1/jobs/{type}/{id}";
         let later = json!({"data": 1, "delay_seconds": 600});
         self.ask(M::PUT, one, &[kind, own], later.clone(), 201).await;
         self.ask(M::PUT, one, &[kind, own], later, 200).await;
-        let batch =
-            self.ask(M::POST, "/v1/jobs/batch", &[], json!({"jobs": [{"type": kind, "data": 1}, {"type": "no", "data": 1}]}), 200).await;
-        assert_eq!((&batch["results"][0]["status"], &batch["results"][1]["status"]), (&json!(201), &json!(404)));
+        let batch = self
+            .ask(
+                M::POST,
+                "/v1/jobs/batch",
+                &[],
+                json!({"jobs": [{"type": kind, "data": 1}, {"type": "no", "data": 1}]}),
+                200,
+            )
+            .await;
+        assert_eq!(
+            (&batch["results"][0]["status"], &batch["results"][1]["status"]),
+            (&json!(201), &json!(404))
+        );
         let second = batch["results"][0]["job"]["id"].as_str().unwrap().to_owned();
         assert_eq!(self.ask(M::GET, one, &[kind, own], none.clone(), 200).await["id"], own);
-        assert_eq!(self.ask(M::GET, "/v1/jobs/{id}", &[own], none.clone(), 200).await["type"], kind);
-        assert_eq!(self.ask(M::PATCH, one, &[kind, own], json!({"priority": 3}), 200).await["priority"], 3);
-        let explained = self.ask(M::GET, "/v1/jobs/{type}/{id}/explain", &[kind, own], none.clone(), 200).await;
+        assert_eq!(
+            self.ask(M::GET, "/v1/jobs/{id}", &[own], none.clone(), 200).await["type"],
+            kind
+        );
+        assert_eq!(
+            self.ask(M::PATCH, one, &[kind, own], json!({"priority": 3}), 200).await["priority"],
+            3
+        );
+        let explained =
+            self.ask(M::GET, "/v1/jobs/{type}/{id}/explain", &[kind, own], none.clone(), 200).await;
         assert_eq!(explained["held_by"]["kind"], "due_time");
-        assert_eq!(self.ask(M::DELETE, one, &[kind, own], none.clone(), 200).await["state"], "cancelled");
-        let replayed = self.ask(M::POST, "/v1/jobs/{type}/{id}/replay", &[kind, own], none.clone(), 201).await;
+        assert_eq!(
+            self.ask(M::DELETE, one, &[kind, own], none.clone(), 200).await["state"],
+            "cancelled"
+        );
+        let replayed =
+            self.ask(M::POST, "/v1/jobs/{type}/{id}/replay", &[kind, own], none.clone(), 201).await;
         assert_eq!((&replayed["replay_of"], &replayed["priority"]), (&json!(own), &json!(3)));
         let listed = self.ask(M::GET, "/v1/jobs", &["?type=", kind], none.clone(), 200).await;
         assert_eq!(listed["jobs"].as_array().unwrap().len(), 4);
 
         let worker = &*format!("w-{tag}");
-        assert_eq!(self.ask(M::PUT, "/v1/workers/{worker}", &[worker], json!({"capacity": 3}), 200).await["capacity"], 3);
+        assert_eq!(
+            self.ask(M::PUT, "/v1/workers/{worker}", &[worker], json!({"capacity": 3}), 200).await
+                ["capacity"],
+            3
+        );
         let asked = json!({"types": [kind], "max": 10, "wait_seconds": 20, "worker": worker});
         let mut leased = Vec::new();
         while leased.len() < 3 {
             let answer = self.ask(M::POST, "/v1/leases", &[], asked.clone(), 200).await;
             leased.extend(answer["leases"].as_array().unwrap().clone());
         }
-        assert_eq!(self.ask(M::POST, "/v1/workers/{worker}/drain", &[worker], none.clone(), 200).await["draining"], true);
-        assert_eq!(self.ask(M::POST, "/v1/workers/{worker}/undrain", &[worker], none.clone(), 200).await["draining"], false);
+        assert_eq!(
+            self.ask(M::POST, "/v1/workers/{worker}/drain", &[worker], none.clone(), 200).await["draining"],
+            true
+        );
+        assert_eq!(
+            self.ask(M::POST, "/v1/workers/{worker}/undrain", &[worker], none.clone(), 200).await["draining"],
+            false
+        );
         let listed = self.ask(M::GET, "/v1/workers", &[], none.clone(), 200).await;
-        assert!(listed["workers"].as_array().unwrap().iter().any(|listed| listed["name"] == worker && listed["running"] == 3), "{listed}");
+        assert!(
+            listed["workers"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|listed| listed["name"] == worker && listed["running"] == 3),
+            "{listed}"
+        );
         self.ask(M::DELETE, "/v1/workers/{worker}", &[worker], none.clone(), 204).await;
         let beat = json!({"attempt": 1, "progress": 40, "note": "halfway"});
-        assert_eq!(self.ask(M::POST, "/v1/jobs/{type}/{id}/heartbeat", &[kind, &first], beat, 200).await["cancel"], false);
+        assert_eq!(
+            self.ask(M::POST, "/v1/jobs/{type}/{id}/heartbeat", &[kind, &first], beat, 200).await["cancel"],
+            false
+        );
         let done = json!({"attempt": 1, "status": "succeeded", "result": {"sum": 3}});
         assert_eq!(self.ask(M::POST, one, &[kind, &first], done, 200).await["state"], "succeeded");
-        assert_eq!(self.ask(M::GET, "/v1/jobs/{type}/{id}/result", &[kind, &first, "?wait=5"], none.clone(), 200).await, json!({"sum": 3}));
+        assert_eq!(
+            self.ask(
+                M::GET,
+                "/v1/jobs/{type}/{id}/result",
+                &[kind, &first, "?wait=5"],
+                none.clone(),
+                200
+            )
+            .await,
+            json!({"sum": 3})
+        );
         let failed = json!({"attempt": 1, "status": "failed", "retryable": false, "error": {"code": 7}, "message": "no"});
         let failed = self.ask(M::POST, one, &[kind, &second], failed, 200).await;
-        assert_eq!((&failed["state"], &failed["error"]["details"]), (&json!("failed"), &json!({"code": 7})));
+        assert_eq!(
+            (&failed["state"], &failed["error"]["details"]),
+            (&json!("failed"), &json!({"code": 7}))
+        );
 
-        assert_eq!(self.ask(M::POST, "/v1/jobs/{id}/replay", &[&second], none.clone(), 201).await["replay_of"], second);
+        assert_eq!(
+            self.ask(M::POST, "/v1/jobs/{id}/replay", &[&second], none.clone(), 201).await["replay_of"],
+            second
+        );
         for (route, filter) in [
             ("/v1/jobs/replay", json!({"type": kind, "state": "failed"})),
             ("/v1/jobs/cancel", json!({"type": kind, "state": ["scheduled"]})),
         ] {
-            let operation = self.ask(M::POST, route, &[], json!({"filter": filter}), 202).await["operation"].clone();
-            self.ask(M::GET, "/v1/operations/{id}", &[operation["id"].as_str().unwrap()], none.clone(), 200).await;
+            let operation =
+                self.ask(M::POST, route, &[], json!({"filter": filter}), 202).await["operation"]
+                    .clone();
+            self.ask(
+                M::GET,
+                "/v1/operations/{id}",
+                &[operation["id"].as_str().unwrap()],
+                none.clone(),
+                200,
+            )
+            .await;
         }
         self.ask(M::POST, "/v1/queues/{queue}/purge", &[queue], none.clone(), 202).await;
         let spare = &*format!("spare-{tag}");
@@ -132,19 +239,37 @@ impl Tour<'_> {
     /// The routes of schedules.
     async fn schedules(&mut self) {
         use reqwest::Method as M;
-        let (none, name) = (Value::Null, if self.media.ends_with("json") { "leap-j" } else { "leap-m" });
+        let (none, name) =
+            (Value::Null, if self.media.ends_with("json") { "leap-j" } else { "leap-m" });
         let (kind, one) = (&*format!("of-{name}"), "/v1/schedules/{schedule}");
         self.ask(M::PUT, "/v1/job-types/{type}", &[kind], json!({}), 201).await;
         let leap = json!({"type": kind, "cron": "0 0 29 2 *", "tz": "Europe/Berlin", "data": {"n": [1, 2.5, null]}});
-        assert_eq!(self.ask(M::PUT, one, &[name], leap, 201).await["next"].as_array().unwrap().len(), 10);
+        assert_eq!(
+            self.ask(M::PUT, one, &[name], leap, 201).await["next"].as_array().unwrap().len(),
+            10
+        );
         let patched = self.ask(M::PATCH, one, &[name], json!({"priority": 7}), 200).await;
         assert_eq!((&patched["priority"], &patched["data"]["n"][1]), (&json!(7), &json!(2.5)));
         assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["version"], 2);
         let listed = self.ask(M::GET, "/v1/schedules", &[], none.clone(), 200).await;
-        assert!(listed["schedules"].as_array().unwrap().iter().any(|listed| listed["name"] == name && listed["data"]["n"][0] == 1));
-        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/pause", &[name], none.clone(), 200).await["paused"], true);
-        assert_eq!(self.ask(M::POST, "/v1/schedules/{schedule}/resume", &[name], none.clone(), 200).await["paused"], false);
-        let job = self.ask(M::POST, "/v1/schedules/{schedule}/run", &[name], none.clone(), 201).await;
+        assert!(
+            listed["schedules"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|listed| listed["name"] == name && listed["data"]["n"][0] == 1)
+        );
+        assert_eq!(
+            self.ask(M::POST, "/v1/schedules/{schedule}/pause", &[name], none.clone(), 200).await["paused"],
+            true
+        );
+        assert_eq!(
+            self.ask(M::POST, "/v1/schedules/{schedule}/resume", &[name], none.clone(), 200).await
+                ["paused"],
+            false
+        );
+        let job =
+            self.ask(M::POST, "/v1/schedules/{schedule}/run", &[name], none.clone(), 201).await;
         assert_eq!((&job["priority"], &job["data"]["n"][1]), (&json!(7), &json!(2.5)));
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
@@ -152,26 +277,48 @@ impl Tour<'_> {
     /// The routes of plugins: what goes in and out of some is a component.
     async fn plugins(&mut self) {
         use reqwest::Method as M;
-        let (none, name) = (Value::Null, if self.media.ends_with("json") { "share-j" } else { "share-m" });
+        let (none, name) =
+            (Value::Null, if self.media.ends_with("json") { "share-j" } else { "share-m" });
         let one = "/v1/plugins/{plugin}";
         for (status, number, mark) in [(201, 1, 1u8), (201, 2, 2), (200, 1, 1)] {
             let wasm = [Guest::throttler().component(), vec![0, 3, 1, b'm', mark]].concat();
             let headers = [("content-type", "application/wasm"), ("accept", self.media)];
-            let pushed = self.api.send(M::PUT, &one.replace("{plugin}", name), &headers, wasm).await.is(status);
+            let pushed = self
+                .api
+                .send(M::PUT, &one.replace("{plugin}", name), &headers, wasm)
+                .await
+                .is(status);
             assert_eq!((&pushed["pushed"], &pushed["name"]), (&json!(number), &json!(name)));
         }
         self.seen.insert("put /v1/plugins/{plugin}".into());
-        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["throttler"]["about"], "A guest of the tests.");
+        assert_eq!(
+            self.ask(M::GET, one, &[name], none.clone(), 200).await["throttler"]["about"],
+            "A guest of the tests."
+        );
         let listed = self.ask(M::GET, "/v1/plugins", &[], none.clone(), 200).await;
         assert!(listed["plugins"].as_array().unwrap().iter().any(|listed| listed["name"] == name));
-        let versions = self.ask(M::GET, "/v1/plugins/{plugin}/versions", &[name], none.clone(), 200).await;
+        let versions =
+            self.ask(M::GET, "/v1/plugins/{plugin}/versions", &[name], none.clone(), 200).await;
         assert_eq!(versions["versions"].as_array().unwrap().len(), 2);
-        let rolled = self.ask(M::POST, "/v1/plugins/{plugin}/rollback", &[name], json!({"version": 1}), 200).await;
+        let rolled = self
+            .ask(M::POST, "/v1/plugins/{plugin}/rollback", &[name], json!({"version": 1}), 200)
+            .await;
         assert_eq!(rolled["live"], 1);
-        assert_eq!(self.ask(M::PUT, "/v1/plugins/{plugin}/shadow", &[name], json!({"version": 2}), 200).await["shadow"], 2);
-        assert_eq!(self.ask(M::DELETE, "/v1/plugins/{plugin}/shadow", &[name], none.clone(), 200).await["shadow"], none);
-        for (route, list) in [("differences", "differences"), ("logs", "logs"), ("faults", "faults")] {
-            let shown = self.ask(M::GET, &format!("/v1/plugins/{{plugin}}/{route}"), &[name], none.clone(), 200).await;
+        assert_eq!(
+            self.ask(M::PUT, "/v1/plugins/{plugin}/shadow", &[name], json!({"version": 2}), 200)
+                .await["shadow"],
+            2
+        );
+        assert_eq!(
+            self.ask(M::DELETE, "/v1/plugins/{plugin}/shadow", &[name], none.clone(), 200).await["shadow"],
+            none
+        );
+        for (route, list) in
+            [("differences", "differences"), ("logs", "logs"), ("faults", "faults")]
+        {
+            let shown = self
+                .ask(M::GET, &format!("/v1/plugins/{{plugin}}/{route}"), &[name], none.clone(), 200)
+                .await;
             assert_eq!(shown[list], json!([]));
         }
         let component = "/v1/plugins/{plugin}/versions/{number}/component";
@@ -191,42 +338,68 @@ impl Tour<'_> {
         let one = "/v1/triggers/{trigger}";
         let rule = |priority: &str| json!({"filter": {"type": tag}, "enqueue": {"type": kind, "priority": {"$expr": priority}}});
         assert_eq!(self.ask(M::PUT, one, &[name], rule("data"), 201).await["version"], 1);
-        assert_eq!(self.ask(M::GET, one, &[name], none.clone(), 200).await["filter"], json!({"type": tag}));
+        assert_eq!(
+            self.ask(M::GET, one, &[name], none.clone(), 200).await["filter"],
+            json!({"type": tag})
+        );
         let listed = self.ask(M::GET, "/v1/triggers", &[], none.clone(), 200).await;
         assert!(listed["triggers"].as_array().unwrap().iter().any(|listed| listed["name"] == name));
         let mut letters = Vec::new();
         for id in ["1", "2", "3"] {
             let event = json!({"specversion": "1.0", "id": id, "source": "/tour", "type": tag, "data": "not a number"});
             let (media, bytes) = match self.media {
-                "application/json" => ("application/cloudevents+json", event.to_string().into_bytes()),
+                "application/json" => {
+                    ("application/cloudevents+json", event.to_string().into_bytes())
+                }
                 _ => ("application/cloudevents+msgpack", rmp_serde::to_vec(&event).unwrap()),
             };
-            let answer = self.api.send(M::POST, "/v1/events", &[("content-type", media), ("accept", self.media)], bytes).await.is(200);
+            let answer = self
+                .api
+                .send(
+                    M::POST,
+                    "/v1/events",
+                    &[("content-type", media), ("accept", self.media)],
+                    bytes,
+                )
+                .await
+                .is(200);
             assert_eq!(answer["outcomes"][0]["did"], "dead", "{answer}");
             letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
         }
         self.seen.insert("post /v1/events".into());
-        let listed = self.ask(M::GET, "/v1/dead-letters", &["?trigger=", name], none.clone(), 200).await;
+        let listed =
+            self.ask(M::GET, "/v1/dead-letters", &["?trigger=", name], none.clone(), 200).await;
         assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 3);
         let letter = "/v1/dead-letters/{id}";
-        assert_eq!(self.ask(M::GET, letter, &[&letters[0]], none.clone(), 200).await["event"]["data"], "not a number");
+        assert_eq!(
+            self.ask(M::GET, letter, &[&letters[0]], none.clone(), 200).await["event"]["data"],
+            "not a number"
+        );
         self.ask(M::DELETE, letter, &[&letters[0]], none.clone(), 204).await;
         self.ask(M::PUT, one, &[name], rule("length(data)"), 200).await;
-        let replayed = self.ask(M::POST, "/v1/dead-letters/{id}/replay", &[&letters[1]], none.clone(), 200).await;
+        let replayed = self
+            .ask(M::POST, "/v1/dead-letters/{id}/replay", &[&letters[1]], none.clone(), 200)
+            .await;
         assert_eq!(replayed["did"], "enqueued");
-        let replayed = self.ask(M::POST, "/v1/dead-letters/replay", &[], json!({"trigger": name}), 200).await;
+        let replayed =
+            self.ask(M::POST, "/v1/dead-letters/replay", &[], json!({"trigger": name}), 200).await;
         assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 
     /// The routes of tokens, which close the server to whoever has none.
     async fn tokens(&mut self) {
-        let minted = self.ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201).await;
+        let minted = self
+            .ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201)
+            .await;
         let (id, token) = (minted["id"].as_str().unwrap(), minted["token"].as_str().unwrap());
         let admin = self.api.with_token(token);
         let mut known = Tour { api: &admin, media: self.media, seen: BTreeSet::new() };
         let listed = known.ask(Method::GET, "/v1/tokens", &[], Value::Null, 200).await;
-        assert!(listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops", "{listed}");
+        assert!(
+            listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops",
+            "{listed}"
+        );
         let checked = known.ask(Method::GET, "/v1/doctor", &[], Value::Null, 200).await;
         assert!(checked["checks"].as_array().is_some_and(|checks| !checks.is_empty()), "{checked}");
         known.ask(Method::DELETE, "/v1/tokens/{id}", &[id], Value::Null, 204).await;
@@ -243,10 +416,14 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
         .as_object()
         .unwrap()
         .iter()
-        .flat_map(|(path, operations)| operations.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .flat_map(|(path, operations)| {
+            operations.as_object().unwrap().keys().map(move |method| format!("{method} {path}"))
+        })
         .filter(|route| !["get /metrics", "get /openapi.json"].contains(&route.as_str()))
         .collect();
-    assert!(document["webhooks"]["delivery"].is_object() && document["webhooks"]["ended"].is_object());
+    assert!(
+        document["webhooks"]["delivery"].is_object() && document["webhooks"]["ended"].is_object()
+    );
     for media in ["application/json", "application/msgpack"] {
         let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
         tour.whole().await;
@@ -266,7 +443,9 @@ async fn metrics_are_text_for_prometheus() {
     let metrics = tide.get("/metrics").await;
     let text = String::from_utf8(metrics.body.clone()).unwrap();
     assert_eq!(metrics.status, 200);
-    for name in ["tidegate_http_requests_total", "tidegate_enqueued_total{queue=\"default\",type=\"t\"} 1"] {
+    for name in
+        ["tidegate_http_requests_total", "tidegate_enqueued_total{queue=\"default\",type=\"t\"} 1"]
+    {
         assert!(text.contains(name), "{name} in {text}");
     }
 }
@@ -278,10 +457,17 @@ async fn what_is_no_route_is_a_problem_too() {
     let wrong = tide.post("/healthz", json!({})).await;
     wrong.problem(405, "method_not_allowed");
     assert_eq!(wrong.header("allow").map(|allow| allow.contains("GET")), Some(true));
-    tide.send(Method::POST, "/v1/jobs", &[("content-type", "text/csv")], "a,b").await.problem(415, "unsupported_media_type");
-    tide.send(Method::GET, "/v1/jobs", &[("accept", "text/csv")], "").await.problem(406, "not_acceptable");
-    tide.send(Method::POST, "/v1/jobs", &[("sec-fetch-site", "cross-site")], "{}").await.problem(403, "cross_site");
-    let packed = tide.send(Method::GET, "/v1/jobs/none", &[("accept", "application/msgpack")], "").await;
+    tide.send(Method::POST, "/v1/jobs", &[("content-type", "text/csv")], "a,b")
+        .await
+        .problem(415, "unsupported_media_type");
+    tide.send(Method::GET, "/v1/jobs", &[("accept", "text/csv")], "")
+        .await
+        .problem(406, "not_acceptable");
+    tide.send(Method::POST, "/v1/jobs", &[("sec-fetch-site", "cross-site")], "{}")
+        .await
+        .problem(403, "cross_site");
+    let packed =
+        tide.send(Method::GET, "/v1/jobs/none", &[("accept", "application/msgpack")], "").await;
     packed.problem(404, "job_not_found");
     assert_eq!(packed.header("content-type"), Some("application/problem+msgpack"));
     let own = tide.send(Method::GET, "/healthz", &[("x-request-id", "mine-7")], "").await;

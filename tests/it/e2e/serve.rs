@@ -23,7 +23,10 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `ask` answers once it answers something. `what` says what was waited for in vain.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let mut looks = tokio::time::interval(Duration::from_millis(10));
     let asked = async {
         loop {
@@ -33,11 +36,15 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
             }
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("waited in vain until {what}"))
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }
 
 /// What `ask` answers once it says that this is it. The last answer is told if it never is.
-pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(mut ask: impl FnMut() -> F) -> T {
+pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(
+    mut ask: impl FnMut() -> F,
+) -> T {
     let last = Mutex::new(None);
     let mut looks = tokio::time::interval(Duration::from_millis(10));
     let asked = async {
@@ -50,13 +57,17 @@ pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(mut ask: i
             *last.lock() = Some(answer);
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("it stayed at {:#?}", last.lock()))
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap_or_else(|_| panic!("it stayed at {:#?}", last.lock()))
 }
 
 /// The program, without what the environment of the tests may say to it.
 pub fn program<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let said = |name: &OsStr| ["TIDEGATE_", "OTEL_"].iter().any(|start| name.to_string_lossy().starts_with(start));
+    let said = |name: &OsStr| {
+        ["TIDEGATE_", "OTEL_"].iter().any(|start| name.to_string_lossy().starts_with(start))
+    };
     for (name, _) in std::env::vars_os().filter(|(name, _)| said(name)) {
         command.env_remove(name);
     }
@@ -97,7 +108,9 @@ impl Setup {
     fn spawn(&self) -> (Child, PathBuf) {
         let log = self.dir.path().join(format!("log-{:x}", rand::Rng::next_u64(&mut rand::rng())));
         let mut command = program(["serve"]);
-        if !self.args.iter().any(|arg| arg == "--listen") && !self.env.iter().any(|(name, _)| name == "TIDEGATE_LISTEN") {
+        if !self.args.iter().any(|arg| arg == "--listen")
+            && !self.env.iter().any(|(name, _)| name == "TIDEGATE_LISTEN")
+        {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         if !self.args.iter().any(|arg| arg == "--data") {
@@ -117,12 +130,18 @@ impl Setup {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the server ended with {status}: {text}");
             }
-            let address = text.split_once(" on http://").and_then(|(_, rest)| rest.split_once('\n')).map(|(address, _)| address.to_owned());
+            let address = text
+                .split_once(" on http://")
+                .and_then(|(_, rest)| rest.split_once('\n'))
+                .map(|(address, _)| address.to_owned());
             async { address }
         })
         .await;
         let api = Api::at(format!("http://{address}"));
-        eventually("the server is ready", || async { api.get("/readyz").await.status.eq(&200).then_some(()) }).await;
+        eventually("the server is ready", || async {
+            api.get("/readyz").await.status.eq(&200).then_some(())
+        })
+        .await;
         Tidegate { child: Some(child), log, setup: self, api }
     }
 
@@ -221,7 +240,8 @@ impl Tidegate {
         if let Some(token) = token {
             command.env("TIDEGATE_TOKEN", token);
         }
-        let output = tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap();
+        let output =
+            tokio::process::Command::from(command).kill_on_drop(true).output().await.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
@@ -234,7 +254,10 @@ impl Drop for Tidegate {
             let _ = child.wait();
         }
         if std::thread::panicking() {
-            eprintln!("the server said:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+            eprintln!(
+                "the server said:\n{}",
+                std::fs::read_to_string(&self.log).unwrap_or_default()
+            );
         }
     }
 }
@@ -282,8 +305,18 @@ impl Api {
     }
 
     /// A request with any body and headers; none if no answer came.
-    pub async fn try_send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Option<Answer> {
-        let mut request = self.client.request(method, format!("{}{path}", self.base)).body(body).timeout(self.patience);
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> Option<Answer> {
+        let mut request = self
+            .client
+            .request(method, format!("{}{path}", self.base))
+            .body(body)
+            .timeout(self.patience);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -296,8 +329,16 @@ impl Api {
     }
 
     /// A request with any body and headers.
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Answer {
-        self.try_send(method.clone(), path, headers, body).await.unwrap_or_else(|| panic!("{method} {path} has no answer"))
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<reqwest::Body>,
+    ) -> Answer {
+        self.try_send(method.clone(), path, headers, body)
+            .await
+            .unwrap_or_else(|| panic!("{method} {path} has no answer"))
     }
 
     /// A request in JSON.
@@ -425,9 +466,11 @@ impl Answer {
         }
         let media = self.header("content-type").unwrap_or_default();
         if media.contains("msgpack") {
-            rmp_serde::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+            rmp_serde::from_slice(&self.body)
+                .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
         } else {
-            serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
+            serde_json::from_slice(&self.body)
+                .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.body)))
         }
     }
 
@@ -445,7 +488,12 @@ impl Answer {
     /// Its body, its status being any of success.
     #[track_caller]
     pub fn good(&self) -> Value {
-        assert!((200..300).contains(&self.status), "{}: {}", self.status, String::from_utf8_lossy(&self.body));
+        assert!(
+            (200..300).contains(&self.status),
+            "{}: {}",
+            self.status,
+            String::from_utf8_lossy(&self.body)
+        );
         self.value()
     }
 
@@ -454,10 +502,20 @@ impl Answer {
     pub fn problem(&self, status: u16, code: &str) -> Value {
         let problem = self.is(status);
         assert_eq!(problem["code"], code, "{problem}");
-        assert!(self.header("content-type").unwrap().starts_with("application/problem+"), "{:?}", self.headers);
-        assert_eq!((&problem["status"], &problem["type"]), (&json!(status), &json!(format!("urn:tidegate:problem:{code}"))));
+        assert!(
+            self.header("content-type").unwrap().starts_with("application/problem+"),
+            "{:?}",
+            self.headers
+        );
+        assert_eq!(
+            (&problem["status"], &problem["type"]),
+            (&json!(status), &json!(format!("urn:tidegate:problem:{code}")))
+        );
         for field in ["title", "detail", "instance"] {
-            assert!(problem[field].as_str().is_some_and(|text| !text.is_empty()), "{field} of {problem}");
+            assert!(
+                problem[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{field} of {problem}"
+            );
         }
         problem
     }

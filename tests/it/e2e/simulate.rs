@@ -33,16 +33,25 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
     let trace = tide.cli(&["plugin", "trace", "q"]).await.ok();
     let parsed: Value = serde_json::from_str(&trace).unwrap();
     assert_eq!(parsed["jobs"].as_array().unwrap().len(), ids.len(), "{parsed:#}");
-    assert_eq!((&parsed["name"], &parsed["queue"]["concurrency"], &parsed["jobs"][0]["data"]), (&json!("q"), &json!(3), &Value::Null));
+    assert_eq!(
+        (&parsed["name"], &parsed["queue"]["concurrency"], &parsed["jobs"][0]["data"]),
+        (&json!("q"), &json!(3), &Value::Null)
+    );
     assert!(parsed["types"]["t"].is_object() && parsed["types"]["other"].is_null(), "{parsed:#}");
 
     let dir = tempfile::tempdir().unwrap();
     let (file, picture) = (dir.path().join("trace.json"), dir.path().join("out.svg"));
     std::fs::write(&file, &trace).unwrap();
     let (file, picture) = (file.to_str().unwrap(), picture.to_str().unwrap());
-    let out = tide.cli(&["plugin", "simulate", file, "--by", "region", "--picture", picture, "--json"]).await.ok();
+    let out = tide
+        .cli(&["plugin", "simulate", file, "--by", "region", "--picture", picture, "--json"])
+        .await
+        .ok();
     let out: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&out["real"]["all"]["succeeded"], &out["simulated"]["all"]["succeeded"]), (&json!(ids.len()), &json!(ids.len())));
+    assert_eq!(
+        (&out["real"]["all"]["succeeded"], &out["simulated"]["all"]["succeeded"]),
+        (&json!(ids.len()), &json!(ids.len()))
+    );
     for row in out["real"]["groups"].as_array().unwrap() {
         assert_eq!(row["most_running"], 1, "{row:#}");
     }
@@ -52,7 +61,11 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
     let part = agreement["overlap"]["east"].as_f64().unwrap();
     assert!(part > 0.5, "{agreement:#}");
     let longest = |side: &str| agreement[side]["longest"].as_f64().unwrap();
-    assert!(longest("simulated_wait_seconds") >= 1.5 && longest("simulated_wait_seconds") <= longest("real_wait_seconds"), "{agreement:#}");
+    assert!(
+        longest("simulated_wait_seconds") >= 1.5
+            && longest("simulated_wait_seconds") <= longest("real_wait_seconds"),
+        "{agreement:#}"
+    );
     assert!(std::fs::read_to_string(picture).unwrap().contains("what the queue really did"));
     assert_eq!(tide.cli(&["plugin", "trace", "nobody"]).await.code, Some(4));
 }

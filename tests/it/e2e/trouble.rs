@@ -52,7 +52,10 @@ async fn a_target_that_hangs_slows_only_its_own_queue() {
     hanging.call(256).await;
     let during = usual(&tide, "good").await;
     // All tests share this machine's cores, so the bound is wide; what it would catch waits for seconds.
-    assert!(during < before * 5 + Duration::from_millis(250), "{before:?} before, {during:?} beside the hanging target");
+    assert!(
+        during < before * 5 + Duration::from_millis(250),
+        "{before:?} before, {during:?} beside the hanging target"
+    );
     assert_eq!(hanging.calls().len(), 256, "calls to one queue's targets have a bound");
 }
 
@@ -66,7 +69,10 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
-    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap())).start().await.unwrap();
+    let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap()))
+        .start()
+        .await
+        .unwrap();
     let options = ApiOptions {
         auth: Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens)),
         entropy: Arc::new(SystemEntropy),
@@ -99,8 +105,14 @@ async fn a_full_disk_is_told_and_loses_nothing_acknowledged() {
     assert!(kept.len() > 20, "{} fit", kept.len());
     full.problem(503, "unavailable");
     assert!(full.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
-    let batch = api.post("/v1/jobs/batch", json!({"jobs": [{"type": "t", "data": "d".repeat(900)}]})).await.is(200);
-    assert_eq!((&batch["results"][0]["status"], &batch["results"][0]["error"]["code"]), (&json!(503), &json!("unavailable")));
+    let batch = api
+        .post("/v1/jobs/batch", json!({"jobs": [{"type": "t", "data": "d".repeat(900)}]}))
+        .await
+        .is(200);
+    assert_eq!(
+        (&batch["results"][0]["status"], &batch["results"][0]["error"]["code"]),
+        (&json!(503), &json!("unavailable"))
+    );
     api.get("/healthz").await.is(200);
     for id in &kept {
         api.job(id).await;

@@ -1,5 +1,6 @@
 //! What is no event, or one of which nothing can be made: kept with the reason, and never a reason to send a batch again.
 
+use tidegate_core::error_code::ErrorCode;
 use serde_json::{Value, json};
 use tidegate_engine::Error;
 
@@ -28,42 +29,110 @@ async fn what_is_no_event_is_kept_with_the_reason_and_its_neighbours_go_on() {
         (json!("hello"), 0, "what came is no JSON object"),
         (json!(null), 0, "what came is no JSON object"),
         (json!({}), 0, "what came is of no service that is known here"),
-        (json!({"eventSource": "aws:kafka", "records": []}), 0, "what came is of no service that is known here"),
-        (json!({"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}), 0, "what came is of no service that is known here"),
-        (without("eventbridge", "", "detail-type"), 0, "what came is of no service that is known here"),
-        (json!({"Records": [{"eventSource": "aws:ses", "ses": {}}]}), 0, "the record is of aws:ses, which is not known here"),
+        (
+            json!({"eventSource": "aws:kafka", "records": []}),
+            0,
+            "what came is of no service that is known here",
+        ),
+        (
+            json!({"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}),
+            0,
+            "what came is of no service that is known here",
+        ),
+        (
+            without("eventbridge", "", "detail-type"),
+            0,
+            "what came is of no service that is known here",
+        ),
+        (
+            json!({"Records": [{"eventSource": "aws:ses", "ses": {}}]}),
+            0,
+            "the record is of aws:ses, which is not known here",
+        ),
         (json!({"Records": [7]}), 0, "the record does not say of which service it is"),
         // What its service would not send.
         (without("sqs", "/Records/0", "body"), 1, "the message has no body"),
         (with("sqs", "/Records/0/messageId", json!(null)), 1, "id must not be empty"),
-        (without("sns", "/Records/0/Sns", "MessageId"), 0, "the record is not as its service makes it: missing field `MessageId`"),
-        (with("sns", "/Records/0/Sns/Timestamp", json!("noon")), 0, "the record is not as its service makes it: "),
-        (without("kinesis", "/Records/0/kinesis", "data"), 3, "the record is not as its service makes it: missing field `data`"),
-        (with("kinesis", "/Records/0/kinesis/data", json!("not base64")), 3, "the record is not as its service makes it: Invalid "),
-        (without("dynamodb", "/Records/2", "dynamodb"), 2, "the record is not as its service makes it: missing field `dynamodb`"),
-        (without("s3", "/Records/0/s3/object", "key"), 2, "the record does not say which object it is about"),
+        (
+            without("sns", "/Records/0/Sns", "MessageId"),
+            0,
+            "the record is not as its service makes it: missing field `MessageId`",
+        ),
+        (
+            with("sns", "/Records/0/Sns/Timestamp", json!("noon")),
+            0,
+            "the record is not as its service makes it: ",
+        ),
+        (
+            without("kinesis", "/Records/0/kinesis", "data"),
+            3,
+            "the record is not as its service makes it: missing field `data`",
+        ),
+        (
+            with("kinesis", "/Records/0/kinesis/data", json!("not base64")),
+            3,
+            "the record is not as its service makes it: Invalid ",
+        ),
+        (
+            without("dynamodb", "/Records/2", "dynamodb"),
+            2,
+            "the record is not as its service makes it: missing field `dynamodb`",
+        ),
+        (
+            without("s3", "/Records/0/s3/object", "key"),
+            2,
+            "the record does not say which object it is about",
+        ),
         (with("s3", "/Records/0/s3", json!([])), 2, "the record is not as its service makes it: "),
-        (with("msk", "/records/replies-0/0/value", json!("not base64")), 5, "the record's value is no base64: "),
+        (
+            with("msk", "/records/replies-0/0/value", json!("not base64")),
+            5,
+            "the record's value is no base64: ",
+        ),
         (with("msk", "/records/replies-0/0/key", json!("*")), 5, "the record's key is no base64: "),
-        (without("msk", "/records/replies-0/0", "offset"), 5, "the record is not as Kafka's poller makes it: missing field `offset`"),
-        (with("msk", "/records/replies-0/0/timestamp", json!(1.5)), 5, "the record is not as Kafka's poller makes it: "),
+        (
+            without("msk", "/records/replies-0/0", "offset"),
+            5,
+            "the record is not as Kafka's poller makes it: missing field `offset`",
+        ),
+        (
+            with("msk", "/records/replies-0/0/timestamp", json!(1.5)),
+            5,
+            "the record is not as Kafka's poller makes it: ",
+        ),
         (with("eventbridge", "/id", json!("")), 0, "id must not be empty"),
         (with("eventbridge", "/id", json!("a\nb")), 0, "id must not have control characters"),
         // What its sender should not have sent.
         (without("cloudevent", "", "type"), 0, "type is required"),
         (with("cloudevent", "/specversion", json!("0.3")), 0, "specversion must be 1.0"),
-        (records([message("1", "{}"), message("2", r#"{"specversion": "1.0", "id": "1"}"#)]), 1, "source is required"),
+        (
+            records([message("1", "{}"), message("2", r#"{"specversion": "1.0", "id": "1"}"#)]),
+            1,
+            "source is required",
+        ),
         (records([message("1", "{}"), message("2", deep)]), 1, "data must have at most 64 levels"),
-        (with("sqs-cloudevents", "/Records/1/messageAttributes/ce-id/stringValue", json!("")), 3, "id must not be empty"),
+        (
+            with("sqs-cloudevents", "/Records/1/messageAttributes/ce-id/stringValue", json!("")),
+            3,
+            "id must not be empty",
+        ),
         (with("sqs-cloudevents", "/Records/1/body", json!("no JSON")), 3, "data expected ident"),
-        (with("sqs-cloudevents", "/Records/2/body", json!("{}")), 2, "the event is not JSON as CloudEvents has it: "),
+        (
+            with("sqs-cloudevents", "/Records/2/body", json!("{}")),
+            2,
+            "the event is not JSON as CloudEvents has it: ",
+        ),
     ];
     for (payload, good, reason) in cases {
         let place = Place::seeing().await;
         place.taken(&payload).await;
         let (letter, event) = place.one_dead().await;
         assert!(letter.reason.starts_with(reason), "{:?} for {payload:#}", letter.reason);
-        assert_eq!((letter.trigger, &event["type"]), (None, &json!("tidegate.unread")), "{payload:#}");
+        assert_eq!(
+            (letter.trigger, &event["type"]),
+            (None, &json!("tidegate.unread")),
+            "{payload:#}"
+        );
         assert!(event.get("data").is_some(), "it is kept as it came: {event}");
         assert_eq!(place.seen().await.len(), good, "{payload:#}");
         place.taken(&payload).await;
@@ -78,10 +147,16 @@ async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed(
     place.taken(&payload).await;
     let (letter, event) = place.one_dead().await;
     let record = &payload["Records"][0];
-    assert_eq!((&event["id"], &event["source"], &event["data"]), (&record["messageId"], &record["eventSourceARN"], record));
+    assert_eq!(
+        (&event["id"], &event["source"], &event["data"]),
+        (&record["messageId"], &record["eventSourceARN"], record)
+    );
     let refused = place.server.replay_dead_letter(&letter.id).await.unwrap_err();
-    assert!(matches!(refused, Error::Conflict { code: "not_replayable", .. }), "{refused:?}");
-    assert_eq!(place.server.dead_letters(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(), 0);
+    assert!(matches!(refused, Error::Conflict { code: ErrorCode::NotReplayable, .. }), "{refused:?}");
+    assert_eq!(
+        place.server.dead_letters(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(),
+        0
+    );
     place.server.delete_dead_letter(&letter.id).await.unwrap();
     assert_eq!(place.dead().await.len(), 0);
 }
@@ -90,16 +165,24 @@ async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed(
 async fn what_is_wrong_with_each_event_of_a_batch_is_kept() {
     let place = Place::seeing().await;
     let good = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
-    let batch = json!([{"specversion": "1.0", "id": "1"}, good, {"specversion": "0.3"}, 7]).to_string();
+    let batch =
+        json!([{"specversion": "1.0", "id": "1"}, good, {"specversion": "0.3"}, 7]).to_string();
     let mut payload = records([message("one", batch)]);
-    payload["Records"][0]["messageAttributes"] =
-        json!({"content-type": {"dataType": "String", "stringValue": "application/cloudevents-batch+json"}});
+    payload["Records"][0]["messageAttributes"] = json!({"content-type": {"dataType": "String", "stringValue": "application/cloudevents-batch+json"}});
     for _ in 0..2 {
         place.taken(&payload).await;
-        let mut reasons: Vec<String> = place.dead().await.into_iter().map(|letter| letter.reason).collect();
+        let mut reasons: Vec<String> =
+            place.dead().await.into_iter().map(|letter| letter.reason).collect();
         reasons.sort_unstable();
-        assert_eq!((reasons.len(), place.seen().await.len()), (3, 1), "each, and each once: {reasons:?}");
-        assert!(reasons[0].starts_with("source is required") && reasons[2].starts_with("the event"), "{reasons:?}");
+        assert_eq!(
+            (reasons.len(), place.seen().await.len()),
+            (3, 1),
+            "each, and each once: {reasons:?}"
+        );
+        assert!(
+            reasons[0].starts_with("source is required") && reasons[2].starts_with("the event"),
+            "{reasons:?}"
+        );
     }
 }
 
@@ -110,14 +193,20 @@ async fn an_event_over_the_limit_is_kept_without_its_data() {
     place.taken(&records([message("1", "{}"), message("large", large), message("2", "{}")])).await;
     let (letter, event) = place.one_dead().await;
     assert!(letter.reason.ends_with("bytes, and at most 262144 are allowed"), "{}", letter.reason);
-    assert_eq!((&event["id"], &event["data"]), (&json!("large"), &json!({"left_out_bytes": 300_002})));
+    assert_eq!(
+        (&event["id"], &event["data"]),
+        (&json!("large"), &json!({"left_out_bytes": 300_002}))
+    );
     assert_eq!(place.seen().await.len(), 2);
     // And so is a record that is both.
     let place = Place::seeing().await;
     let record = json!({"eventSource": "aws:ses", "eventSourceARN": "arn:x", "messageId": "m", "data": "x".repeat(300_000)});
     place.taken(&records([record])).await;
     let (_, event) = place.one_dead().await;
-    assert_eq!((&event["id"], event["data"]["left_out_bytes"].as_u64() > Some(300_000)), (&json!("m"), true));
+    assert_eq!(
+        (&event["id"], event["data"]["left_out_bytes"].as_u64() > Some(300_000)),
+        (&json!("m"), true)
+    );
 }
 
 #[tokio::test]
@@ -126,7 +215,9 @@ async fn an_expression_that_fails_is_a_dead_letter_of_its_trigger_and_the_batch_
     place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}, "priority": {"$expr": "length(data.order)"}}})).await;
     place.taken(&recorded("msk")).await;
     let dead = place.dead().await;
-    assert!(dead.iter().all(|letter| letter.trigger.as_ref().is_some_and(|trigger| trigger.as_str() == "all")));
+    assert!(dead.iter().all(|letter| {
+        letter.trigger.as_ref().is_some_and(|trigger| trigger.as_str() == "all")
+    }));
     assert_eq!((place.seen().await.len(), dead.len()), (3, 3));
     // Mended, they are what they would have been.
     place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
@@ -149,14 +240,23 @@ async fn events_that_nobody_asked_about_leave_nothing_behind_however_many_they_a
     };
     // As many as Lambda hands over at once.
     place.taken(&records((0..10_000).map(record))).await;
-    assert_eq!((place.store.writes() - before, place.seen().await.len(), place.dead().await.len()), (0, 0, 0));
+    assert_eq!(
+        (place.store.writes() - before, place.seen().await.len(), place.dead().await.len()),
+        (0, 0, 0)
+    );
 }
 
 #[tokio::test]
 async fn what_goes_round_is_dropped_by_whichever_way_it_goes() {
     for (hops, seen) in [("7", 2), ("8", 0)] {
         let place = Place::seeing().await;
-        place.taken(&with("sns", "/Records/0/Sns/MessageAttributes/ce-tidegatehops/Value", json!(hops))).await;
+        place
+            .taken(&with(
+                "sns",
+                "/Records/0/Sns/MessageAttributes/ce-tidegatehops/Value",
+                json!(hops),
+            ))
+            .await;
         let bytes: Vec<u8> = hops.bytes().collect();
         let mut kafka = recorded("kafka-self-managed");
         kafka["records"]["replies-0"][0]["headers"] = json!([{"ce_tidegatehops": bytes}]);

@@ -93,7 +93,10 @@ impl Place {
     }
 
     pub async fn trigger(&self, trigger: &str, rule: Value) {
-        self.server.put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None).await.unwrap();
+        self.server
+            .put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None)
+            .await
+            .unwrap();
     }
 
     /// Calls the function with `payload`.
@@ -108,12 +111,17 @@ impl Place {
 
     /// Calls it with what must be taken as a whole.
     pub async fn taken(&self, payload: &Value) {
-        assert_eq!(self.call(payload).await.unwrap(), json!({"batchItemFailures": []}), "{payload:#}");
+        assert_eq!(
+            self.call(payload).await.unwrap(),
+            json!({"batchItemFailures": []}),
+            "{payload:#}"
+        );
     }
 
     /// The data of every job: the events that were seen, by their source and id.
     pub async fn seen(&self) -> Vec<Value> {
-        let page = self.server.list(&ListQuery { limit: 1000, ..ListQuery::default() }).await.unwrap();
+        let page =
+            self.server.list(&ListQuery { limit: 1000, ..ListQuery::default() }).await.unwrap();
         let mut seen: Vec<Value> = Vec::new();
         for job in &page.jobs {
             let data = self.server.engine().data(job).await.unwrap();

@@ -30,7 +30,10 @@ async fn answered(place: &Place, request: &Value) -> (u64, Value) {
     let answer = place.call(request).await.unwrap();
     assert_eq!(answer["isBase64Encoded"], json!(false), "{answer}");
     assert!(answer["headers"]["content-type"].is_string(), "{answer}");
-    (answer["statusCode"].as_u64().unwrap(), serde_json::from_str(answer["body"].as_str().unwrap()).unwrap())
+    (
+        answer["statusCode"].as_u64().unwrap(),
+        serde_json::from_str(answer["body"].as_str().unwrap()).unwrap(),
+    )
 }
 
 #[tokio::test]
@@ -39,7 +42,11 @@ async fn both_formats_are_answered_as_the_api_answers() {
         let place = Place::seeing().await;
         for did in ["enqueued", "repeated"] {
             let (status, body) = answered(&place, &request(kind, "tg_first_secret")).await;
-            assert_eq!((status, &body["id"], &body["outcomes"][0]["did"]), (200, &json!("c-1"), &json!(did)), "{kind}: {body}");
+            assert_eq!(
+                (status, &body["id"], &body["outcomes"][0]["did"]),
+                (200, &json!("c-1"), &json!(did)),
+                "{kind}: {body}"
+            );
         }
         assert_eq!(place.seen().await[0]["data"], json!({"order": "o-1"}));
     }
@@ -59,12 +66,21 @@ async fn nobody_is_let_in_without_a_token() {
 #[tokio::test]
 async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
     let place = Place::seeing().await;
-    let binary = [("ce-specversion", "1.0"), ("ce-id", "b-1"), ("ce-source", "/shop"), ("ce-type", "paid"), ("ce-name", "Zo%C3%AB")];
-    let (status, body) = answered(&place, &posted("application/json", r#"{"order": 1}"#, &binary)).await;
+    let binary = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "b-1"),
+        ("ce-source", "/shop"),
+        ("ce-type", "paid"),
+        ("ce-name", "Zo%C3%AB"),
+    ];
+    let (status, body) =
+        answered(&place, &posted("application/json", r#"{"order": 1}"#, &binary)).await;
     assert_eq!((status, &body["id"]), (200, &json!("b-1")), "{body}");
     let batch = r#"[{"specversion": "1.0", "id": "b-2", "source": "/shop", "type": "paid"}, {"specversion": "1.0"}]"#;
-    let (status, body) = answered(&place, &posted("application/cloudevents-batch+json", batch, &[])).await;
-    let statuses: Vec<&Value> = body["results"].as_array().unwrap().iter().map(|result| &result["status"]).collect();
+    let (status, body) =
+        answered(&place, &posted("application/cloudevents-batch+json", batch, &[])).await;
+    let statuses: Vec<&Value> =
+        body["results"].as_array().unwrap().iter().map(|result| &result["status"]).collect();
     assert_eq!((status, statuses), (200, vec![&json!(200), &json!(400)]), "{body}");
     let (status, body) = answered(&place, &posted("application/cloudevents+json", "{", &[])).await;
     assert_eq!((status, &body["code"]), (400, &json!("invalid_body")), "{body}");
@@ -72,7 +88,10 @@ async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
     let odd = [("x-name", "Zoë"), ("x bad", "1"), ("x-line", "a\nb")];
     assert_eq!(answered(&place, &posted("application/cloudevents+json", "{", &odd)).await.0, 400);
     let seen = place.seen().await;
-    assert_eq!((seen.len(), &seen[0]["name"], &seen[0]["data"]), (2, &json!("Zoë"), &json!({"order": 1})));
+    assert_eq!(
+        (seen.len(), &seen[0]["name"], &seen[0]["data"]),
+        (2, &json!("Zoë"), &json!({"order": 1}))
+    );
     assert_eq!(place.dead().await.len(), 0, "its sender was told");
 }
 
@@ -98,7 +117,11 @@ async fn a_store_that_does_not_answer_is_told_to_whoever_asked() {
     place.store.revive();
     assert_eq!(answered(&place, &good).await.0, 200);
     place.store.crash_after(0);
-    let mut another = posted("application/cloudevents+json", r#"{"specversion": "1.0", "id": "z", "source": "/s", "type": "t"}"#, &[]);
+    let mut another = posted(
+        "application/cloudevents+json",
+        r#"{"specversion": "1.0", "id": "z", "source": "/s", "type": "t"}"#,
+        &[],
+    );
     another["requestContext"]["requestId"] = json!("another");
     assert_eq!(answered(&place, &another).await.0, 503);
 }

@@ -81,9 +81,15 @@ async fn a_second_delivery_of_any_kind_makes_no_second_job() {
 #[tokio::test]
 async fn an_event_is_the_same_by_whichever_way_it_came() {
     let place = Place::seeing().await;
-    for (kind, events) in
-        [("eventbridge", 1), ("s3", 4), ("sqs-within", 7), ("cloudevent", 8), ("sqs-cloudevents", 11), ("msk", 16), ("kinesis", 19)]
-    {
+    for (kind, events) in [
+        ("eventbridge", 1),
+        ("s3", 4),
+        ("sqs-within", 7),
+        ("cloudevent", 8),
+        ("sqs-cloudevents", 11),
+        ("msk", 16),
+        ("kinesis", 19),
+    ] {
         place.taken(&recorded(kind)).await;
         assert_eq!(place.seen().await.len(), events, "{kind}");
     }
@@ -99,7 +105,11 @@ async fn data_is_kept_byte_for_byte() {
             "region": "eu-central-1", "resources": [], "detail": {detail}}}"#
     );
     assert_eq!(place.call_text(event).await.unwrap(), json!({"batchItemFailures": []}));
-    let page = place.server.list(&tidegate_core::port::job_store::ListQuery { limit: 10, ..Default::default() }).await.unwrap();
+    let page = place
+        .server
+        .list(&tidegate_core::port::job_store::ListQuery { limit: 10, ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(page.jobs.len(), 1);
     assert_eq!(place.server.engine().data(&page.jobs[0]).await.unwrap().bytes, detail);
 }
@@ -108,7 +118,11 @@ async fn data_is_kept_byte_for_byte() {
 async fn new_jobs_are_told_of_before_the_answer() {
     let place = Place::empty().await;
     let push = json!({"target": {"url": "https://worker.example/work"}});
-    place.server.put_type(&"push".parse().unwrap(), serde_json::from_value(push).unwrap(), None).await.unwrap();
+    place
+        .server
+        .put_type(&"push".parse().unwrap(), serde_json::from_value(push).unwrap(), None)
+        .await
+        .unwrap();
     place.trigger("all", json!({"enqueue": {"type": "push"}})).await;
     place.taken(&recorded("msk")).await;
     assert_eq!(place.work.take(100, place.server.now()).len(), 6);

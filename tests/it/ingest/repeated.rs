@@ -10,7 +10,10 @@ use super::place::{Place, message, recorded, records};
 fn mixed(kind: &str) -> (Value, usize) {
     let mut payload = recorded(kind);
     match kind {
-        "sqs" => payload["Records"].as_array_mut().unwrap().push(message("bad", r#"{"specversion": "1.0"}"#)),
+        "sqs" => payload["Records"]
+            .as_array_mut()
+            .unwrap()
+            .push(message("bad", r#"{"specversion": "1.0"}"#)),
         "kinesis" => payload["Records"][1]["kinesis"]["data"] = json!("%"),
         "dynamodb" => payload["Records"][1]["dynamodb"]["SequenceNumber"] = json!(7),
         "msk" => payload["records"]["replies-0"][2]["value"] = json!("%"),
@@ -27,10 +30,20 @@ fn mixed(kind: &str) -> (Value, usize) {
 }
 
 /// What the source sends again after `answer`: by name, or everything.
-fn again(kind: &str, payload: &Value, answer: Result<Value, impl std::fmt::Display>) -> Option<Value> {
-    let Ok(answer) = answer else { return Some(payload.clone()) };
-    let names: BTreeSet<&str> =
-        answer["batchItemFailures"].as_array().unwrap().iter().map(|failure| failure["itemIdentifier"].as_str().unwrap()).collect();
+fn again(
+    kind: &str,
+    payload: &Value,
+    answer: Result<Value, impl std::fmt::Display>,
+) -> Option<Value> {
+    let Ok(answer) = answer else {
+        return Some(payload.clone());
+    };
+    let names: BTreeSet<&str> = answer["batchItemFailures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|failure| failure["itemIdentifier"].as_str().unwrap())
+        .collect();
     if names.is_empty() {
         return None;
     }
@@ -41,7 +54,11 @@ fn again(kind: &str, payload: &Value, answer: Result<Value, impl std::fmt::Displ
         _ => panic!("{kind} has no names"),
     };
     let all = payload["Records"].as_array().unwrap();
-    let named: Vec<Value> = all.iter().filter(|record| name(record).as_str().is_some_and(|name| names.contains(name))).cloned().collect();
+    let named: Vec<Value> = all
+        .iter()
+        .filter(|record| name(record).as_str().is_some_and(|name| names.contains(name)))
+        .cloned()
+        .collect();
     assert_eq!(named.len(), names.len(), "each name is that of a record");
     Some(records(named))
 }
@@ -58,13 +75,23 @@ async fn wherever_the_store_stops_answering_everything_is_done_once_in_the_end()
             let place = Place::seeing().await;
             place.store.crash_after(left);
             let answer = place.call(&payload).await;
-            assert_eq!(answer.is_err() || answer.as_ref().is_ok_and(|answer| *answer != json!({"batchItemFailures": []})), left < writes);
+            assert_eq!(
+                answer.is_err()
+                    || answer
+                        .as_ref()
+                        .is_ok_and(|answer| *answer != json!({"batchItemFailures": []})),
+                left < writes
+            );
             place.store.revive();
             let mut next = again(kind, &payload, answer);
             while let Some(payload) = next {
                 next = again(kind, &payload, place.call(&payload).await);
             }
-            assert_eq!((place.seen().await.len(), place.dead().await.len()), (good, 1), "{kind}, stopped after {left}");
+            assert_eq!(
+                (place.seen().await.len(), place.dead().await.len()),
+                (good, 1),
+                "{kind}, stopped after {left}"
+            );
         }
     }
 }
@@ -95,7 +122,8 @@ async fn only_what_was_not_taken_is_named() {
         place.store.crash_after(writes);
         let answer = place.call(&records(all)).await.unwrap();
         let failures = answer["batchItemFailures"].as_array().unwrap();
-        let named: Vec<&str> = failures.iter().map(|failure| failure["itemIdentifier"].as_str().unwrap()).collect();
+        let named: Vec<&str> =
+            failures.iter().map(|failure| failure["itemIdentifier"].as_str().unwrap()).collect();
         assert_eq!(named, names[1000..], "{kind}");
     }
 }

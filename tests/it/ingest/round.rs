@@ -29,7 +29,9 @@ fn from_topic(sent: &ServiceMessage, id: &str) -> Value {
     let message = &mut notification["Records"][0]["Sns"];
     message["MessageId"] = json!(id);
     message["Message"] = Value::String(body(sent).to_string());
-    let attribute = |(name, value): &(&str, String)| ((*name).to_owned(), json!({"Type": "String", "Value": value}));
+    let attribute = |(name, value): &(&str, String)| {
+        ((*name).to_owned(), json!({"Type": "String", "Value": value}))
+    };
     message["MessageAttributes"] = Value::Object(sent.attributes.iter().map(attribute).collect());
     notification
 }
@@ -52,12 +54,18 @@ type Back = fn(&ServiceMessage, &str) -> Value;
 
 #[tokio::test]
 async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_stopped() {
-    let sqs = json!({"sqs": {"queue_url": "https://sqs.eu-central-1.amazonaws.com/111122223333/work"}});
+    let sqs =
+        json!({"sqs": {"queue_url": "https://sqs.eu-central-1.amazonaws.com/111122223333/work"}});
     let sns = json!({"sns": {"topic_arn": "arn:aws:sns:eu-central-1:111122223333:work"}});
     let bus = json!({"event_bridge": {"bus": "work", "source": "tidegate"}});
     let function = json!({"lambda": {"function": "work", "invocation": "event"}});
-    let ways: [(Value, Back); 5] =
-        [(sqs, from_queue), (sns.clone(), from_topic), (sns, from_topic_by_queue), (bus, from_bus), (function, from_bus)];
+    let ways: [(Value, Back); 5] = [
+        (sqs, from_queue),
+        (sns.clone(), from_topic),
+        (sns, from_topic_by_queue),
+        (bus, from_bus),
+        (function, from_bus),
+    ];
     for (mut target, back) in ways {
         target["complete"] = json!("on_delivery");
         let place = Place::empty().await;
@@ -71,7 +79,11 @@ async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_
         for turn in 1..=8 {
             let sent = place.deliver().await;
             assert_eq!(sent.len(), 1, "turn {turn} by {target}");
-            assert_eq!(body(&sent[0])["headers"], json!({"ce-tidegatehops": turn.to_string(), "traceparent": TRACE}), "{target}");
+            assert_eq!(
+                body(&sent[0])["headers"],
+                json!({"ce-tidegatehops": turn.to_string(), "traceparent": TRACE}),
+                "{target}"
+            );
             place.taken(&back(&sent[0], &format!("turn-{turn}"))).await;
         }
         assert_eq!((place.deliver().await.len(), place.dead().await.len()), (0, 0), "{target}");
@@ -87,7 +99,8 @@ async fn headers_in_data_that_are_none_of_ours_make_no_event_a_bad_one() {
         json!({"headers": ["ce-tidegatehops"]}),
         json!({"headers": {"ce-tidegatehops": "70000"}}),
     ];
-    let messages = bodies.iter().enumerate().map(|(n, body)| message(&n.to_string(), body.to_string()));
+    let messages =
+        bodies.iter().enumerate().map(|(n, body)| message(&n.to_string(), body.to_string()));
     place.taken(&records(messages)).await;
     assert_eq!((place.seen().await.len(), place.dead().await.len()), (bodies.len(), 0));
 }

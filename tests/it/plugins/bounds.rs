@@ -22,7 +22,11 @@ async fn an_endless_loop_is_ended() {
     assert_fault(&fault_of(Guest::throttler().decide(FOREVER)).await, FaultKind::Timeout, "");
     // Work costs fuel, which runs out before the time does.
     let body = "(loop $forever (memory.fill (i32.const 4096) (i32.const 1) (i32.const 60000)) (br $forever)) (unreachable)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::Timeout, "used more than 500 million units of fuel");
+    assert_fault(
+        &fault_of(Guest::throttler().decide(body)).await,
+        FaultKind::Timeout,
+        "used more than 500 million units of fuel",
+    );
 }
 
 #[tokio::test]
@@ -39,13 +43,23 @@ async fn an_endless_loop_in_a_check_is_ended() {
 #[tokio::test]
 async fn a_memory_bomb_is_refused_its_memory() {
     let body = "(loop $more (drop (memory.grow (i32.const 100))) (br $more)) (unreachable)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::ResourceExhausted, "wanted more than 64 MiB of memory");
+    assert_fault(
+        &fault_of(Guest::throttler().decide(body)).await,
+        FaultKind::ResourceExhausted,
+        "wanted more than 64 MiB of memory",
+    );
 }
 
 #[tokio::test]
 async fn a_table_bomb_is_refused_its_table() {
-    let guest = Guest::throttler().items("(table $t 1 funcref)").decide("(table.grow $t (ref.null func) (i32.const 1000000))");
-    assert_fault(&fault_of(guest).await, FaultKind::ResourceExhausted, "wanted a table of more than 100000 elements");
+    let guest = Guest::throttler()
+        .items("(table $t 1 funcref)")
+        .decide("(table.grow $t (ref.null func) (i32.const 1000000))");
+    assert_fault(
+        &fault_of(guest).await,
+        FaultKind::ResourceExhausted,
+        "wanted a table of more than 100000 elements",
+    );
 }
 
 #[tokio::test]
@@ -53,12 +67,17 @@ async fn endless_recursion_is_ended() {
     let guest = Guest::throttler()
         .items("(func $deep (param i32) (result i32) (i32.add (call $deep (local.get 0)) (i32.const 1)))")
         .decide("(call $deep (i32.const 0))");
-    assert_fault(&fault_of(guest).await, FaultKind::ResourceExhausted, "used more than 512 KiB of stack");
+    assert_fault(
+        &fault_of(guest).await,
+        FaultKind::ResourceExhausted,
+        "used more than 512 KiB of stack",
+    );
 }
 
 #[tokio::test]
 async fn a_trap_is_named() {
-    let fault = fault_of(Guest::throttler().decide("(i32.div_u (i32.const 1) (i32.const 0))")).await;
+    let fault =
+        fault_of(Guest::throttler().decide("(i32.div_u (i32.const 1) (i32.const 0))")).await;
     assert_fault(&fault, FaultKind::Trapped, "integer divide by zero");
     let fault = fault_of(Guest::throttler().decide("(i32.load (i32.const -8))")).await;
     assert_fault(&fault, FaultKind::Trapped, "out of bounds memory access");
@@ -71,7 +90,10 @@ async fn a_panic_is_told_in_its_own_words() {
         .items(r#"(data (i32.const 2048) "panicked at src/lib.rs:7:9: no customer") (data (i32.const 2148) "before")"#)
         .decide("(call $log (i32.const 3) (i32.const 2048) (i32.const 39)) (call $log (i32.const 1) (i32.const 2148) (i32.const 6)) (unreachable)");
     let fault = fault_of(guest).await;
-    assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Trapped, "panicked at src/lib.rs:7:9: no customer"));
+    assert_eq!(
+        (fault.kind, fault.message.as_str()),
+        (FaultKind::Trapped, "panicked at src/lib.rs:7:9: no customer")
+    );
 }
 
 #[tokio::test]
@@ -81,7 +103,11 @@ async fn there_is_one_decision_for_each_candidate() {
         ("(call $run (i32.const 4))", "4 decisions for 3"),
         ("(call $run (i32.const 0))", "0 decisions"),
     ] {
-        assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::InvalidAnswer, wrong);
+        assert_fault(
+            &fault_of(Guest::throttler().decide(body)).await,
+            FaultKind::InvalidAnswer,
+            wrong,
+        );
     }
 }
 
@@ -97,7 +123,11 @@ async fn a_gigabyte_of_answer_is_not_read() {
           (i32.store offset=32 (local.get $config) (i32.const 1048576))
           (br_if $each (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000))))
         (local.get $r)";
-    assert_fault(&fault_of(Guest::throttler().decide(body)).await, FaultKind::ResourceExhausted, "handed over more than 4 MiB at once");
+    assert_fault(
+        &fault_of(Guest::throttler().decide(body)).await,
+        FaultKind::ResourceExhausted,
+        "handed over more than 4 MiB at once",
+    );
 }
 
 #[tokio::test]
@@ -133,9 +163,13 @@ async fn a_text_that_is_no_text_is_refused() {
 #[tokio::test]
 async fn a_long_reason_is_cut_between_two_letters() {
     let letters = "\\c3\\a4".repeat(150);
-    let plugged = Plugged::new(reason(&format!(r#"(data (i32.const 2048) "x{letters}")"#), 301)).await;
+    let plugged =
+        Plugged::new(reason(&format!(r#"(data (i32.const 2048) "x{letters}")"#), 301)).await;
     let answer = plugged.throttle(offer(2, 0)).await.unwrap();
-    assert_eq!(answer.decisions[0].reason.as_deref(), Some(format!("x{}", "ä".repeat(99)).as_str()));
+    assert_eq!(
+        answer.decisions[0].reason.as_deref(),
+        Some(format!("x{}", "ä".repeat(99)).as_str())
+    );
     assert_eq!(answer.decisions[1].reason, None);
 }
 
@@ -161,7 +195,11 @@ async fn assert_flood_ends(guest: Guest) {
     let plugged = Plugged::new(guest).await;
     let fault = plugged.throttle(offer(1, 1000)).await.unwrap_err();
     let (most, late) = ("called what it imports more than 100000 times", "took longer than 250 ms");
-    assert!([most, late, "paged through more than 100000 running jobs"].contains(&fault.message.as_str()), "{fault:?}");
+    assert!(
+        [most, late, "paged through more than 100000 running jobs"]
+            .contains(&fault.message.as_str()),
+        "{fault:?}"
+    );
     assert!(plugged.seen().live.last.unwrap().took < PATIENCE);
 }
 
@@ -194,20 +232,28 @@ fn filler(len: usize) -> Guest {
 
 #[tokio::test]
 async fn the_state_has_bounds() {
-    let kept = async |guest| Plugged::new(guest).await.throttle(offer(1, 0)).await.unwrap().state.unwrap_or_default();
+    let kept = async |guest| {
+        Plugged::new(guest).await.throttle(offer(1, 0)).await.unwrap().state.unwrap_or_default()
+    };
     let state = kept(filler(8)).await;
     assert_eq!((state.len(), state["63"].as_str()), (64, "vvvvvvvv"));
     assert_eq!(kept(filler(1000)).await.len(), 16, "16 KiB in all");
     assert_eq!(kept(filler(20_000)).await.len(), 0);
     let body = "(memory.fill (i32.const 4096) (i32.const 107) (i32.const 129)) (call $set (i32.const 4096) (i32.const 129) (i32.const 0) (i32.const 0) (i32.const 2056))
                 (if (i32.ne (i32.load16_u (i32.const 2056)) (i32.const 1)) (then (unreachable))) (call $run (local.get $n))";
-    assert_eq!(kept(Guest::throttler().import(SET).decide(body)).await.len(), 0, "the key is too long, and it is told so");
+    assert_eq!(
+        kept(Guest::throttler().import(SET).decide(body)).await.len(),
+        0,
+        "the key is too long, and it is told so"
+    );
 }
 
 #[tokio::test]
 async fn a_state_of_a_call_that_failed_is_not_kept() {
     let set = "(call $set (i32.const 4096) (i32.const 1) (i32.const 4096) (i32.const 1) (i32.const 2056))";
-    let guest = Guest::throttler().import(SET).decide(&format!("{set} (call $run (i32.wrap_i64 (local.get $seed)))"));
+    let guest = Guest::throttler()
+        .import(SET)
+        .decide(&format!("{set} (call $run (i32.wrap_i64 (local.get $seed)))"));
     let plugged = Plugged::new(guest).await;
     let with_seed = |seed| ThrottleCall { seed, ..offer(3, 0) };
     plugged.throttle(with_seed(2)).await.unwrap_err();
@@ -230,7 +276,12 @@ async fn a_flood_of_host_calls_is_ended() {
 #[tokio::test]
 async fn what_is_not_declared_is_not_given() {
     let by_customer = "(call $groups (i32.const 2) (i32.const 2048) (i32.const 8) (i32.const 2064)) (call $run (local.get $n))";
-    let guest = || Guest::throttler().import(GROUPS).items(r#"(data (i32.const 2048) "customer")"#).decide(by_customer);
+    let guest = || {
+        Guest::throttler()
+            .import(GROUPS)
+            .items(r#"(data (i32.const 2048) "customer")"#)
+            .decide(by_customer)
+    };
     assert_fault(
         &fault_of(guest()).await,
         FaultKind::InvalidAnswer,
@@ -238,19 +289,32 @@ async fn what_is_not_declared_is_not_given() {
     );
     Plugged::new(guest().group_by(&["customer"])).await.throttle(offer(3, 3)).await.unwrap();
 
-    let page = "(call $page (i32.const 0) (i32.const 10) (i32.const 2048)) (call $run (local.get $n))";
-    assert_fault(&fault_of(Guest::throttler().import(PAGE).decide(page)).await, FaultKind::InvalidAnswer, "`needs-running-jobs`");
+    let page =
+        "(call $page (i32.const 0) (i32.const 10) (i32.const 2048)) (call $run (local.get $n))";
+    assert_fault(
+        &fault_of(Guest::throttler().import(PAGE).decide(page)).await,
+        FaultKind::InvalidAnswer,
+        "`needs-running-jobs`",
+    );
 
-    let data = "(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) (call $run (local.get $n))";
-    assert_fault(&fault_of(Guest::throttler().import(DATA).decide(data)).await, FaultKind::InvalidAnswer, "`needs-data`");
+    let data =
+        "(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) (call $run (local.get $n))";
+    assert_fault(
+        &fault_of(Guest::throttler().import(DATA).decide(data)).await,
+        FaultKind::InvalidAnswer,
+        "`needs-data`",
+    );
 }
 
 #[tokio::test]
 async fn a_job_that_is_not_there_has_no_data() {
     // It runs one more than there are if it is given something.
-    let body =
-        "(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) (call $run (i32.add (local.get $n) (i32.load8_u (i32.const 2064))))";
-    let guest = Guest::throttler().import(DATA).needs(false, true, false).items(r#"(data (i32.const 2048) "j9")"#).decide(body);
+    let body = "(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) (call $run (i32.add (local.get $n) (i32.load8_u (i32.const 2064))))";
+    let guest = Guest::throttler()
+        .import(DATA)
+        .needs(false, true, false)
+        .items(r#"(data (i32.const 2048) "j9")"#)
+        .decide(body);
     let plugged = Plugged::new(guest).await;
     plugged.throttle(offer(3, 0)).await.unwrap();
     let mut call = offer(3, 0);
@@ -260,7 +324,11 @@ async fn a_job_that_is_not_there_has_no_data() {
 
 /// The first decision has this case of `action` and this time.
 fn timed(case: u32, at: &str) -> Guest {
-    let (flag, offset) = if case == 1 { ("(i32.store8 offset=8 (call $first (local.get $r)) (i32.const 1))", 16) } else { ("", 8) };
+    let (flag, offset) = if case == 1 {
+        ("(i32.store8 offset=8 (call $first (local.get $r)) (i32.const 1))", 16)
+    } else {
+        ("", 8)
+    };
     let body = format!(
         "(local.set $r (call $run (local.get $n))) (i32.store8 (call $first (local.get $r)) (i32.const {case})) {flag}
          (i64.store offset={offset} (call $first (local.get $r)) {at}) (local.get $r)"
@@ -276,47 +344,90 @@ async fn a_time_in_the_past_or_in_the_year_3000_is_refused() {
             "decision 1 (job j0) {does} 1970-01-01T00:00:01.000Z, which is not after the time of the call, 2026-03-01T08:00:00.000Z"
         );
         assert_fault(&past, FaultKind::InvalidAnswer, &words);
-        assert_fault(&fault_of(timed(case, "(local.get $now)")).await, FaultKind::InvalidAnswer, "which is not after the time of the call");
+        assert_fault(
+            &fault_of(timed(case, "(local.get $now)")).await,
+            FaultKind::InvalidAnswer,
+            "which is not after the time of the call",
+        );
         let far = fault_of(timed(case, "(i64.const 32503680000000)")).await;
-        assert_fault(&far, FaultKind::InvalidAnswer, "3000-01-01T00:00:00.000Z, which is more than 366 days after the time of the call");
-        assert_fault(&fault_of(timed(case, "(i64.const -1)")).await, FaultKind::InvalidAnswer, " ms after 1970");
-        Plugged::new(timed(case, "(i64.add (local.get $now) (i64.const 1))")).await.throttle(offer(3, 0)).await.unwrap();
+        assert_fault(
+            &far,
+            FaultKind::InvalidAnswer,
+            "3000-01-01T00:00:00.000Z, which is more than 366 days after the time of the call",
+        );
+        assert_fault(
+            &fault_of(timed(case, "(i64.const -1)")).await,
+            FaultKind::InvalidAnswer,
+            " ms after 1970",
+        );
+        Plugged::new(timed(case, "(i64.add (local.get $now) (i64.const 1))"))
+            .await
+            .throttle(offer(3, 0))
+            .await
+            .unwrap();
     }
 }
 
 #[tokio::test]
 async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
     let plan = |items: &str, body: &str| {
-        Guest::retry().items(items).on_failure(&format!("(local.set $r (call $alloc (i32.const 48))) {body} (local.get $r)"))
+        Guest::retry().items(items).on_failure(&format!(
+            "(local.set $r (call $alloc (i32.const 48))) {body} (local.get $r)"
+        ))
     };
     let fault = async |guest| Plugged::new(guest).await.retry(failure()).await.unwrap_err();
-    let far = fault(plan("", "(i64.store offset=16 (local.get $r) (i64.const 32503680000000))")).await;
-    assert_fault(&far, FaultKind::InvalidAnswer, "plans the next attempt for 3000-01-01T00:00:00.000Z, which is more than 366 days after");
+    let far =
+        fault(plan("", "(i64.store offset=16 (local.get $r) (i64.const 32503680000000))")).await;
+    assert_fault(
+        &far,
+        FaultKind::InvalidAnswer,
+        "plans the next attempt for 3000-01-01T00:00:00.000Z, which is more than 366 days after",
+    );
     let data = |len: usize| {
         format!(
             "(i32.store8 offset=24 (local.get $r) (i32.const 1)) (i32.store offset=28 (local.get $r) (i32.const 2048)) (i32.store offset=32 (local.get $r) (i32.const {len}))"
         )
     };
     let wrong = fault(plan(r#"(data (i32.const 2048) "{nope}")"#, &data(6))).await;
-    assert_fault(&wrong, FaultKind::InvalidAnswer, "replaces the data by what is no JSON text of at most 64 levels");
+    assert_fault(
+        &wrong,
+        FaultKind::InvalidAnswer,
+        "replaces the data by what is no JSON text of at most 64 levels",
+    );
     let deep = format!(r#"(data (i32.const 2048) "{}{}")"#, "[".repeat(65), "]".repeat(65));
     assert_fault(&fault(plan(&deep, &data(130))).await, FaultKind::InvalidAnswer, "64 levels");
 }
 
 #[tokio::test]
 async fn a_retry_strategy_has_no_state() {
-    let guest = Guest::retry().world("greedy", "world greedy { include retry-strategy; import state; }").import(GET);
-    let guest = guest.on_failure("(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 48))");
+    let guest = Guest::retry()
+        .world("greedy", "world greedy { include retry-strategy; import state; }")
+        .import(GET);
+    let guest = guest.on_failure(
+        "(call $get (i32.const 2048) (i32.const 1) (i32.const 2056)) (call $alloc (i32.const 48))",
+    );
     let fault = Plugged::new(guest).await.retry(failure()).await.unwrap_err();
-    assert_fault(&fault, FaultKind::InvalidAnswer, "used `state`, which a retry strategy does not have");
+    assert_fault(
+        &fault,
+        FaultKind::InvalidAnswer,
+        "used `state`, which a retry strategy does not have",
+    );
 }
 
 #[tokio::test]
 async fn a_plugin_is_not_asked_in_a_role_that_it_lacks() {
     let retry = Plugged::new(Guest::retry()).await;
-    assert_fault(&retry.throttle(offer(1, 0)).await.unwrap_err(), FaultKind::Unavailable, "it is not a throttler");
+    assert_fault(
+        &retry.throttle(offer(1, 0)).await.unwrap_err(),
+        FaultKind::Unavailable,
+        "it is not a throttler",
+    );
     let throttler = Plugged::new(Guest::throttler()).await;
-    assert_fault(&throttler.retry(failure()).await.unwrap_err(), FaultKind::Unavailable, "it is not a retry strategy");
+    assert_fault(
+        &throttler.retry(failure()).await.unwrap_err(),
+        FaultKind::Unavailable,
+        "it is not a retry strategy",
+    );
 }
 
 #[tokio::test]
@@ -326,7 +437,9 @@ async fn code_that_is_not_what_was_compiled_is_not_loaded() {
     let artifact = compiled(Guest::throttler().component()).await.unwrap();
     artifact.put(&*objects).await.unwrap();
     let mut plugin = plugin(&artifact);
-    let asked = async |plugin: &Plugin| new_host(&objects).throttle(plugin, Arc::new(offer(1, 0)), Purpose::Live).await;
+    let asked = async |plugin: &Plugin| {
+        new_host(&objects).throttle(plugin, Arc::new(offer(1, 0)), Purpose::Live).await
+    };
     asked(&plugin).await.unwrap();
 
     let mut code = artifact.code.to_vec();
@@ -334,14 +447,26 @@ async fn code_that_is_not_what_was_compiled_is_not_loaded() {
     code[middle] ^= 1;
     let place = tidegate_backends::wasm::code_object(&artifact.compiled.sha256);
     objects.put(&place, code.into()).await.unwrap();
-    assert_fault(&asked(&plugin).await.unwrap_err(), FaultKind::Unavailable, "its compiled code is not what was compiled");
+    assert_fault(
+        &asked(&plugin).await.unwrap_err(),
+        FaultKind::Unavailable,
+        "its compiled code is not what was compiled",
+    );
     objects.delete(&place).await.unwrap();
-    assert_fault(&asked(&plugin).await.unwrap_err(), FaultKind::Unavailable, "its compiled code cannot be read");
+    assert_fault(
+        &asked(&plugin).await.unwrap_err(),
+        FaultKind::Unavailable,
+        "its compiled code cannot be read",
+    );
 
     let mut version = artifact.version(2, at(NOW));
     version.compiled[0].engine = "wasmtime 1".into();
     plugin.version = Arc::new(version);
-    assert_fault(&asked(&plugin).await.unwrap_err(), FaultKind::Unavailable, "it is not compiled for this program");
+    assert_fault(
+        &asked(&plugin).await.unwrap_err(),
+        FaultKind::Unavailable,
+        "it is not compiled for this program",
+    );
     let seen = new_host(&objects).seen(&PluginName::clone(&plugin.name));
     assert_eq!(seen.live.calls, 0);
 }
@@ -366,7 +491,8 @@ async fn ten_thousand_calls_good_and_bad_leave_nothing_behind() {
         (if (i32.eq (local.get $i) (i32.const 3)) (then (return (call $run (i32.const 110000)))))
         (if (i32.eq (local.get $i) (i32.const 4)) (then (drop (memory.grow (i32.const 2000)))))
         (call $run (local.get $n))";
-    let plugged = Plugged::new(Guest::throttler().import(LOG).import(SET).items(line).decide(body)).await;
+    let plugged =
+        Plugged::new(Guest::throttler().import(LOG).import(SET).items(line).decide(body)).await;
     let call = offer(5, 5);
     let round = async |calls: std::ops::Range<u64>| {
         for seed in calls {

@@ -22,13 +22,19 @@ async fn refused_for(guest: Guest, part: &str) {
 
 #[tokio::test]
 async fn a_plugin_is_compiled_and_describes_itself() {
-    let guest = Guest::throttler().schema(r#"{"type":"object"}"#).group_by(&["region", "customer"]).needs(true, false, true);
+    let guest = Guest::throttler()
+        .schema(r#"{"type":"object"}"#)
+        .group_by(&["region", "customer"])
+        .needs(true, false, true);
     let artifact = compiled(guest.component()).await.unwrap();
     assert!(artifact.retry.is_none());
     let said = artifact.throttler.unwrap();
     assert_eq!(said.about, "A guest of the tests.");
     assert_eq!(said.config_schema.as_deref(), Some(r#"{"type":"object"}"#));
-    assert_eq!((said.state_version, said.group_by), (1, vec!["region".to_owned(), "customer".to_owned()]));
+    assert_eq!(
+        (said.state_version, said.group_by),
+        (1, vec!["region".to_owned(), "customer".to_owned()])
+    );
     assert_eq!((said.needs_running_jobs, said.needs_data, said.needs_ended), (true, false, true));
 
     let artifact = compiled(Guest::retry().component()).await.unwrap();
@@ -38,7 +44,10 @@ async fn a_plugin_is_compiled_and_describes_itself() {
 #[tokio::test]
 async fn a_process_of_its_own_compiles_the_same() {
     let wasm = Bytes::from(Guest::throttler().component());
-    let apart = new_host(&<_>::default()).compile(wasm.clone(), &Compiler::Process(process())).await.unwrap();
+    let apart = new_host(&<_>::default())
+        .compile(wasm.clone(), &Compiler::Process(process()))
+        .await
+        .unwrap();
     let here = compiled(wasm.to_vec()).await.unwrap();
     assert_eq!((apart.compiled, apart.throttler), (here.compiled, here.throttler));
     assert_eq!(apart.sha256.len(), 64);
@@ -46,8 +55,14 @@ async fn a_process_of_its_own_compiles_the_same() {
 
 #[tokio::test]
 async fn what_the_process_refuses_comes_with_its_reasons() {
-    let error = new_host(&<_>::default()).compile(Bytes::from_static(b"hello"), &Compiler::Process(process())).await.unwrap_err();
-    assert!(matches!(&error, CompileError::Refused(refused) if refused.messages[0].starts_with("it is not WebAssembly")), "{error:?}");
+    let error = new_host(&<_>::default())
+        .compile(Bytes::from_static(b"hello"), &Compiler::Process(process()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, CompileError::Refused(refused) if refused.messages[0].starts_with("it is not WebAssembly")),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -63,7 +78,10 @@ async fn a_compiler_that_does_not_start_is_no_fault_of_the_plugin() {
 #[tokio::test]
 async fn a_compiler_that_panics_is_no_fault_of_the_plugin_and_one_that_lacks_memory_is() {
     let wasm = Bytes::from(Guest::throttler().component());
-    for (last, refused) in [("memory allocation of 64 bytes failed\nnote: more", true), ("thread 'main' panicked", false)] {
+    for (last, refused) in [
+        ("memory allocation of 64 bytes failed\nnote: more", true),
+        ("thread 'main' panicked", false),
+    ] {
         let script = format!("echo '{last}' >&2; kill -ABRT $$");
         let compiler = Compiler::Process(Process::new("/bin/sh", ["-c", &script]));
         let error = new_host(&<_>::default()).compile(wasm.clone(), &compiler).await.unwrap_err();
@@ -80,7 +98,10 @@ async fn what_is_no_webassembly_is_refused() {
 
 #[tokio::test]
 async fn a_core_module_is_refused() {
-    assert!(refused(Guest::throttler().module()).await[0].starts_with("it is a core module, not a component"));
+    assert!(
+        refused(Guest::throttler().module()).await[0]
+            .starts_with("it is a core module, not a component")
+    );
 }
 
 #[tokio::test]
@@ -102,7 +123,11 @@ async fn a_component_of_another_world_is_refused() {
 
 #[tokio::test]
 async fn another_version_of_the_contract_is_refused_and_a_later_patch_is_not() {
-    refused_for(Guest::throttler().version("0.2.0"), "it is built for version 0.2.0 of the contract, and this server offers 0.1.0").await;
+    refused_for(
+        Guest::throttler().version("0.2.0"),
+        "it is built for version 0.2.0 of the contract, and this server offers 0.1.0",
+    )
+    .await;
     compiled(Guest::throttler().version("0.1.3").component()).await.unwrap();
 }
 
@@ -119,15 +144,25 @@ async fn wasi_is_refused_by_name() {
         .import(r#"(import "wasi:cli/stdout@0.2.6" "flush" (func))"#);
     let messages = refused(guest.component()).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
-    assert!(message.contains("wasi:clocks/monotonic-clock@0.2.6") && message.contains("wasi:cli/stdout@0.2.6"), "{message}");
-    assert!(message.contains("wasm32-unknown-unknown") && message.contains("--stub-wasi"), "{message}");
+    assert!(
+        message.contains("wasi:clocks/monotonic-clock@0.2.6")
+            && message.contains("wasi:cli/stdout@0.2.6"),
+        "{message}"
+    );
+    assert!(
+        message.contains("wasm32-unknown-unknown") && message.contains("--stub-wasi"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn an_interface_that_is_not_in_the_contract_is_refused() {
     let added = "interface network { fetch: func(); } world with-network { include throttler; import network; }";
-    let guest = Guest::throttler().world("with-network", added).import(r#"(import "tidegate:plugin/network@0.1.0" "fetch" (func))"#);
-    refused_for(guest, "it imports tidegate:plugin/network@0.1.0, which is not in the contract").await;
+    let guest = Guest::throttler()
+        .world("with-network", added)
+        .import(r#"(import "tidegate:plugin/network@0.1.0" "fetch" (func))"#);
+    refused_for(guest, "it imports tidegate:plugin/network@0.1.0, which is not in the contract")
+        .await;
 }
 
 /// The names are the contract's, and what stands behind them is not.
@@ -141,7 +176,10 @@ async fn a_role_of_another_shape_is_refused() {
         (instance $role (instantiate $c (with "f" (func $f))))
         (export "tidegate:plugin/throttle@0.1.0" (instance $role)))"#;
     let messages = refused(wat::parse_str(role).unwrap()).await;
-    assert!(messages[0].starts_with("`throttle.describe`: does not fit the contract: "), "{messages:?}");
+    assert!(
+        messages[0].starts_with("`throttle.describe`: does not fit the contract: "),
+        "{messages:?}"
+    );
 }
 
 #[tokio::test]
@@ -154,18 +192,35 @@ async fn a_huge_component_is_refused_unread() {
 #[tokio::test]
 async fn huge_parts_are_refused_before_they_are_compiled() {
     let locals = format!("(func (local {}))", "i64 ".repeat(1001));
-    refused_for(Guest::throttler().items(&locals), "has 1001 local variables; at most 1000 are taken").await;
+    refused_for(
+        Guest::throttler().items(&locals),
+        "has 1001 local variables; at most 1000 are taken",
+    )
+    .await;
     let body = format!("(func {})", "(drop (i32.const 1000000))".repeat(120_000));
     refused_for(Guest::throttler().items(&body), "at most 524288 (512 KiB) are taken").await;
-    refused_for(Guest::throttler().items(&"(func)".repeat(30_001)), "functions; at most 30000 are taken").await;
+    refused_for(
+        Guest::throttler().items(&"(func)".repeat(30_001)),
+        "functions; at most 30000 are taken",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_plugin_that_cannot_start_is_refused() {
-    refused_for(Guest::throttler().pages(2000), "`throttle.describe`: wanted more than 64 MiB of memory").await;
-    refused_for(Guest::throttler().items("(table 9000000 funcref)"), "wanted a table of more than 100000 elements").await;
+    refused_for(
+        Guest::throttler().pages(2000),
+        "`throttle.describe`: wanted more than 64 MiB of memory",
+    )
+    .await;
+    refused_for(
+        Guest::throttler().items("(table 9000000 funcref)"),
+        "wanted a table of more than 100000 elements",
+    )
+    .await;
     let start = "(func $begin (loop $forever (br $forever))) (start $begin)";
-    refused_for(Guest::throttler().items(start), "`throttle.describe`: took longer than 250 ms").await;
+    refused_for(Guest::throttler().items(start), "`throttle.describe`: took longer than 250 ms")
+        .await;
     let start = "(func $begin (unreachable)) (start $begin)";
     refused_for(
         Guest::throttler().items(start),
@@ -176,9 +231,14 @@ async fn a_plugin_that_cannot_start_is_refused() {
 
 #[tokio::test]
 async fn a_description_has_bounds() {
-    refused_for(Guest::throttler().schema("nonsense"), "`config-schema` is not a JSON object").await;
+    refused_for(Guest::throttler().schema("nonsense"), "`config-schema` is not a JSON object")
+        .await;
     refused_for(Guest::throttler().group_by(&["a"; 17]), "`group-by` has at most 16 names").await;
-    refused_for(Guest::throttler().group_by(&[""]), "`group-by` has at most 16 names of 1 to 64 bytes").await;
+    refused_for(
+        Guest::throttler().group_by(&[""]),
+        "`group-by` has at most 16 names of 1 to 64 bytes",
+    )
+    .await;
 }
 
 /// Within every bound on its parts, and more work for the compiler than a minute is enough for.
@@ -187,31 +247,50 @@ fn bomb() -> Guest {
     let mut body = format!("(func (param i32) {} ", "(local i32)".repeat(999));
     for turn in 0..20_000 {
         let (read, write) = (1 + turn * 7919 % 999, 1 + turn * 104_729 % 999);
-        write!(body, "(loop (br_if 0 (local.tee {write} (i32.add (local.get 0) (local.get {read})))))").unwrap();
+        write!(
+            body,
+            "(loop (br_if 0 (local.tee {write} (i32.add (local.get 0) (local.get {read})))))"
+        )
+        .unwrap();
     }
     Guest::throttler().items(&(body + ")"))
 }
 
 #[tokio::test]
 async fn a_bomb_for_the_compiler_is_ended_in_its_time() {
-    let process = Process::new(env!("CARGO_BIN_EXE_tidegate"), ["compile-plugin", "--processor-seconds", "2"]);
-    let error = new_host(&<_>::default()).compile(bomb().component().into(), &Compiler::Process(process)).await.unwrap_err();
+    let process = Process::new(
+        env!("CARGO_BIN_EXE_tidegate"),
+        ["compile-plugin", "--processor-seconds", "2"],
+    );
+    let error = new_host(&<_>::default())
+        .compile(bomb().component().into(), &Compiler::Process(process))
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), "takes more of the processor's time to compile than it is given");
 }
 
 #[tokio::test]
-async fn a_compiler_that_a_busy_machine_gives_too_little_is_ended_and_its_component_is_not_to_blame() {
+async fn a_compiler_that_a_busy_machine_gives_too_little_is_ended_and_its_component_is_not_to_blame()
+ {
     let compiler = Compiler::Process(process().within(Duration::from_millis(100)));
-    let error = new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();
+    let error =
+        new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();
     assert!(matches!(error, CompileError::Failed(_)), "{error}");
 }
 
 #[tokio::test]
 async fn a_bomb_for_the_compiler_is_ended_when_it_takes_too_much() {
-    let process = Process::new(env!("CARGO_BIN_EXE_tidegate"), ["compile-plugin", "--memory-bytes", "64000000"]);
+    let process = Process::new(
+        env!("CARGO_BIN_EXE_tidegate"),
+        ["compile-plugin", "--memory-bytes", "64000000"],
+    );
     let compiler = Compiler::Process(process.within(Duration::from_secs(100)));
-    let error = new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();
+    let error =
+        new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();
     assert_eq!(error.to_string(), "takes more memory to compile than it is given");
     // What is no bomb has enough of it.
-    new_host(&<_>::default()).compile(Guest::throttler().component().into(), &compiler).await.unwrap();
+    new_host(&<_>::default())
+        .compile(Guest::throttler().component().into(), &compiler)
+        .await
+        .unwrap();
 }

@@ -11,19 +11,26 @@ use wit_parser::Resolve;
 pub const CONTRACT: &str = include_str!("../../../plugins/wit/plugin.wit");
 
 /// What imports are called in WAT, and their types.
-pub const LOG: &str = r#"(import "tidegate:plugin/log@0.1.0" "write" (func $log (param i32 i32 i32)))"#;
+pub const LOG: &str =
+    r#"(import "tidegate:plugin/log@0.1.0" "write" (func $log (param i32 i32 i32)))"#;
 /// The state's setter: key, value, and where the result goes.
-pub const SET: &str = r#"(import "tidegate:plugin/state@0.1.0" "set" (func $set (param i32 i32 i32 i32 i32)))"#;
+pub const SET: &str =
+    r#"(import "tidegate:plugin/state@0.1.0" "set" (func $set (param i32 i32 i32 i32 i32)))"#;
 /// The state's getter: key, and where the result goes.
-pub const GET: &str = r#"(import "tidegate:plugin/state@0.1.0" "get" (func $get (param i32 i32 i32)))"#;
+pub const GET: &str =
+    r#"(import "tidegate:plugin/state@0.1.0" "get" (func $get (param i32 i32 i32)))"#;
 /// The number of running jobs.
-pub const COUNT: &str = r#"(import "tidegate:plugin/running@0.1.0" "count" (func $count (result i32)))"#;
+pub const COUNT: &str =
+    r#"(import "tidegate:plugin/running@0.1.0" "count" (func $count (result i32)))"#;
 /// The running set by a dimension (its case, and a name for attributes), and where the list goes.
-pub const GROUPS: &str = r#"(import "tidegate:plugin/running@0.1.0" "groups" (func $groups (param i32 i32 i32 i32)))"#;
+pub const GROUPS: &str =
+    r#"(import "tidegate:plugin/running@0.1.0" "groups" (func $groups (param i32 i32 i32 i32)))"#;
 /// Running jobs: offset, limit, and where the list goes.
-pub const PAGE: &str = r#"(import "tidegate:plugin/running@0.1.0" "page" (func $page (param i32 i32 i32)))"#;
+pub const PAGE: &str =
+    r#"(import "tidegate:plugin/running@0.1.0" "page" (func $page (param i32 i32 i32)))"#;
 /// A job's data: its id, and where the result goes.
-pub const DATA: &str = r#"(import "tidegate:plugin/jobs@0.1.0" "data" (func $data (param i32 i32 i32)))"#;
+pub const DATA: &str =
+    r#"(import "tidegate:plugin/jobs@0.1.0" "data" (func $data (param i32 i32 i32)))"#;
 
 /// A component in the making.
 #[derive(Clone)]
@@ -147,7 +154,9 @@ impl Guest {
         let Self { role, version, items, decide, on_failure, check, pages, .. } = self;
         let locals = "(local $i i32) (local $p i32) (local $r i32)";
         let main = if *role == "retry" {
-            format!(r#"(func (export "tidegate:plugin/retry@{version}#on-failure") (param $args i32) (result i32) {locals} {on_failure})"#)
+            format!(
+                r#"(func (export "tidegate:plugin/retry@{version}#on-failure") (param $args i32) (result i32) {locals} {on_failure})"#
+            )
         } else {
             format!(
                 r#"(func (export "tidegate:plugin/throttle@{version}#decide") (param $queue i32) (param $queue_len i32)
@@ -208,7 +217,9 @@ impl Guest {
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
         bytes.extend(self.needs.map(u8::from));
         let names: Vec<u8> = names.into_iter().flat_map(u32::to_le_bytes).collect();
-        [(256, bytes), (320, names), (1024, texts)].map(|(at, bytes)| format!("(data (i32.const {at}) \"{}\")", escaped(&bytes))).concat()
+        [(256, bytes), (320, names), (1024, texts)]
+            .map(|(at, bytes)| format!("(data (i32.const {at}) \"{}\")", escaped(&bytes)))
+            .concat()
     }
 }
 

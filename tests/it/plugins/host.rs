@@ -6,7 +6,10 @@ use tidegate_backends::wasm::{Run, diagnostics::LogLevel, record};
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
     job::{Attributes, Value},
-    port::policy::{Action, Decision, Ended, FaultKind, Policy as _, Problem, Purpose, RetryAnswer, ThrottleCall},
+    port::policy::{
+        Action, Decision, Ended, FaultKind, Policy as _, Problem, Purpose, RetryAnswer,
+        ThrottleCall,
+    },
     queue::plugin::Role,
 };
 use tidegate_engine::testkit::builders::{at, name};
@@ -49,21 +52,26 @@ async fn a_throttler_sees_its_call() {
         "(call $run (local.get $n))".into(),
     ];
     let plugged = Plugged::new(Guest::throttler().import(LOG).decide(&body.concat())).await;
-    plugged.throttle(ThrottleCall { config: r#"{"limit":2}"#.into(), ..offer(3, 0) }).await.unwrap();
+    plugged
+        .throttle(ThrottleCall { config: r#"{"limit":2}"#.into(), ..offer(3, 0) })
+        .await
+        .unwrap();
     assert_eq!(plugged.lines(), ["j2", "work", "region", "west", "2", "orders", r#"{"limit":2}"#]);
 }
 
 #[tokio::test]
 async fn numbers_of_a_call_arrive() {
     // now, seed, room and the limit, each compared; a wrong one traps.
-    let same =
-        |what: &str, kind: &str, wanted: i64| format!("(if ({kind}.ne (local.get ${what}) ({kind}.const {wanted})) (then (unreachable)))");
+    let same = |what: &str, kind: &str, wanted: i64| {
+        format!("(if ({kind}.ne (local.get ${what}) ({kind}.const {wanted})) (then (unreachable)))")
+    };
     let body = same("now", "i64", NOW)
         + &same("seed", "i64", 7)
         + &same("room", "i32", 10)
         + &same("limited", "i32", 1)
         + &same("limit", "i32", 100);
-    let plugged = Plugged::new(Guest::throttler().decide(&(body + "(call $run (local.get $n))"))).await;
+    let plugged =
+        Plugged::new(Guest::throttler().decide(&(body + "(call $run (local.get $n))"))).await;
     plugged.throttle(offer(3, 0)).await.unwrap();
     plugged.throttle(ThrottleCall { room: 11, ..offer(3, 0) }).await.unwrap_err();
 }
@@ -84,7 +92,8 @@ async fn the_running_set_is_divided_by_what_is_asked() {
         log_text("(local.get $p)")
     );
     let guest = Guest::throttler().import(LOG).import(GROUPS).import(COUNT).group_by(&["region"]);
-    let plugged = Plugged::new(guest.items(r#"(data (i32.const 2048) "region")"#).decide(&body)).await;
+    let plugged =
+        Plugged::new(guest.items(r#"(data (i32.const 2048) "region")"#).decide(&body)).await;
     plugged.throttle(offer(1, 6)).await.unwrap();
     assert_eq!(plugged.lines(), ["east", "north", "west"]);
 }
@@ -97,17 +106,26 @@ async fn running_jobs_come_in_pages() {
          {} (call $run (local.get $n))",
         log_text("(i32.load (i32.const 2064))")
     );
-    let plugged = Plugged::new(Guest::throttler().import(LOG).import(PAGE).needs(true, false, false).decide(&body)).await;
+    let plugged = Plugged::new(
+        Guest::throttler().import(LOG).import(PAGE).needs(true, false, false).decide(&body),
+    )
+    .await;
     plugged.throttle(offer(1, 6)).await.unwrap();
     assert_eq!(plugged.lines(), ["r4"]);
 }
 
 #[tokio::test]
 async fn data_is_given_by_id() {
-    let body =
-        format!("(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) {} (call $run (local.get $n))", log_text("(i32.const 2068)"));
-    let guest =
-        Guest::throttler().import(LOG).import(DATA).needs(false, true, false).items(r#"(data (i32.const 2048) "j1")"#).decide(&body);
+    let body = format!(
+        "(call $data (i32.const 2048) (i32.const 2) (i32.const 2064)) {} (call $run (local.get $n))",
+        log_text("(i32.const 2068)")
+    );
+    let guest = Guest::throttler()
+        .import(LOG)
+        .import(DATA)
+        .needs(false, true, false)
+        .items(r#"(data (i32.const 2048) "j1")"#)
+        .decide(&body);
     let plugged = Plugged::new(guest).await;
     let mut call = offer(2, 0);
     call.data.insert(name("j1"), r#"{"rows":12}"#.into());
@@ -128,16 +146,23 @@ async fn ended_attempts_are_given_to_whom_they_are_declared() {
     };
     let call = || ThrottleCall { ended: Arc::new(vec![ended.clone()]), ..offer(2, 0) };
     // As many more decisions as attempts ended.
-    let guest = || Guest::throttler().decide("(call $run (i32.add (local.get $n) (local.get $ended_len)))");
+    let guest =
+        || Guest::throttler().decide("(call $run (i32.add (local.get $n) (local.get $ended_len)))");
     Plugged::new(guest()).await.throttle(call()).await.unwrap();
-    let fault = Plugged::new(guest().needs(false, false, true)).await.throttle(call()).await.unwrap_err();
+    let fault =
+        Plugged::new(guest().needs(false, false, true)).await.throttle(call()).await.unwrap_err();
     assert_fault(&fault, FaultKind::InvalidAnswer, "3 decisions for 2 candidates");
 }
 
 #[tokio::test]
 async fn actions_and_more_become_an_answer() {
     // hold; hold until; reschedule; drop with a reason; run. And more.
-    let each = |index: u32, code: &str| format!("(local.set $p (i32.add (call $first (local.get $r)) (i32.const {}))) {code}", index * 40);
+    let each = |index: u32, code: &str| {
+        format!(
+            "(local.set $p (i32.add (call $first (local.get $r)) (i32.const {}))) {code}",
+            index * 40
+        )
+    };
     let later = "(i64.add (local.get $now) (i64.const 1000))";
     let body = [
         "(local.set $r (call $run (local.get $n))) (i32.store8 offset=12 (local.get $r) (i32.const 1))".to_owned(),
@@ -155,12 +180,25 @@ async fn actions_and_more_become_an_answer() {
         ),
         "(local.get $r)".into(),
     ];
-    let plugged = Plugged::new(Guest::throttler().items(r#"(data (i32.const 2048) "old")"#).decide(&body.concat())).await;
+    let plugged = Plugged::new(
+        Guest::throttler().items(r#"(data (i32.const 2048) "old")"#).decide(&body.concat()),
+    )
+    .await;
     let answer = plugged.throttle(offer(5, 0)).await.unwrap();
     let later = at(NOW + 1000);
-    let actions = [Action::Hold(None), Action::Hold(Some(later)), Action::Reschedule(later), Action::Drop, Action::Run];
+    let actions = [
+        Action::Hold(None),
+        Action::Hold(Some(later)),
+        Action::Reschedule(later),
+        Action::Drop,
+        Action::Run,
+    ];
     let reason = |index| (index == 3).then(|| "old".to_owned());
-    let wanted: Vec<_> = actions.into_iter().enumerate().map(|(index, action)| Decision { action, reason: reason(index) }).collect();
+    let wanted: Vec<_> = actions
+        .into_iter()
+        .enumerate()
+        .map(|(index, action)| Decision { action, reason: reason(index) })
+        .collect();
     assert_eq!(answer.decisions, wanted);
     assert!(answer.more && answer.state.is_none());
 }
@@ -169,7 +207,10 @@ async fn actions_and_more_become_an_answer() {
 async fn a_plugin_may_decline() {
     let body = "(local.set $r (call $alloc (i32.const 16))) (i32.store8 (local.get $r) (i32.const 1))
         (i32.store offset=4 (local.get $r) (i32.const 2048)) (i32.store offset=8 (local.get $r) (i32.const 11)) (local.get $r)";
-    let plugged = Plugged::new(Guest::throttler().items(r#"(data (i32.const 2048) "no schedule")"#).decide(body)).await;
+    let plugged = Plugged::new(
+        Guest::throttler().items(r#"(data (i32.const 2048) "no schedule")"#).decide(body),
+    )
+    .await;
     let fault = plugged.throttle(offer(1, 0)).await.unwrap_err();
     assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Rejected, "no schedule"));
 }
@@ -178,15 +219,20 @@ async fn a_plugin_may_decline() {
 async fn a_configuration_is_refused_by_its_own_check() {
     let body = "(local.set $r (call $alloc (i32.const 8))) (i32.store (local.get $r) (i32.const 2048)) (i32.store offset=4 (local.get $r) (i32.gt_u (local.get $config_len) (i32.const 2)))
         (local.get $r)";
-    let problem =
-        r#"(data (i32.const 2048) "\20\08\00\00\06\00\00\00\26\08\00\00\10\00\00\00") (data (i32.const 2080) "/limitmust be positive")"#;
+    let problem = r#"(data (i32.const 2048) "\20\08\00\00\06\00\00\00\26\08\00\00\10\00\00\00") (data (i32.const 2080) "/limitmust be positive")"#;
     let plugged = Plugged::new(Guest::throttler().items(problem).check(body)).await;
     assert_eq!(plugged.host.check(&plugged.plugin, Role::Throttler, "{}").await, Ok(Vec::new()));
     let wanted = Problem { path: "/limit".into(), message: "must be positive".into() };
-    assert_eq!(plugged.host.check(&plugged.plugin, Role::Throttler, r#"{"limit":-1}"#).await, Ok(vec![wanted]));
+    assert_eq!(
+        plugged.host.check(&plugged.plugin, Role::Throttler, r#"{"limit":-1}"#).await,
+        Ok(vec![wanted])
+    );
     let fault = plugged.host.check(&plugged.plugin, Role::Retry, "{}").await.unwrap_err();
     assert_fault(&fault, FaultKind::Unavailable, "it is not a retry strategy");
-    assert!(plugged.seen().live.calls == 0 && plugged.seen().live.faults.is_empty(), "nobody's jobs were decided on");
+    assert!(
+        plugged.seen().live.calls == 0 && plugged.seen().live.faults.is_empty(),
+        "nobody's jobs were decided on"
+    );
 }
 
 #[tokio::test]
@@ -209,16 +255,25 @@ async fn a_retry_strategy_sees_the_failure_and_plans() {
         (i32.store8 offset=36 (local.get $r) (i32.const 1))
         (i32.store offset=40 (local.get $r) (i32.load16_u offset=146 (local.get $args)))
         (local.get $r)";
-    let plugged = Plugged::new(Guest::retry().items(r#"(data (i32.const 2048) "{\"a\":1}")"#).on_failure(body)).await;
+    let plugged = Plugged::new(
+        Guest::retry().items(r#"(data (i32.const 2048) "{\"a\":1}")"#).on_failure(body),
+    )
+    .await;
     let answer = plugged.retry(failure()).await.unwrap();
-    assert_eq!(answer, RetryAnswer::Retry { at: at(0), data: Some(r#"{"a":1}"#.into()), priority: Some(503) });
+    assert_eq!(
+        answer,
+        RetryAnswer::Retry { at: at(0), data: Some(r#"{"a":1}"#.into()), priority: Some(503) }
+    );
 }
 
 #[tokio::test]
 async fn a_retry_strategy_gives_up() {
     let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=8 (local.get $r) (i32.const 1)) (i32.store8 offset=16 (local.get $r) (i32.const 1))
         (i32.store offset=20 (local.get $r) (i32.const 2048)) (i32.store offset=24 (local.get $r) (i32.const 8)) (local.get $r)";
-    let plugged = Plugged::new(Guest::retry().items(r#"(data (i32.const 2048) "hopeless")"#).on_failure(body)).await;
+    let plugged = Plugged::new(
+        Guest::retry().items(r#"(data (i32.const 2048) "hopeless")"#).on_failure(body),
+    )
+    .await;
     assert_eq!(plugged.retry(failure()).await, Ok(RetryAnswer::GiveUp(Some("hopeless".into()))));
 }
 
@@ -227,7 +282,10 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
     // Logs, and answers one decision too many for an odd seed.
     let body = log("(i32.const 2048)", "(i32.const 5)")
         + "(call $run (i32.add (local.get $n) (i32.wrap_i64 (i64.and (local.get $seed) (i64.const 1)))))";
-    let plugged = Plugged::new(Guest::throttler().import(LOG).items(r#"(data (i32.const 2048) "hello")"#).decide(&body)).await;
+    let plugged = Plugged::new(
+        Guest::throttler().import(LOG).items(r#"(data (i32.const 2048) "hello")"#).decide(&body),
+    )
+    .await;
     assert_eq!(plugged.seen().live.calls, 0);
     plugged.throttle(ThrottleCall { seed: 2, ..offer(2, 1) }).await.unwrap();
     plugged.throttle(ThrottleCall { seed: 3, ..offer(2, 1) }).await.unwrap_err();
@@ -235,16 +293,28 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
     let seen = plugged.seen();
     assert_eq!((seen.live.calls, seen.live.faults.get("invalid_answer")), (2, Some(&1)));
     let usage = seen.live.last.unwrap();
-    assert!(usage.fuel.unwrap() > 0 && usage.memory_bytes >= 2 << 16 && usage.host_calls == 1 && !usage.took.is_zero(), "{usage:?}");
+    assert!(
+        usage.fuel.unwrap() > 0
+            && usage.memory_bytes >= 2 << 16
+            && usage.host_calls == 1
+            && !usage.took.is_zero(),
+        "{usage:?}"
+    );
     let line = &seen.log[0];
-    assert_eq!((line.at, line.version, line.role, line.level, line.text.as_str()), (at(NOW), 1, Role::Throttler, LogLevel::Info, "hello"));
+    assert_eq!(
+        (line.at, line.version, line.role, line.level, line.text.as_str()),
+        (at(NOW), 1, Role::Throttler, LogLevel::Info, "hello")
+    );
     let failed = seen.live.failed.back().unwrap();
     assert_eq!((failed.at, failed.fault.kind), (at(NOW), FaultKind::InvalidAnswer));
 
     // What is kept is enough to make the call again.
     let json = &failed.call;
     let Call::Throttle(again) = record::from_json(json).unwrap() else { panic!("{json}") };
-    assert_eq!(plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(), failed.fault);
+    assert_eq!(
+        plugged.host.throttle(&plugged.plugin, again, Purpose::Live).await.unwrap_err(),
+        failed.fault
+    );
 
     plugged.host.forget(&plugged.plugin.name);
     assert_eq!(plugged.seen().live.calls, 0);
@@ -253,17 +323,26 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
 #[tokio::test]
 async fn calls_of_a_shadow_are_counted_apart_and_those_of_explain_not_at_all() {
     let plugged = Plugged::new(Guest::throttler().decide("(call $run (i32.const 9))")).await;
-    let ask = async |purpose| plugged.host.throttle(&plugged.plugin, Arc::new(offer(1, 0)), purpose).await.unwrap_err();
+    let ask = async |purpose| {
+        plugged.host.throttle(&plugged.plugin, Arc::new(offer(1, 0)), purpose).await.unwrap_err()
+    };
     ask(Purpose::Live).await;
     for _ in 0..20 {
         ask(Purpose::Shadow).await;
         ask(Purpose::Explain).await;
     }
     let seen = plugged.seen();
-    assert_eq!((seen.live.calls, seen.live.failed.len(), seen.shadow.calls, seen.shadow.failed.len()), (1, 1, 20, 8));
+    assert_eq!(
+        (seen.live.calls, seen.live.failed.len(), seen.shadow.calls, seen.shadow.failed.len()),
+        (1, 1, 20, 8)
+    );
     // The shadow that comes next starts anew.
-    let next = tidegate_core::queue::plugin::PluginVersion { number: 2, ..(*plugged.plugin.version).clone() };
-    let next = tidegate_core::port::policy::Plugin { version: Arc::new(next), ..plugged.plugin.clone() };
+    let next = tidegate_core::queue::plugin::PluginVersion {
+        number: 2,
+        ..(*plugged.plugin.version).clone()
+    };
+    let next =
+        tidegate_core::port::policy::Plugin { version: Arc::new(next), ..plugged.plugin.clone() };
     plugged.host.throttle(&next, Arc::new(offer(1, 0)), Purpose::Shadow).await.unwrap_err();
     assert_eq!((plugged.seen().shadow.version, plugged.seen().shadow.calls), (2, 1));
 }
@@ -274,14 +353,21 @@ async fn much_data_is_left_out_of_what_is_kept_of_a_fault() {
     for (id, bytes) in [("j0", 40_000), ("j1", 40_000), ("j2", 100)] {
         call.data.insert(name(id), format!("\"{}\"", "x".repeat(bytes)));
     }
-    let plugged = Plugged::new(Guest::throttler().needs(false, true, false).decide("(call $run (i32.const 9))")).await;
+    let plugged = Plugged::new(
+        Guest::throttler().needs(false, true, false).decide("(call $run (i32.const 9))"),
+    )
+    .await;
     plugged.throttle(call).await.unwrap_err();
-    let retrying = Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
+    let retrying =
+        Plugged::new(Guest::retry().needs(false, true, false).on_failure("(unreachable)")).await;
     let data = Some(format!("\"{}\"", "x".repeat(100_000)));
     retrying.retry(tidegate_core::port::policy::RetryCall { data, ..failure() }).await.unwrap_err();
     let kept = |plugged: &Plugged| plugged.seen().live.failed.back().unwrap().call.clone();
     let json: serde_json::Value = serde_json::from_str(&kept(&plugged)).unwrap();
-    assert_eq!(json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(), ["j0", "j2"]);
+    assert_eq!(
+        json["throttle"]["data"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["j0", "j2"]
+    );
     assert_eq!(json["throttle"]["data-left-out"], serde_json::json!({"j1": 40_002}));
     assert!(kept(&retrying).len() < 10_000 && kept(&retrying).contains("\"data-left-out\":100002"));
     for plugged in [&plugged, &retrying] {
@@ -300,5 +386,7 @@ async fn calls_are_made_aside_of_a_runtime_that_serves() {
     host.load(&plugin).await.unwrap();
     let calls = (0..20).map(|n| host.throttle(&plugin, Arc::new(offer(n, 0)), Purpose::Live));
     let answers = futures_util::future::join_all(calls).await;
-    assert!(answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap().decisions.len() == n));
+    assert!(
+        answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap().decisions.len() == n)
+    );
 }

@@ -20,7 +20,10 @@ use tidegate_backends::wasm::{
 };
 use tidegate_core::{
     job::life::{AttemptRecord, Failure, Outcome, Reason, Token},
-    port::policy::{Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet, ThrottleAnswer, ThrottleCall},
+    port::policy::{
+        Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet,
+        ThrottleAnswer, ThrottleCall,
+    },
     queue::Grant,
 };
 use tidegate_engine::{
@@ -84,7 +87,12 @@ impl Plugged {
 /// A call with this many candidates and running jobs, of the regions east, north and west in turn.
 fn offer(candidates: usize, running: usize) -> ThrottleCall {
     let region = |index: usize| ["east", "north", "west"][index % 3];
-    let candidate = |index| job(&format!("j{index}")).attribute("region", region(index)).attribute("size", index as i64).build();
+    let candidate = |index| {
+        job(&format!("j{index}"))
+            .attribute("region", region(index))
+            .attribute("size", index as i64)
+            .build()
+    };
     let grant = |index| {
         let job = job(&format!("r{index}")).attribute("region", region(index)).build();
         Grant {
@@ -105,7 +113,10 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
         config: "{}".into(),
         concurrency: Some(100),
         room: 10,
-        running: RunningSet { batches: Vec::new(), admitted: Arc::new((0..running).map(grant).collect()) },
+        running: RunningSet {
+            batches: Vec::new(),
+            admitted: Arc::new((0..running).map(grant).collect()),
+        },
         candidates: (0..candidates).map(candidate).collect(),
         ended: Arc::default(),
         state: Arc::default(),
@@ -115,8 +126,12 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
 
 /// The call after a job's second failure.
 fn failure() -> RetryCall {
-    let failure =
-        Failure { reason: Reason::Failed, message: Some("HTTP 503".into()), details: Some("{\"busy\":true}".into()), status: Some(503) };
+    let failure = Failure {
+        reason: Reason::Failed,
+        message: Some("HTTP 503".into()),
+        details: Some("{\"busy\":true}".into()),
+        status: Some(503),
+    };
     let entry = |attempt| AttemptRecord {
         attempt,
         started_at: at(NOW - 5000),
@@ -130,7 +145,15 @@ fn failure() -> RetryCall {
     let mut job = job("j").queue("orders").build();
     job.life.attempt = 2;
     job.life.history = vec![entry(1), entry(2)];
-    RetryCall { queue: name("orders"), now: at(NOW), seed: 7, config: "{}".into(), job, data: None, not_before: None }
+    RetryCall {
+        queue: name("orders"),
+        now: at(NOW),
+        seed: 7,
+        config: "{}".into(),
+        job,
+        data: None,
+        not_before: None,
+    }
 }
 
 /// How long a call may take here, where its bound is 250 ms and other tests want the same processors.

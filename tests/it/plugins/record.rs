@@ -33,7 +33,10 @@ fn a_call_of_a_throttler_comes_back() {
     let json = record::to_json(&Call::Throttle(Arc::new(call.clone())));
     let Call::Throttle(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
     assert_eq!(record::to_json(&Call::Throttle(Arc::clone(&read))), json);
-    assert_eq!((read.now, read.seed, &read.config, read.concurrency, read.room), (call.now, call.seed, &call.config, Some(100), 10));
+    assert_eq!(
+        (read.now, read.seed, &read.config, read.concurrency, read.room),
+        (call.now, call.seed, &call.config, Some(100), 10)
+    );
     assert_eq!((&read.state, &read.data, &read.ended), (&call.state, &call.data, &call.ended));
     assert_eq!(
         read.running.iter().map(|grant| &grant.attributes).collect::<Vec<_>>(),
@@ -56,16 +59,24 @@ fn a_call_of_a_retry_strategy_comes_back() {
     let Call::Retry(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
     assert_eq!(record::to_json(&Call::Retry(Arc::clone(&read))), json);
     assert_eq!(read.job.life.history, call.job.life.history);
-    assert_eq!((&read.data, read.not_before, read.job.life.attempt), (&call.data, call.not_before, 2));
-    assert!(json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#), "{json}");
+    assert_eq!(
+        (&read.data, read.not_before, read.job.life.attempt),
+        (&call.data, call.not_before, 2)
+    );
+    assert!(
+        json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#),
+        "{json}"
+    );
 }
 
 #[test]
 fn a_case_names_only_what_it_is_about() {
-    let json =
-        r#"{"throttle": {"candidates": [{"id": "a", "attributes": {"region": "east", "size": 2}}], "context": {"config": {"limit": 1}}}}"#;
+    let json = r#"{"throttle": {"candidates": [{"id": "a", "attributes": {"region": "east", "size": 2}}], "context": {"config": {"limit": 1}}}}"#;
     let Call::Throttle(call) = record::from_json(json).unwrap() else { panic!("{json}") };
-    assert_eq!((call.candidates.len(), call.room, call.config.as_ref()), (1, 1000, r#"{"limit": 1}"#));
+    assert_eq!(
+        (call.candidates.len(), call.room, call.config.as_ref()),
+        (1, 1000, r#"{"limit": 1}"#)
+    );
     assert_eq!(call.candidates[0].spec.attributes["size"].text(), "2");
 
     let json = r#"{"retry": {"failed": {"job": {"id": "a"}, "last": {"reason": "timeout"}}}}"#;

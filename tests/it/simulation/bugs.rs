@@ -61,9 +61,15 @@ impl Bug {
     pub fn spoil(self, txns: &mut Vec<Txn>, model: &Model) {
         for txn in txns {
             txn.retain(|write| match write {
-                Write::RequireItem { kind: ItemKind::Queue, .. } => self != Self::RequirementDropped,
-                Write::SetLedger { head, .. } => self != Self::GrantsForgotten || head.batches.is_empty(),
-                Write::AddJob(job) => self != Self::JobsForgotten || !job.id.as_str().ends_with('7'),
+                Write::RequireItem { kind: ItemKind::Queue, .. } => {
+                    self != Self::RequirementDropped
+                }
+                Write::SetLedger { head, .. } => {
+                    self != Self::GrantsForgotten || head.batches.is_empty()
+                }
+                Write::AddJob(job) => {
+                    self != Self::JobsForgotten || !job.id.as_str().ends_with('7')
+                }
                 _ => true,
             });
             for write in txn {
@@ -96,8 +102,12 @@ impl Bug {
             }
             (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {
                 let there = model.jobs.get(&job.id);
-                let waits = |job: &tidegate_core::job::Job| matches!(job.life.state, State::Scheduled { .. });
-                if there.is_some_and(|there| waits(there) && waits(job) && there.life.run_at() == job.life.run_at()) {
+                let waits = |job: &tidegate_core::job::Job| {
+                    matches!(job.life.state, State::Scheduled { .. })
+                };
+                if there.is_some_and(|there| {
+                    waits(there) && waits(job) && there.life.run_at() == job.life.run_at()
+                }) {
                     job.life.attempt += 1;
                 }
             }

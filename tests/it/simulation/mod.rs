@@ -35,7 +35,11 @@ fn run(plan: Plan) {
     let Ok(ran) = ran else { panic!("seed {}: it panicked, see above ({plan:?})", plan.seed) };
     let summary = ran.unwrap_or_else(|fault| panic!("{fault}"));
     println!("seed {}: {} steps, {:?}", plan.seed, summary.steps, summary.counts);
-    assert!(summary.counts.get("claims").is_some_and(|claims| *claims > 0), "seed {}: nothing ever ran", plan.seed);
+    assert!(
+        summary.counts.get("claims").is_some_and(|claims| *claims > 0),
+        "seed {}: nothing ever ran",
+        plan.seed
+    );
 }
 
 #[test]
@@ -74,8 +78,15 @@ fn invariants_hold_on_the_emulator_too() {
 fn planted_bugs_of_the_table_are_found() {
     for bug in table::TableBug::ALL {
         let found = (0..20).find_map(|seed| {
-            let plan = Plan { home: Home::Table, slow: true, jobs: 60, table_bug: Some(bug), ..Plan::of(seed) };
-            let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()))?;
+            let plan = Plan {
+                home: Home::Table,
+                slow: true,
+                jobs: 60,
+                table_bug: Some(bug),
+                ..Plan::of(seed)
+            };
+            let fault = std::panic::catch_unwind(|| World::run(plan).err())
+                .unwrap_or_else(|_| Some("it panicked".into()))?;
             Some((seed, fault.lines().next().unwrap_or_default().to_owned()))
         });
         println!("{bug:?}: {found:?}");
@@ -98,8 +109,16 @@ fn planted_bugs_are_found() {
     for (bug, slow) in Bug::ALL {
         let found = (0..80).find_map(|seed| {
             // What goes wrong before the first limit counts shows only where much is under way then.
-            let plan = Plan { slow, late_limit: slow, light: false, jobs: if slow { 150 } else { 60 }, bug: Some(bug), ..Plan::of(seed) };
-            let fault = std::panic::catch_unwind(|| World::run(plan).err()).unwrap_or_else(|_| Some("it panicked".into()));
+            let plan = Plan {
+                slow,
+                late_limit: slow,
+                light: false,
+                jobs: if slow { 150 } else { 60 },
+                bug: Some(bug),
+                ..Plan::of(seed)
+            };
+            let fault = std::panic::catch_unwind(|| World::run(plan).err())
+                .unwrap_or_else(|_| Some("it panicked".into()));
             fault.map(|fault| (seed, fault.lines().next().unwrap_or_default().to_owned()))
         });
         match found {

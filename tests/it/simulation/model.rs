@@ -110,8 +110,11 @@ impl Model {
     fn live_of(&self, queue: &QueueName, head: &Ledger) -> Granted {
         let mut live = Granted::new();
         for named in &head.batches {
-            let grants = self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
-            for (_, grant) in grants.iter().enumerate().filter(|(index, _)| !named.released.has(*index)) {
+            let grants =
+                self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
+            for (_, grant) in
+                grants.iter().enumerate().filter(|(index, _)| !named.released.has(*index))
+            {
                 live.insert((grant.job.clone(), grant.version), grant.clone());
             }
         }
@@ -128,9 +131,14 @@ impl Model {
                 Write::AddBatch(queue, batch) => self.add_batch(queue, batch),
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
                 Write::SetLedger { queue, head, .. } => self.set_head(queue, head, now),
-                Write::SetItem { kind, name, bytes, version, .. } => self.configure(*kind, name, bytes.as_deref(), *version),
+                Write::SetItem { kind, name, bytes, version, .. } => {
+                    self.configure(*kind, name, bytes.as_deref(), *version)
+                }
                 Write::Together(writes) => self.see(writes, now),
-                Write::SetKey { .. } | Write::RequireItem { .. } | Write::PutRecord(_) | Write::RemoveRecord { .. } => {}
+                Write::SetKey { .. }
+                | Write::RequireItem { .. }
+                | Write::PutRecord(_)
+                | Write::RemoveRecord { .. } => {}
             }
         }
     }
@@ -142,7 +150,8 @@ impl Model {
         }
         if job.spec.job_type.as_str() == CALLBACK_TYPE {
             let body: serde_json::Value =
-                serde_json::from_slice(&job.data.inline().expect("callbacks are small").bytes).expect("callbacks are JSON");
+                serde_json::from_slice(&job.data.inline().expect("callbacks are small").bytes)
+                    .expect("callbacks are JSON");
             let about = body["id"].as_str().expect("a callback names its job").to_owned();
             let told = self.callbacks.entry(about.clone()).or_default();
             *told += 1;
@@ -150,7 +159,10 @@ impl Model {
                 self.fault(format!("the end of {about} was told twice"));
             }
         }
-        self.note(format!("{} + {} {} {:?}", job.spec.created_at, job.id, job.spec.job_type, job.life.state));
+        self.note(format!(
+            "{} + {} {} {:?}",
+            job.spec.created_at, job.id, job.spec.job_type, job.life.state
+        ));
         self.jobs.insert(job.id.clone(), job.clone());
     }
 
@@ -162,7 +174,10 @@ impl Model {
         if !all {
             new.spec = std::sync::Arc::clone(&old.spec);
         }
-        self.note(format!("{now} {} v{} a{} {:?}", job.id, new.life.version.0, new.life.attempt, new.life.state));
+        self.note(format!(
+            "{now} {} v{} a{} {:?}",
+            job.id, new.life.version.0, new.life.attempt, new.life.state
+        ));
         self.check_change(&old, &new, now);
         self.jobs.insert(job.id.clone(), new);
     }
@@ -174,20 +189,34 @@ impl Model {
         }
         if old.life.ended().is_some() {
             // Its result goes, or it hears a reply that comes too late.
-            let forgets = Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
-            let hears =
-                Lifecycle { processed_replies: new.life.processed_replies.clone(), revision: new.life.revision, ..old.life.clone() };
+            let forgets =
+                Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
+            let hears = Lifecycle {
+                processed_replies: new.life.processed_replies.clone(),
+                revision: new.life.revision,
+                ..old.life.clone()
+            };
             if (forgets != new.life && hears != new.life) || old.spec != new.spec {
-                self.fault(format!("I5: {id} had ended as {:?} and changed to {:?}", old.life.state, new.life.state));
+                self.fault(format!(
+                    "I5: {id} had ended as {:?} and changed to {:?}",
+                    old.life.state, new.life.state
+                ));
             }
             return;
         }
         // A reply may say something of an attempt that was over; everything else is said once.
-        let attempts: Vec<u16> = new.life.history.iter().filter(|entry| entry.reply.is_none()).map(|entry| entry.attempt).collect();
+        let attempts: Vec<u16> = new
+            .life
+            .history
+            .iter()
+            .filter(|entry| entry.reply.is_none())
+            .map(|entry| entry.attempt)
+            .collect();
         if attempts.windows(2).any(|pair| pair[0] >= pair[1]) {
             self.fault(format!("{id}: two results for one attempt: {attempts:?}"));
         }
-        let mut replies: Vec<ReplyId> = new.life.history.iter().filter_map(|entry| entry.reply).collect();
+        let mut replies: Vec<ReplyId> =
+            new.life.history.iter().filter_map(|entry| entry.reply).collect();
         replies.sort_unstable_by_key(|reply| reply.0);
         if replies.windows(2).any(|pair| pair[0] == pair[1]) {
             self.fault(format!("{id} heard a reply twice"));
@@ -195,14 +224,21 @@ impl Model {
         for reply in replies {
             let first = self.replied.entry(reply).or_insert_with(|| id.clone()).clone();
             if first != *id {
-                self.fault(format!("a second delivery of a reply to {first} was taken for one to {id}"));
+                self.fault(format!(
+                    "a second delivery of a reply to {first} was taken for one to {id}"
+                ));
             }
         }
-        if let (State::Scheduled { run_at, .. }, State::Running(_)) = (&old.life.state, &new.life.state) {
+        if let (State::Scheduled { run_at, .. }, State::Running(_)) =
+            (&old.life.state, &new.life.state)
+        {
             return self.check_claim(old, new, *run_at, now);
         }
         if new.life.attempt != old.life.attempt {
-            self.fault(format!("I6: {id}: an attempt was used up without a claim: {:?} -> {:?}", old.life, new.life));
+            self.fault(format!(
+                "I6: {id}: an attempt was used up without a claim: {:?} -> {:?}",
+                old.life, new.life
+            ));
         }
         if let (State::Running(was), State::Running(run)) = (&old.life.state, &new.life.state)
             && (was.token != run.token || old.life.version != new.life.version)
@@ -223,7 +259,8 @@ impl Model {
 
     /// A reply was answered: what it says is so.
     pub fn answered(&mut self, reply: ReplyId, answer: &Replied) {
-        let heard = |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
+        let heard =
+            |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
         match answer {
             Replied::Settled(job) | Replied::Recorded(job) | Replied::Known(job) if !heard(job) => {
                 self.fault(format!("a reply to {job} was answered and is not in its history"));
@@ -241,14 +278,20 @@ impl Model {
         let (id, version) = (old.id.clone(), old.life.version);
         let run = new.life.running().expect("the caller saw it run");
         if new.life.attempt != old.life.attempt + 1 || new.life.version != version {
-            self.fault(format!("I6: {id}: a claim made attempt {} of {}", new.life.attempt, old.life.attempt));
+            self.fault(format!(
+                "I6: {id}: a claim made attempt {} of {}",
+                new.life.attempt, old.life.attempt
+            ));
         }
         if !self.claimed.insert((id.clone(), version)) {
             self.fault(format!("I2: {id} was claimed twice at version {}", version.0));
         }
         let claims = self.claims.entry(id.clone()).or_default();
         *claims += 1;
-        let once = self.types.get(&old.spec.job_type).is_some_and(|item| item.config.delivery == Delivery::AtMostOnce);
+        let once = self
+            .types
+            .get(&old.spec.job_type)
+            .is_some_and(|item| item.config.delivery == Delivery::AtMostOnce);
         if once && *claims > 1 {
             self.fault(format!("I6: {id} is at_most_once and started twice"));
         }
@@ -276,7 +319,9 @@ impl Model {
     }
 
     fn remove(&mut self, id: &JobId, now: Timestamp) {
-        let Some(job) = self.jobs.remove(id) else { return self.fault(format!("{id} was removed and is not there")) };
+        let Some(job) = self.jobs.remove(id) else {
+            return self.fault(format!("{id} was removed and is not there"));
+        };
         self.note(format!("{now} - {id}"));
         match job.life.state {
             State::Ended { at, .. } if at + job.spec.retention.duration() <= now + SKEW => {}
@@ -288,7 +333,10 @@ impl Model {
     }
 
     fn add_batch(&mut self, queue: &QueueName, batch: &GrantBatch) {
-        let named = self.heads.get(queue).is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
+        let named = self
+            .heads
+            .get(queue)
+            .is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
         if named {
             self.fault(format!("batch {} was written again while the head names it", batch.id.0));
         }
@@ -296,7 +344,11 @@ impl Model {
     }
 
     fn remove_batch(&mut self, queue: &QueueName, id: BatchId) {
-        if self.heads.get(queue).is_some_and(|head| head.referenced_batches().any(|named| named == id)) {
+        if self
+            .heads
+            .get(queue)
+            .is_some_and(|head| head.referenced_batches().any(|named| named == id))
+        {
             self.fault(format!("batch {} was removed while the head names it", id.0));
         }
         self.batches.remove(&(queue.clone(), id));
@@ -309,25 +361,39 @@ impl Model {
             self.fault(format!("the head went from version {} to {}", old.version, head.version));
         }
         if head.config_version < old.config_version || head.time < old.time {
-            self.fault(format!("the head's configuration or time went back: {} to {}", old.config_version, head.config_version));
+            self.fault(format!(
+                "the head's configuration or time went back: {} to {}",
+                old.config_version, head.config_version
+            ));
         }
         for named in &head.batches {
-            let count = self.batches.get(&(queue.clone(), named.id)).map(|batch| batch.grants.len());
+            let count =
+                self.batches.get(&(queue.clone(), named.id)).map(|batch| batch.grants.len());
             if count != Some(named.count as usize) {
-                self.fault(format!("the head names batch {} with {} grants, and there are {count:?}", named.id.0, named.count));
+                self.fault(format!(
+                    "the head names batch {} with {} grants, and there are {count:?}",
+                    named.id.0, named.count
+                ));
             }
             if named.check_at > now + AUDIT + SKEW {
-                self.fault(format!("I4: batch {} is not looked at until {}", named.id.0, named.check_at));
+                self.fault(format!(
+                    "I4: batch {} is not looked at until {}",
+                    named.id.0, named.check_at
+                ));
             }
         }
         let (before, after) = (self.live_of(queue, &old), self.live_of(queue, head));
-        let all: usize = head.batches.iter().map(|named| named.count as usize - named.released.count()).sum();
+        let all: usize =
+            head.batches.iter().map(|named| named.count as usize - named.released.count()).sum();
         if all != after.len() {
             self.fault("a job is granted twice at one version".into());
         }
         for (key, _) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
             if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
-                self.fault(format!("I3: the grant of {} was released while it is at version {}", key.0, key.1.0));
+                self.fault(format!(
+                    "I3: the grant of {} was released while it is at version {}",
+                    key.0, key.1.0
+                ));
             }
             self.idle.remove(key);
         }
@@ -335,32 +401,47 @@ impl Model {
         let settled = old.settling_until.is_some() && head.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
-            .filter(|(key, _)| !before.contains_key(*key) && (!settled || !self.claimed.contains(key)))
+            .filter(|(key, _)| {
+                !before.contains_key(*key) && (!settled || !self.claimed.contains(key))
+            })
             .map(|(_, grant)| grant)
             .collect();
         self.note(format!(
             "{now} head {} c{} {:?} + {:?}",
             head.version,
             head.config_version,
-            head.batches.iter().map(|named| (named.id.0, named.count, named.released.count(), named.sends)).collect::<Vec<_>>(),
+            head.batches
+                .iter()
+                .map(|named| (named.id.0, named.count, named.released.count(), named.sends))
+                .collect::<Vec<_>>(),
             added.iter().map(|grant| (grant.job.as_str(), grant.version.0)).collect::<Vec<_>>()
         ));
         if head.settling_until.is_some() && !added.is_empty() {
             self.fault("something was admitted while running jobs may still appear".into());
         }
-        if !added.is_empty() && head.config_version < self.promised.get(queue).copied().unwrap_or(0) {
-            self.fault(format!("admitted under configuration {}, after a newer one was answered", head.config_version));
+        if !added.is_empty() && head.config_version < self.promised.get(queue).copied().unwrap_or(0)
+        {
+            self.fault(format!(
+                "admitted under configuration {}, after a newer one was answered",
+                head.config_version
+            ));
         }
-        let shapes = self.limits.get(&(queue.clone(), head.config_version)).cloned().unwrap_or_default();
-        let faults: Vec<Option<String>> = shapes.iter().map(|limits| over(limits, &added, &after)).collect();
+        let shapes =
+            self.limits.get(&(queue.clone(), head.config_version)).cloned().unwrap_or_default();
+        let faults: Vec<Option<String>> =
+            shapes.iter().map(|limits| over(limits, &added, &after)).collect();
         if let Some(Some(fault)) = faults.iter().min() {
             self.fault(format!("I1: {fault} (configuration {})", head.config_version));
         }
         if settled {
             let granted = |job: &Job| after.contains_key(&(job.id.clone(), job.life.version));
-            let missed = self.jobs.values().find(|job| job.spec.queue == *queue && job.life.running().is_some() && !granted(job));
+            let missed = self.jobs.values().find(|job| {
+                job.spec.queue == *queue && job.life.running().is_some() && !granted(job)
+            });
             if let Some(id) = missed.map(|job| job.id.clone()) {
-                self.fault(format!("I1: {id} runs and was not taken as a grant when the head was settled"));
+                self.fault(format!(
+                    "I1: {id} runs and was not taken as a grant when the head was settled"
+                ));
             }
         }
         if !settled {
@@ -374,7 +455,14 @@ impl Model {
     }
 
     /// The throttler remembers exactly the jobs that it was committed to have let run.
-    fn check_state(&mut self, queue: &QueueName, old: &Ledger, head: &Ledger, shapes: &[Limits], added: &[&Grant]) {
+    fn check_state(
+        &mut self,
+        queue: &QueueName,
+        old: &Ledger,
+        head: &Ledger,
+        shapes: &[Limits],
+        added: &[&Grant],
+    ) {
         if shapes.is_empty() || shapes.iter().any(|limits| limits.queue.throttler.is_none()) {
             return;
         }
@@ -388,13 +476,17 @@ impl Model {
             self.count("commits under a throttler");
         }
         if after != before + started {
-            self.fault(format!("{started} jobs were let run, and the throttler remembers {after} after {before}"));
+            self.fault(format!(
+                "{started} jobs were let run, and the throttler remembers {after} after {before}"
+            ));
         }
     }
 
     /// How many jobs the throttler remembers, as `head` has it or names it.
     fn ran(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
-        let Some(policy) = &head.policy else { return Some(0) };
+        let Some(policy) = &head.policy else {
+            return Some(0);
+        };
         let state = match &policy.state {
             StateLocation::Inline(state) => state,
             StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
@@ -403,17 +495,34 @@ impl Model {
     }
 
     /// No stretch of time sees more starts than a full bucket and what came back in it.
-    fn check_rates(&mut self, queue: &QueueName, limits: &Limits, admitted: &[Grant], now: Timestamp) {
-        let rates: BTreeMap<&str, Rate> =
-            limits.queue.constraints.iter().filter_map(|constraint| Some((constraint.name.as_str(), constraint.rate?))).collect();
-        self.starts.retain(|(of, name, _), starts| of != queue || rates.get(name.as_str()) == Some(&starts.rate));
+    fn check_rates(
+        &mut self,
+        queue: &QueueName,
+        limits: &Limits,
+        admitted: &[Grant],
+        now: Timestamp,
+    ) {
+        let rates: BTreeMap<&str, Rate> = limits
+            .queue
+            .constraints
+            .iter()
+            .filter_map(|constraint| Some((constraint.name.as_str(), constraint.rate?)))
+            .collect();
+        self.starts.retain(|(of, name, _), starts| {
+            of != queue || rates.get(name.as_str()) == Some(&starts.rate)
+        });
         for grant in admitted.iter().filter(|grant| !grant.critical) {
             for constraint in &limits.queue.constraints {
-                let (Some(rate), Some(value)) = (constraint.rate, value(constraint, grant)) else { continue };
-                let starts =
-                    self.starts.entry((queue.clone(), constraint.name.clone(), value)).or_insert_with(|| Starts { rate, at: Vec::new() });
+                let (Some(rate), Some(value)) = (constraint.rate, value(constraint, grant)) else {
+                    continue;
+                };
+                let starts = self
+                    .starts
+                    .entry((queue.clone(), constraint.name.clone(), value))
+                    .or_insert_with(|| Starts { rate, at: Vec::new() });
                 starts.at.push(now);
-                let (count, burst) = (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
+                let (count, burst) =
+                    (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
                 let over = starts.at.iter().enumerate().any(|(index, from)| {
                     let back = now.since(*from).as_secs_f64() * count / rate.per_seconds.as_f64();
                     (starts.at.len() - index) as f64 > burst + back + 1e-6
@@ -431,7 +540,10 @@ impl Model {
             ItemKind::Queue => {
                 let mut item: QueueItem = serde_json::from_slice(bytes).expect("a queue");
                 item.version = version;
-                self.note(format!("queue {name} v{version} paused {} {:?}", item.paused, item.config));
+                self.note(format!(
+                    "queue {name} v{version} paused {} {:?}",
+                    item.paused, item.config
+                ));
                 self.queues.insert(name.parse().expect("a queue's name"), item);
             }
             ItemKind::Type => {
@@ -454,7 +566,13 @@ impl Model {
                 .filter(|(_, of)| of.config.queue == *queue)
                 .filter_map(|(name, of)| Some((name.clone(), of.config.concurrency?)))
                 .collect();
-            let limits = Limits { version: item.version, queue: item.config.clone(), paused: item.paused, types, throttler: None };
+            let limits = Limits {
+                version: item.version,
+                queue: item.config.clone(),
+                paused: item.paused,
+                types,
+                throttler: None,
+            };
             let shapes = self.limits.entry((queue.clone(), item.version)).or_default();
             if !shapes.contains(&limits) {
                 shapes.push(limits);
@@ -472,7 +590,10 @@ impl Model {
                 }
                 let since = *self.idle.entry(key.clone()).or_insert(now);
                 if now > since.max(faults_until) + AUDIT + Duration::from_secs(10) {
-                    faults.push(format!("the slot of {} is kept since {since}, though it left version {}", key.0, key.1.0));
+                    faults.push(format!(
+                        "the slot of {} is kept since {since}, though it left version {}",
+                        key.0, key.1.0
+                    ));
                 }
             }
         }
@@ -491,7 +612,11 @@ impl Model {
 
     /// The accepted jobs that have not ended.
     pub fn unfinished(&self) -> Vec<&Job> {
-        self.accepted.iter().filter_map(|id| self.jobs.get(id)).filter(|job| job.life.ended().is_none()).collect()
+        self.accepted
+            .iter()
+            .filter_map(|id| self.jobs.get(id))
+            .filter(|job| job.life.ended().is_none())
+            .collect()
     }
 
     /// What must be true when everything has ended and every grant was looked at.
@@ -510,7 +635,11 @@ impl Model {
                 faults.push(format!("I5: {id} was acknowledged and is gone"));
             }
         }
-        for job in self.jobs.values().filter(|job| job.life.ended().is_some() && job.spec.job_type.as_str() != CALLBACK_TYPE) {
+        for job in self
+            .jobs
+            .values()
+            .filter(|job| job.life.ended().is_some() && job.spec.job_type.as_str() != CALLBACK_TYPE)
+        {
             if job.spec.callback_url.is_some() && !self.callbacks.contains_key(job.id.as_str()) {
                 faults.push(format!("nobody was told of the end of {}", job.id));
             }
@@ -523,7 +652,11 @@ impl Model {
 
 /// The value under which `constraint` counts `grant`, if it does.
 fn value(constraint: &Constraint, grant: &Grant) -> Option<String> {
-    let subject = Subject { job_type: &grant.job_type, priority: grant.priority, attributes: &grant.attributes };
+    let subject = Subject {
+        job_type: &grant.job_type,
+        priority: grant.priority,
+        attributes: &grant.attributes,
+    };
     let value = match &constraint.per {
         None => String::new(),
         Some(name) => grant.attributes.get(name)?.text(),
@@ -537,7 +670,10 @@ fn over(limits: &Limits, added: &[&Grant], live: &Granted) -> Option<String> {
         return Some("admitted while paused".into());
     }
     let weight = |counts: &dyn Fn(&Grant) -> bool| -> u64 {
-        live.values().filter(|grant| !grant.critical && counts(grant)).map(|grant| u64::from(grant.weight)).sum()
+        live.values()
+            .filter(|grant| !grant.critical && counts(grant))
+            .map(|grant| u64::from(grant.weight))
+            .sum()
     };
     for grant in added.iter().filter(|grant| !grant.critical && grant.weight > 0) {
         if let Some(most) = limits.queue.concurrency {
@@ -549,14 +685,22 @@ fn over(limits: &Limits, added: &[&Grant], live: &Granted) -> Option<String> {
         if let Some(most) = limits.types.get(&grant.job_type) {
             let used = weight(&|other| other.job_type == grant.job_type);
             if used > u64::from(*most) {
-                return Some(format!("{used} is granted, and the limit of type {} is {most}", grant.job_type));
+                return Some(format!(
+                    "{used} is granted, and the limit of type {} is {most}",
+                    grant.job_type
+                ));
             }
         }
         for constraint in &limits.queue.constraints {
-            let (Some(most), Some(of)) = (constraint.concurrency, value(constraint, grant)) else { continue };
+            let (Some(most), Some(of)) = (constraint.concurrency, value(constraint, grant)) else {
+                continue;
+            };
             let used = weight(&|other| value(constraint, other).as_ref() == Some(&of));
             if used > u64::from(most) {
-                return Some(format!("{used} is granted, and the limit of constraint {} for {of:?} is {most}", constraint.name));
+                return Some(format!(
+                    "{used} is granted, and the limit of constraint {} for {of:?} is {most}",
+                    constraint.name
+                ));
             }
         }
     }

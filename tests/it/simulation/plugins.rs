@@ -24,29 +24,44 @@ pub const RAN: &str = "ran";
 
 pub fn policy(quiet_at: Timestamp) -> FnPolicy {
     FnPolicy::default()
-        .throttling(move |_, call| if call.now >= quiet_at { Ok(count(call, |_| policies::run())) } else { throttle(call) })
-        .retrying(
-            move |_, call| {
-                if call.now >= quiet_at { Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None }) } else { plan(call) }
-            },
-        )
+        .throttling(move |_, call| {
+            if call.now >= quiet_at { Ok(count(call, |_| policies::run())) } else { throttle(call) }
+        })
+        .retrying(move |_, call| {
+            if call.now >= quiet_at {
+                Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
+            } else {
+                plan(call)
+            }
+        })
 }
 
 pub fn throttler() -> Throttler {
-    Throttler { plugin: name(GUARD), config: Arc::new(serde_json::json!({})), on_failure: OnFailure::Hold }
+    Throttler {
+        plugin: name(GUARD),
+        config: Arc::new(serde_json::json!({})),
+        on_failure: OnFailure::Hold,
+    }
 }
 
 /// Pushes a version of a plugin, in both roles.
 pub async fn push(engine: &Engine, plugin: &str, number: usize, state_version: u32) -> bool {
-    let says = Description { state_version, needs_ended: true, needs_data: number.is_multiple_of(2), ..Description::default() };
+    let says = Description {
+        state_version,
+        needs_ended: true,
+        needs_data: number.is_multiple_of(2),
+        ..Description::default()
+    };
     let wasm = format!("{plugin} {number} {state_version}").into();
-    let version = NewVersion { wasm, throttler: Some(says.clone()), retry: Some(says), code: Vec::new() };
+    let version =
+        NewVersion { wasm, throttler: Some(says.clone()), retry: Some(says), code: Vec::new() };
     engine.push_plugin(&name(plugin), version, Stage::Live).await.is_ok()
 }
 
 /// Some number below `of` that follows from the seed and the job.
 fn draw(seed: u64, index: usize, of: u64) -> u64 {
-    let mixed = (seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed >> 33) % of
 }
 
@@ -58,7 +73,10 @@ fn throttle(call: &ThrottleCall) -> Result<ThrottleAnswer, tidegate_core::port::
         let later = call.now + Duration::from_millis(1 + draw(call.seed, index, 20_000));
         match draw(call.seed, index, 40) {
             0..26 => policies::run(),
-            26..36 => Decision { action: Action::Hold((index % 2 == 0).then_some(later)), reason: Some("not now".into()) },
+            26..36 => Decision {
+                action: Action::Hold((index % 2 == 0).then_some(later)),
+                reason: Some("not now".into()),
+            },
             36..39 => Decision { action: Action::Reschedule(later), reason: None },
             _ => Decision { action: Action::Drop, reason: Some("never".into()) },
         }
@@ -73,8 +91,10 @@ fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> Thro
         index += 1;
         decide(index)
     });
-    let before: usize = call.state.get(RAN).map_or(0, |text| text.parse().expect("it wrote a number"));
-    let ran = before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
+    let before: usize =
+        call.state.get(RAN).map_or(0, |text| text.parse().expect("it wrote a number"));
+    let ran =
+        before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
     let mut state = BTreeMap::from([(RAN.to_owned(), ran.to_string())]);
     if ran.is_multiple_of(3) {
         state.insert("words".into(), "x".repeat(700));
@@ -87,7 +107,9 @@ fn plan(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::policy::Fa
     match draw(call.seed, 0, 10) {
         0 => Err(policies::fault("it trapped")),
         1 => Ok(RetryAnswer::GiveUp(Some("hopeless".into()))),
-        2 => Ok(RetryAnswer::Retry { at, data: Some("{\"again\": true}".into()), priority: Some(3) }),
+        2 => {
+            Ok(RetryAnswer::Retry { at, data: Some("{\"again\": true}".into()), priority: Some(3) })
+        }
         _ => Ok(RetryAnswer::Retry { at, data: None, priority: None }),
     }
 }

@@ -112,9 +112,17 @@ impl Scheduler {
     }
 
     /// A process after which `heir` is called if it dies.
-    pub fn spawn_with_heir(&self, task: impl Future<Output = ()> + Send + 'static, heir: impl FnOnce() + Send + 'static) {
+    pub fn spawn_with_heir(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+        heir: impl FnOnce() + Send + 'static,
+    ) {
         let wake_at = self.now();
-        self.state.lock().spawned.push(Process { task: Box::pin(task), wake_at, heir: Some(Box::new(heir)) });
+        self.state.lock().spawned.push(Process {
+            task: Box::pin(task),
+            wake_at,
+            heir: Some(Box::new(heir)),
+        });
     }
 
     /// Gives up the turn until `at`.
@@ -183,7 +191,8 @@ impl Scheduler {
         while !over() {
             processes.append(&mut self.state.lock().spawned);
             let now = self.now();
-            let ready: Vec<usize> = (0..processes.len()).filter(|index| processes[*index].wake_at <= now).collect();
+            let ready: Vec<usize> =
+                (0..processes.len()).filter(|index| processes[*index].wake_at <= now).collect();
             if ready.is_empty() {
                 let next = processes.iter().map(|process| process.wake_at).min().unwrap_or(end);
                 if next >= end {

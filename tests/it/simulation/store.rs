@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery, Purged, Record, RecordKind,
-        RecordQuery, SharedStore, StoreError, Txn, Write,
+        Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
+        ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
+        Write,
     },
     queue::{GrantBatch, Ledger, head::BatchId},
     time::Timestamp,
@@ -83,17 +84,34 @@ pub struct Way {
 impl Way {
     /// A way to `watched`, without faults as yet. Where that is slow, transactions are cut into single writes.
     pub fn new(watched: &Arc<Watched>, seed: u64, flight: Duration, bug: Option<Bug>) -> Arc<Self> {
-        let cutting = watched.slow.then(|| Arc::new(FaultyStore::new(Arc::clone(watched) as SharedStore, seed)));
-        let inner = cutting.clone().map_or_else(|| Arc::clone(watched) as SharedStore, |cutting| cutting as SharedStore);
+        let cutting = watched
+            .slow
+            .then(|| Arc::new(FaultyStore::new(Arc::clone(watched) as SharedStore, seed)));
+        let inner = cutting
+            .clone()
+            .map_or_else(|| Arc::clone(watched) as SharedStore, |cutting| cutting as SharedStore);
         let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
         Arc::new(Self { inner, cutting, scheduler, faults: Mutex::default(), bug, flight, model })
     }
 
     /// A way to a store that has its own faults.
     #[cfg(feature = "aws")]
-    pub fn straight(store: SharedStore, watched: &Watched, flight: Duration, bug: Option<Bug>) -> Arc<Self> {
+    pub fn straight(
+        store: SharedStore,
+        watched: &Watched,
+        flight: Duration,
+        bug: Option<Bug>,
+    ) -> Arc<Self> {
         let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
-        Arc::new(Self { inner: store, cutting: None, scheduler, faults: Mutex::default(), bug, flight, model })
+        Arc::new(Self {
+            inner: store,
+            cutting: None,
+            scheduler,
+            faults: Mutex::default(),
+            bug,
+            flight,
+            model,
+        })
     }
 
     /// From now on these faults happen, and this part of the commits stops half way.
@@ -107,7 +125,11 @@ impl Way {
     async fn read(&self) -> Result<(), StoreError> {
         self.scheduler.step().await;
         let lost = self.faults.lock().reads;
-        if self.scheduler.happens(lost) { Err(StoreError::Unavailable("the read was not answered".into())) } else { Ok(()) }
+        if self.scheduler.happens(lost) {
+            Err(StoreError::Unavailable("the read was not answered".into()))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -172,22 +194,40 @@ impl JobStore for Way {
         self.inner.count_due(queue, types, until, most).await
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         self.read().await?;
         self.inner.partitions(queue, types, after, limit).await
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         self.read().await?;
         self.inner.overdue(until, limit).await
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         self.read().await?;
         self.inner.running(queue, after, limit).await
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         self.read().await?;
         let head = self.inner.ledger(queue).await;
         self.scheduler.step().await;
@@ -229,7 +269,13 @@ impl JobStore for Way {
         self.inner.records(queries).await
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         self.read().await?;
         self.inner.purge(kind, now, keep, limit).await
     }
@@ -252,7 +298,9 @@ impl JobStore for Watched {
             match &mut answer[..] {
                 [Committed::All] => {
                     model.see(&txn, self.scheduler.now());
-                    let set = txn.iter().filter_map(|write| if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None });
+                    let set = txn.iter().filter_map(|write| {
+                        if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None }
+                    });
                     keyed.extend(set.map(|key| (key, self.scheduler.now())));
                 }
                 [Committed::Conflict { step, standing: CurrentRecord::Key { since, .. } }] => {
@@ -301,19 +349,37 @@ impl JobStore for Watched {
         at_once(self.store.count_due(queue, types, until, most))
     }
 
-    async fn partitions(&self, queue: &QueueName, types: &[TypeName], after: Option<&str>, limit: u32) -> Result<Vec<String>, StoreError> {
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
         at_once(self.store.partitions(queue, types, after, limit))
     }
 
-    async fn overdue(&self, until: Timestamp, limit: u32) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         at_once(self.store.overdue(until, limit))
     }
 
-    async fn running(&self, queue: &QueueName, after: Option<&JobId>, limit: u32) -> Result<Vec<Job>, StoreError> {
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
         at_once(self.store.running(queue, after, limit))
     }
 
-    async fn ledger(&self, queue: &QueueName) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         at_once(self.store.ledger(queue))
     }
 
@@ -345,7 +411,13 @@ impl JobStore for Watched {
         at_once(self.store.records(queries))
     }
 
-    async fn purge(&self, kind: RecordKind, now: Timestamp, keep: u64, limit: u32) -> Result<Purged, StoreError> {
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
         at_once(self.store.purge(kind, now, keep, limit))
     }
 }

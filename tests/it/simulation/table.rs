@@ -44,18 +44,28 @@ pub enum TableBug {
 }
 
 impl TableBug {
-    pub const ALL: [Self; 4] = [Self::EntriesForgotten, Self::TimersForgotten, Self::BucketsForgotten, Self::FloorsTooFar];
+    pub const ALL: [Self; 4] =
+        [Self::EntriesForgotten, Self::TimersForgotten, Self::BucketsForgotten, Self::FloorsTooFar];
 
     /// The change that is taken instead; none if it is only said to be.
     fn spoil(self, change: &Change) -> Option<Change> {
         let Key { p, s } = change.key();
         match (self, change) {
-            (Self::EntriesForgotten, Change::Insert(_)) if p.starts_with("B#") && s.contains('!') => None,
+            (Self::EntriesForgotten, Change::Insert(_))
+                if p.starts_with("B#") && s.contains('!') =>
+            {
+                None
+            }
             (Self::TimersForgotten, Change::Insert(_)) if p.starts_with("T#") => None,
             (Self::BucketsForgotten, Change::Insert(_)) if p.starts_with("R#") => None,
             (Self::FloorsTooFar, Change::Update { key, when, .. }) if p.starts_with("R#") => {
                 let set = vec![(when.0, Val::S("zzzzzzzzzz".into()))];
-                Some(Change::Update { key: key.clone(), set, remove: Vec::new(), when: when.clone() })
+                Some(Change::Update {
+                    key: key.clone(),
+                    set,
+                    remove: Vec::new(),
+                    when: when.clone(),
+                })
             }
             (_, change) => Some(change.clone()),
         }
@@ -138,7 +148,10 @@ fn lost() -> StoreError {
 }
 
 fn throttled() -> StoreError {
-    StoreError::Throttled { retry_after: std::time::Duration::from_millis(100), message: "too much at once".into() }
+    StoreError::Throttled {
+        retry_after: std::time::Duration::from_millis(100),
+        message: "too much at once".into(),
+    }
 }
 
 #[async_trait]
@@ -160,7 +173,11 @@ impl Table for WatchedTable {
             return Err(throttled());
         }
         let times = if let Fate::Repeated = fate { 2 } else { 1 };
-        let some = if let Fate::Cut = fate { self.scheduler.draw(changes.len().max(1)) } else { changes.len() };
+        let some = if let Fate::Cut = fate {
+            self.scheduler.draw(changes.len().max(1))
+        } else {
+            changes.len()
+        };
         let mut taken = Vec::new();
         for _ in 0..times {
             taken.clear();

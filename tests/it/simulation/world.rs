@@ -1,5 +1,6 @@
 //! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
 
+use tidegate_core::error_code::ErrorCode;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -86,7 +87,10 @@ pub enum Home {
 
 /// What kind of world it is.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a kind of world of its own, and they combine")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a kind of world of its own, and they combine"
+)]
 pub struct Plan {
     pub seed: u64,
     /// Writes arrive one by one, and a process may die between two of them.
@@ -164,7 +168,9 @@ struct Messages(std::sync::Weak<World>);
 #[async_trait::async_trait]
 impl WorkQueue for Messages {
     async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
-        let Some(world) = self.0.upgrade() else { return Ok(()) };
+        let Some(world) = self.0.upgrade() else {
+            return Ok(());
+        };
         world.scheduler.step().await;
         let fails = world.bad(0.05);
         for piece in work {
@@ -182,10 +188,16 @@ impl WorkQueue for Messages {
     }
 
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
-        let Some(world) = self.0.upgrade() else { return Ok(()) };
-        let left = hints
-            .iter()
-            .filter_map(|hint| if let HintKind::Released(job, version) = &hint.kind { Some((job.clone(), *version)) } else { None });
+        let Some(world) = self.0.upgrade() else {
+            return Ok(());
+        };
+        let left = hints.iter().filter_map(|hint| {
+            if let HintKind::Released(job, version) = &hint.kind {
+                Some((job.clone(), *version))
+            } else {
+                None
+            }
+        });
         let now = world.scheduler.now();
         world.mail.lock().hints.extend(left.map(|left| (now, left)));
         Ok(())
@@ -292,7 +304,9 @@ impl World {
 
     fn broken(&self) -> Result<(), String> {
         let mut model = self.model.lock();
-        let Some(fault) = model.broken.take() else { return Ok(()) };
+        let Some(fault) = model.broken.take() else {
+            return Ok(());
+        };
         let story: Vec<String> = model.trace.iter().cloned().collect();
         Err(format!("seed {}: {fault}\n{:?}\n{}", self.plan.seed, self.plan, story.join("\n")))
     }
@@ -336,7 +350,8 @@ impl World {
         let flight = self.plan.bug.map_or(flight, |bug| bug.flight(flight));
         let lies = self.plan.bug == Some(Bug::ClockLies) && index == 0;
         let skew_millis = if lies { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
-        let clock: Arc<dyn Clock> = Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
+        let clock: Arc<dyn Clock> =
+            Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
         let way = self.way(flight, &clock);
         let faulty = self.faulty() && self.scheduler.steps() > 0;
         way.set_faults(if faulty { STORE_FAULTS } else { Faults::default() });
@@ -357,9 +372,14 @@ impl World {
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
             let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
-            let store = DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
+            let store =
+                DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
             // A run is too short for floors to be worth much, and they are where a job would be forgotten.
-            let store = store.with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) });
+            let store = store.with_floors(LowWatermarks {
+                worth: 1,
+                stuck: 2,
+                old: Duration::from_secs(30),
+            });
             // While a deployment spreads its jobs over more partitions, or over fewer, some of its processes know and some do not.
             let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
             return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
@@ -369,14 +389,24 @@ impl World {
     }
 
     #[cfg(feature = "aws")]
-    fn table(plan: Plan, scheduler: &Arc<Scheduler>, model: &Arc<Mutex<Model>>) -> Option<Arc<WatchedTable>> {
+    fn table(
+        plan: Plan,
+        scheduler: &Arc<Scheduler>,
+        model: &Arc<Mutex<Model>>,
+    ) -> Option<Arc<WatchedTable>> {
         let table: Arc<dyn Table> = match plan.home {
             Home::Table => Arc::new(MemoryTable::new()),
             Home::Emulator => Arc::new(EmulatedTable::new()),
             Home::Memory | Home::Sqlite => return None,
         };
         let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
-        Some(Arc::new(WatchedTable { table, scheduler, model, trouble: Mutex::default(), bug: plan.table_bug }))
+        Some(Arc::new(WatchedTable {
+            table,
+            scheduler,
+            model,
+            trouble: Mutex::default(),
+            bug: plan.table_bug,
+        }))
     }
 
     fn any_engine(&self) -> Arc<Engine> {
@@ -402,19 +432,27 @@ impl World {
     /// Starts an engine's sweeps; if they end half way, others take their place: a process is started again.
     fn start_sweeper(self: &Arc<Self>, index: usize) {
         let (world, heir) = (Arc::clone(self), Arc::clone(self));
-        self.scheduler.spawn_with_heir(async move { world.sweep(index).await }, move || heir.start_sweeper(index));
+        self.scheduler.spawn_with_heir(async move { world.sweep(index).await }, move || {
+            heir.start_sweeper(index)
+        });
     }
 
     /// The first configuration.
     async fn begin(self: Arc<Self>) {
         let engine = self.any_engine();
         for (plugin, number) in [(plugins::GUARD, 1), (plugins::PLANNER, 1)] {
-            assert!(plugins::push(&engine, plugin, number, 1).await, "without faults a plugin can be pushed");
+            assert!(
+                plugins::push(&engine, plugin, number, 1).await,
+                "without faults a plugin can be pushed"
+            );
         }
         let config = if self.plan.late_limit { QueueConfig::default() } else { self.limits() };
         assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
         for job_type in TYPES {
-            assert!(self.put_type(&engine, job_type, None).await, "without faults a type can be configured");
+            assert!(
+                self.put_type(&engine, job_type, None).await,
+                "without faults a type can be configured"
+            );
         }
     }
 
@@ -430,11 +468,17 @@ impl World {
 
     async fn put_type(&self, engine: &Engine, job_type: &str, concurrency: Option<u32>) -> bool {
         let once = job_type.ends_with("once");
-        let target = job_type.starts_with("push").then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+        let target = job_type
+            .starts_with("push")
+            .then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
         let retry = if self.plan.plugins && !once {
             Retry::Plugin(name(plugins::PLANNER), Arc::new(serde_json::json!({})))
         } else {
-            Retry::Exponential(Backoff { base_seconds: Seconds::new(1), max_seconds: Seconds::new(8), jitter: Jitter::Full })
+            Retry::Exponential(Backoff {
+                base_seconds: Seconds::new(1),
+                max_seconds: Seconds::new(8),
+                jitter: Jitter::Full,
+            })
         };
         let config = TypeConfig {
             queue: self.queue.clone(),
@@ -467,10 +511,17 @@ impl World {
             });
         }
         if s.happens(0.4) {
-            let rate = Rate { count: s.pick(&[1, 2, 5]), per_seconds: Seconds::new(s.pick(&[1, 3])), burst: s.pick(&[None, Some(3)]) };
+            let rate = Rate {
+                count: s.pick(&[1, 2, 5]),
+                per_seconds: Seconds::new(s.pick(&[1, 3])),
+                burst: s.pick(&[None, Some(3)]),
+            };
             constraints.push(Constraint {
                 name: "rate".into(),
-                matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": "east"}})).expect("a matcher"),
+                matcher: serde_json::from_value(
+                    serde_json::json!({"attribute": {"region": "east"}}),
+                )
+                .expect("a matcher"),
                 per: s.happens(0.5).then(|| "tenant".into()),
                 concurrency: s.happens(0.3).then_some(3),
                 rate: Some(rate),
@@ -478,10 +529,20 @@ impl World {
         }
         let order = s.pick(&[OrderKind::Time, OrderKind::Priority]);
         QueueConfig {
-            concurrency: s.pick(&[None, Some(0), Some(1), Some(2), Some(4), Some(4), Some(6), Some(9)]),
+            concurrency: s.pick(&[
+                None,
+                Some(0),
+                Some(1),
+                Some(2),
+                Some(4),
+                Some(4),
+                Some(6),
+                Some(9),
+            ]),
             order,
             order_step_seconds: Seconds::new(s.pick(&[0, 5, 60])),
-            ageing_seconds: (order == OrderKind::Priority && s.happens(0.5)).then(|| Seconds::new(1)),
+            ageing_seconds: (order == OrderKind::Priority && s.happens(0.5))
+                .then(|| Seconds::new(1)),
             partition_by: s.happens(0.5).then(|| "tenant".into()),
             constraints,
             throttler: (self.plan.plugins && s.happens(0.8)).then(plugins::throttler),
@@ -503,7 +564,8 @@ impl World {
             let asks = self.asks();
             let kept = reports.clone();
             let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let round = TickInput { reports, released, demands: asks, news, ..TickInput::default() };
+            let round =
+                TickInput { reports, released, demands: asks, news, ..TickInput::default() };
             let ticked = engine.tick(&self.queue, &mut memory, round).await;
             scanning = ticked.as_ref().is_ok_and(|ticked| ticked.again);
             if let Ok(ticked) = ticked {
@@ -512,7 +574,10 @@ impl World {
                         self.check_answer(report, answer);
                     } else if !self.bad(0.3) {
                         // Its caller does not know what became of it, and sends it again.
-                        self.mail.lock().reports.push((now + Duration::from_secs(1), report.clone()));
+                        self.mail
+                            .lock()
+                            .reports
+                            .push((now + Duration::from_secs(1), report.clone()));
                     }
                 }
                 self.mail.lock().hints.extend(ticked.left.into_iter().map(|hint| (now, hint)));
@@ -522,8 +587,11 @@ impl World {
                 self.model.lock().count("ticks");
             } else {
                 // The callers send their reports again, if they live.
-                let repeated: Vec<_> =
-                    kept.into_iter().filter(|_| !self.bad(0.3)).map(|report| (now + Duration::from_secs(1), report)).collect();
+                let repeated: Vec<_> = kept
+                    .into_iter()
+                    .filter(|_| !self.bad(0.3))
+                    .map(|report| (now + Duration::from_secs(1), report))
+                    .collect();
                 self.mail.lock().reports.extend(repeated);
             }
             if self.bad(0.03) {
@@ -539,22 +607,42 @@ impl World {
     /// A report of the running attempt is never refused, and one that was taken is recorded.
     fn check_answer(&self, report: &Report, answer: &Result<Job, Error>) {
         let mut model = self.model.lock();
-        let Some(job) = model.jobs.get(&report.id) else { return };
+        let Some(job) = model.jobs.get(&report.id) else {
+            return;
+        };
         let running = job.life.attempt == report.attempt && job.life.running().is_some();
         let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
         match answer {
             Ok(_) if !recorded => {
-                model.fault(format!("a report of {} attempt {} was taken and is not recorded", report.id, report.attempt));
+                model.fault(format!(
+                    "a report of {} attempt {} was taken and is not recorded",
+                    report.id, report.attempt
+                ));
             }
-            Err(error) if running => model.fault(format!("a report of the running attempt of {} was refused: {error:?}", report.id)),
+            Err(error) if running => model.fault(format!(
+                "a report of the running attempt of {} was refused: {error:?}",
+                report.id
+            )),
             _ => {}
         }
     }
 
     /// Who takes jobs at this moment.
     fn asks(&self) -> Vec<Demand> {
-        let types = |prefix: &str| TYPES.iter().filter(|of| of.starts_with(prefix)).map(|of| name::<TypeName>(of)).collect::<Vec<_>>();
-        let ask = |types, room, hand| Demand { types, capacity: room, worker: Some("worker".into()), lease: None, dispatch: hand };
+        let types = |prefix: &str| {
+            TYPES
+                .iter()
+                .filter(|of| of.starts_with(prefix))
+                .map(|of| name::<TypeName>(of))
+                .collect::<Vec<_>>()
+        };
+        let ask = |types, room, hand| Demand {
+            types,
+            capacity: room,
+            worker: Some("worker".into()),
+            lease: None,
+            dispatch: hand,
+        };
         let mut asks = Vec::new();
         let busy = !self.faulty();
         if busy || self.scheduler.happens(0.7) {
@@ -601,7 +689,10 @@ impl World {
             if !self.bad(0.3) {
                 let late = self.scheduler.span(if self.bad(0.3) { 40.0 } else { 1.0 });
                 let version = if lies { job.life.version } else { version };
-                self.mail.lock().hints.push((self.scheduler.now() + late, (job.id.clone(), version)));
+                self.mail
+                    .lock()
+                    .hints
+                    .push((self.scheduler.now() + late, (job.id.clone(), version)));
             }
         }
     }
@@ -620,9 +711,15 @@ impl World {
             self.mail.lock().work.extend(later.into_iter().map(|work| (now, work)));
             let engine = self.any_engine();
             match engine.claim(&work, Some("deliverer")).await {
-                Ok(claimed) => claimed.into_iter().flatten().for_each(|claimed| self.start(claimed.job)),
+                Ok(claimed) => {
+                    claimed.into_iter().flatten().for_each(|claimed| self.start(claimed.job))
+                }
                 // The messages come again.
-                Err(_) if !self.bad(0.3) => self.mail.lock().work.extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
+                Err(_) if !self.bad(0.3) => self
+                    .mail
+                    .lock()
+                    .work
+                    .extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
                 Err(_) => {}
             }
         }
@@ -641,7 +738,8 @@ impl World {
     async fn work(self: Arc<Self>, job: Job) {
         let s = &self.scheduler;
         let run = job.life.running().expect("it was claimed").clone();
-        let took = if self.faulty() { s.pick(&[0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]) } else { 0.5 };
+        let took =
+            if self.faulty() { s.pick(&[0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]) } else { 0.5 };
         let end = s.now() + Duration::from_millis((took * 1000.0) as u64);
         let beats = s.happens(0.5);
         while s.now() < end {
@@ -656,10 +754,14 @@ impl World {
                     lease_seconds: None,
                     progress: None,
                 };
-                if matches!(self.any_engine().heartbeat(beat).await, Err(Error::Conflict { code: "stale_attempt", .. })) {
+                if matches!(
+                    self.any_engine().heartbeat(beat).await,
+                    Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })
+                ) {
                     let model = self.model.lock();
-                    let there =
-                        model.jobs.get(&job.id).map(|there| there.life.attempt == job.life.attempt && there.life.running().is_some());
+                    let there = model.jobs.get(&job.id).map(|there| {
+                        there.life.attempt == job.life.attempt && there.life.running().is_some()
+                    });
                     drop(model);
                     assert_ne!(there, Some(true), "a running attempt's sign of life was refused");
                     break;
@@ -675,7 +777,13 @@ impl World {
             let failure = Failure::new(Reason::Failed, "it failed");
             ReportOutcome::Failed { failure, retryable: s.happens(0.8), least_wait: Duration::ZERO }
         };
-        let report = Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token: Some(run.token), outcome: verdict };
+        let report = Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: job.life.attempt,
+            token: Some(run.token),
+            outcome: verdict,
+        };
         for _ in 0..=usize::from(self.bad(0.3)) {
             let late = if self.bad(0.2) { s.span(60.0) } else { s.span(0.1) };
             self.mail.lock().reports.push((s.now() + late, report.clone()));
@@ -717,7 +825,11 @@ impl World {
         let said = if s.happens(0.6) {
             TriggerOutcome::Succeeded(Some(Payload::json("1")))
         } else {
-            TriggerOutcome::Failed { message: Some("no".into()), details: None, retryable: s.happens(0.8) }
+            TriggerOutcome::Failed {
+                message: Some("no".into()),
+                details: None,
+                retryable: s.happens(0.8),
+            }
         };
         let reply = Reply {
             id: ReplyId(s.draw(1_000_000) as u128),
@@ -728,7 +840,8 @@ impl World {
         };
         let mut taken = false;
         for _ in 0..6 {
-            let ReplyMatches { mut answers, changed } = self.any_engine().reply(std::slice::from_ref(&reply)).await;
+            let ReplyMatches { mut answers, changed } =
+                self.any_engine().reply(std::slice::from_ref(&reply)).await;
             for (job, version) in changed {
                 self.hint(&job, version);
             }
@@ -759,14 +872,18 @@ impl World {
         if s.happens(0.5) {
             job.attributes.insert("region".into(), Value::Text(s.pick(&["east", "west"]).into()));
         }
-        job.run_at = s.pick(&[None, None, Some(5), Some(20)]).map(|later| now + Duration::from_secs(later));
+        job.run_at =
+            s.pick(&[None, None, Some(5), Some(20)]).map(|later| now + Duration::from_secs(later));
         job.expires_at = s.happens(0.1).then(|| now + Duration::from_secs(10) + s.span(60.0));
-        job.deadline_seconds = s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
+        job.deadline_seconds =
+            s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
         job.windows = s.happens(0.15).then(every_other_minute);
-        job.callback_url = s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
+        job.callback_url =
+            s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
         job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
         for _ in 0..4 {
-            let answer = self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
+            let answer =
+                self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
             match answer {
                 Ok(enqueued) => {
                     if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
@@ -793,8 +910,14 @@ impl World {
         let engine = self.any_engine();
         match s.draw(4) {
             0 => {
-                let run_at = s.pick(&[None, Some(0), Some(4), Some(15)]).map(|later| s.now() + Duration::from_secs(later));
-                let patch = JobPatch { run_at, priority: s.happens(0.5).then_some(2), ..JobPatch::default() };
+                let run_at = s
+                    .pick(&[None, Some(0), Some(4), Some(15)])
+                    .map(|later| s.now() + Duration::from_secs(later));
+                let patch = JobPatch {
+                    run_at,
+                    priority: s.happens(0.5).then_some(2),
+                    ..JobPatch::default()
+                };
                 if let Ok((before, after)) = engine.patch(id, None, patch, None).await {
                     self.hint(&after, before.life.version);
                 }
@@ -814,7 +937,10 @@ impl World {
                 if let Ok(explained) = engine.explain(id, None, |_| true).await
                     && explained.state == "scheduled"
                 {
-                    assert!(explained.held_by.is_some(), "a waiting job has an explanation: {explained:?}");
+                    assert!(
+                        explained.held_by.is_some(),
+                        "a waiting job has an explanation: {explained:?}"
+                    );
                 }
             }
         }
@@ -869,20 +995,37 @@ impl World {
         // Whoever was paused before the faults ended may still write.
         self.scheduler.sleep(LONGEST_PAUSE).await;
         let engine = self.any_engine();
-        let constraint =
-            Constraint { name: "tenant".into(), matcher: Matcher::default(), per: Some("tenant".into()), concurrency: Some(5), rate: None };
+        let constraint = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(5),
+            rate: None,
+        };
         let throttler = self.plan.plugins.then(plugins::throttler);
-        let limits = QueueConfig { concurrency: Some(8), constraints: vec![constraint], throttler, ..QueueConfig::default() };
+        let limits = QueueConfig {
+            concurrency: Some(8),
+            constraints: vec![constraint],
+            throttler,
+            ..QueueConfig::default()
+        };
         assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
-        engine.pause_queue(&self.queue, false).await.expect("without faults a queue can be resumed");
+        engine
+            .pause_queue(&self.queue, false)
+            .await
+            .expect("without faults a queue can be resumed");
         for job_type in TYPES {
-            assert!(self.put_type(&engine, job_type, Some(6)).await, "without faults a type can be configured");
+            assert!(
+                self.put_type(&engine, job_type, Some(6)).await,
+                "without faults a type can be configured"
+            );
         }
     }
 }
 
 /// How often what goes wrong with an engine's way to the store.
-const STORE_FAULTS: Faults = Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.0, reads: 0.01 };
+const STORE_FAULTS: Faults =
+    Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.0, reads: 0.01 };
 
 /// Open in every other minute of the first half hour of the day.
 fn every_other_minute() -> Vec<Window> {

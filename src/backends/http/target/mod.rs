@@ -68,10 +68,21 @@ impl HttpTarget {
     /// # Errors
     ///
     /// As [`Target::call`].
-    pub async fn get(&self, url: &str, timeout: Duration, most: usize) -> Result<Response, TargetError> {
+    pub async fn get(
+        &self,
+        url: &str,
+        timeout: Duration,
+        most: usize,
+    ) -> Result<Response, TargetError> {
         let url = self.guard.url(url).map_err(|Refused(reason)| TargetError::Forbidden(reason))?;
-        let answer = read(self.client.get(url).timeout(timeout).send().await.map_err(classify)?, most).await?;
-        if answer.body.len() > most { Err(TargetError::NoAnswer(format!("its body is over {most} bytes"))) } else { Ok(answer) }
+        let answer =
+            read(self.client.get(url).timeout(timeout).send().await.map_err(classify)?, most)
+                .await?;
+        if answer.body.len() > most {
+            Err(TargetError::NoAnswer(format!("its body is over {most} bytes")))
+        } else {
+            Ok(answer)
+        }
     }
 }
 
@@ -92,8 +103,16 @@ fn builder(resolver: Arc<GuardedResolver>) -> ClientBuilder {
 #[async_trait]
 impl Target for HttpTarget {
     async fn call(&self, request: Request) -> Result<Response, TargetError> {
-        let url = self.guard.url(&request.url).map_err(|Refused(reason)| TargetError::Forbidden(reason))?;
-        let mut call = self.client.post(url).headers(headers(&request.headers)?).timeout(request.timeout).body(request.body);
+        let url = self
+            .guard
+            .url(&request.url)
+            .map_err(|Refused(reason)| TargetError::Forbidden(reason))?;
+        let mut call = self
+            .client
+            .post(url)
+            .headers(headers(&request.headers)?)
+            .timeout(request.timeout)
+            .body(request.body);
         if let Some((user, password)) = &request.basic_auth {
             call = call.basic_auth(user, Some(password));
         }
@@ -106,7 +125,8 @@ impl Target for HttpTarget {
 async fn read(mut answer: reqwest::Response, most: usize) -> Result<Response, TargetError> {
     let status = answer.status().as_u16();
     let value = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
-    let headers = HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect();
+    let headers =
+        HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect();
     let mut body = BytesMut::new();
     while body.len() <= most
         && let Some(chunk) = answer.chunk().await.map_err(classify)?
@@ -119,8 +139,11 @@ async fn read(mut answer: reqwest::Response, most: usize) -> Result<Response, Ta
 fn headers(given: &[(String, String)]) -> Result<HeaderMap, TargetError> {
     let mut headers = HeaderMap::with_capacity(given.len());
     for (name, value) in given {
-        let bad =
-            || TargetError::NotConnected(format!("the header {name:?} cannot be sent: its name or value has characters that HTTP has not"));
+        let bad = || {
+            TargetError::NotConnected(format!(
+                "the header {name:?} cannot be sent: its name or value has characters that HTTP has not"
+            ))
+        };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
         headers.append(name, HeaderValue::from_str(value).map_err(|_| bad())?);
     }
@@ -162,7 +185,8 @@ struct SystemResolver;
 impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
     }

@@ -40,7 +40,10 @@ async fn read_request(stream: &mut TcpStream) -> String {
 fn request(url: impl Into<String>) -> Request {
     Request {
         url: url.into(),
-        headers: vec![("content-type".into(), "application/json".into()), ("webhook-id".into(), "j1".into())],
+        headers: vec![
+            ("content-type".into(), "application/json".into()),
+            ("webhook-id".into(), "j1".into()),
+        ],
         basic_auth: None,
         body: Bytes::from_static(br#"{"n":1}"#),
         timeout: Duration::from_secs(20),
@@ -72,13 +75,23 @@ async fn a_worker_sees_the_headers_and_the_body_and_its_answer_comes_back() {
     let (address, seen) =
         worker("HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nRetry-After: 7\r\nX-Other: no\r\nContent-Length: 4\r\n\r\nbusy").await;
     let target = HttpTarget::new(Guard::On).unwrap();
-    let asked = Request { basic_auth: Some(("ann".into(), "secret".into())), ..request(format!("http://{address}/work?x=1")) };
+    let asked = Request {
+        basic_auth: Some(("ann".into(), "secret".into())),
+        ..request(format!("http://{address}/work?x=1"))
+    };
     let answer = target.call(asked).await.unwrap();
     assert_eq!((answer.status, &answer.body[..]), (503, &b"busy"[..]));
-    assert_eq!(answer.headers, [("content-type".into(), "text/plain".into()), ("retry-after".into(), "7".into())]);
+    assert_eq!(
+        answer.headers,
+        [("content-type".into(), "text/plain".into()), ("retry-after".into(), "7".into())]
+    );
     let seen = seen.await.unwrap();
-    for part in ["POST /work?x=1 HTTP/1.1\r\n", "webhook-id: j1\r\n", "authorization: Basic YW5uOnNlY3JldA==\r\n", "content-length: 7\r\n"]
-    {
+    for part in [
+        "POST /work?x=1 HTTP/1.1\r\n",
+        "webhook-id: j1\r\n",
+        "authorization: Basic YW5uOnNlY3JldA==\r\n",
+        "content-length: 7\r\n",
+    ] {
         assert!(seen.contains(part), "{seen}");
     }
 }
@@ -88,7 +101,10 @@ async fn a_refused_connection_is_known_to_be_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let Err(TargetError::NotConnected(reason)) = call(format!("http://{address}/key=secret")).await else { panic!("connected") };
+    let Err(TargetError::NotConnected(reason)) = call(format!("http://{address}/key=secret")).await
+    else {
+        panic!("connected")
+    };
     assert!(reason.to_lowercase().contains("refused") && !reason.contains("secret"), "{reason}");
 }
 
@@ -102,7 +118,10 @@ async fn a_name_that_does_not_resolve_is_not_connected() {
     }
     let target = HttpTarget::with_resolver(Guard::On, Arc::new(Nothing)).unwrap();
     let answer = target.call(request("http://worker.example/")).await;
-    assert!(matches!(answer, Err(TargetError::NotConnected(ref reason)) if reason.contains("no such name")), "{answer:?}");
+    assert!(
+        matches!(answer, Err(TargetError::NotConnected(ref reason)) if reason.contains("no such name")),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -115,7 +134,11 @@ async fn a_name_of_this_machine_is_resolved_by_the_system() {
 async fn a_header_that_http_cannot_carry_sends_nothing() {
     let mut asked = request("http://127.0.0.1:9/");
     asked.headers.push(("x-note".into(), "two\r\nlines".into()));
-    let Err(TargetError::NotConnected(reason)) = HttpTarget::new(Guard::On).unwrap().call(asked).await else { panic!("sent") };
+    let Err(TargetError::NotConnected(reason)) =
+        HttpTarget::new(Guard::On).unwrap().call(asked).await
+    else {
+        panic!("sent")
+    };
     assert!(reason.contains("x-note"), "{reason}");
 }
 
@@ -140,13 +163,21 @@ async fn a_worker_that_hangs_within_its_body_is_given_up_in_time() {
         let _ = wait.await;
     });
     let asked = Request { timeout: Duration::from_millis(200), ..request(url) };
-    assert_eq!(HttpTarget::new(Guard::On).unwrap().call(asked).await.unwrap_err(), TargetError::TimedOut);
+    assert_eq!(
+        HttpTarget::new(Guard::On).unwrap().call(asked).await.unwrap_err(),
+        TargetError::TimedOut
+    );
     drop(done);
 }
 
 #[tokio::test]
 async fn a_connection_closed_before_or_within_the_answer_is_no_answer() {
-    for answer in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "what is this\r\n\r\n"] {
+    for answer in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+        "what is this\r\n\r\n",
+    ] {
         let (address, _seen) = worker(answer).await;
         let answer = call(format!("http://{address}/")).await;
         assert!(matches!(answer, Err(TargetError::NoAnswer(_))), "{answer:?}");
@@ -157,7 +188,10 @@ async fn a_connection_closed_before_or_within_the_answer_is_no_answer() {
 async fn a_redirect_is_an_answer_and_is_not_followed() {
     let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let location = elsewhere.local_addr().unwrap();
-    let (address, _seen) = worker(format!("HTTP/1.1 307 Away\r\nLocation: http://{location}/\r\nContent-Length: 0\r\n\r\n")).await;
+    let (address, _seen) = worker(format!(
+        "HTTP/1.1 307 Away\r\nLocation: http://{location}/\r\nContent-Length: 0\r\n\r\n"
+    ))
+    .await;
     assert_eq!(call(format!("http://{address}/")).await.unwrap().status, 307);
     assert!(untouched(&elsewhere).await);
 }
@@ -170,7 +204,10 @@ async fn untouched(listener: &TcpListener) -> bool {
 
 #[tokio::test]
 async fn of_a_body_that_is_longer_than_wanted_one_byte_more_is_read() {
-    let announced = |len: usize| [format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n").into_bytes(), vec![b'x'; len]].concat();
+    let announced = |len: usize| {
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n").into_bytes(), vec![b'x'; len]]
+            .concat()
+    };
     let until_closed = |len: usize| [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; len]].concat();
     for (sent, read) in [(MOST, MOST), (MOST + 1, MOST + 1), (MOST * 2, MOST + 1)] {
         for answer in [announced(sent), until_closed(sent)] {
@@ -189,19 +226,30 @@ async fn whoever_asks_for_a_document_has_it_whole_or_not_at_all() {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = Vec::new();
             while !request.ends_with(b"\r\n\r\n") {
-                assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
+                assert_ne!(
+                    stream.read_buf(&mut request).await.unwrap(),
+                    0,
+                    "the request ended early"
+                );
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nkeys").await.unwrap();
         });
         HttpTarget::new(Guard::On).unwrap().get(&url, Duration::from_secs(20), most).await
     };
     assert_eq!(get(4).await.unwrap().body, "keys");
-    assert!(matches!(get(3).await, Err(TargetError::NoAnswer(ref reason)) if reason.contains("over 3 bytes")));
+    assert!(
+        matches!(get(3).await, Err(TargetError::NoAnswer(ref reason)) if reason.contains("over 3 bytes"))
+    );
 }
 
 #[tokio::test]
 async fn literal_metadata_addresses_are_forbidden() {
-    for url in ["http://169.254.169.254/latest/meta-data", "http://[::ffff:a9fe:a9fe]/", "http://0.0.0.0:1/", "ftp://127.0.0.1/"] {
+    for url in [
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::ffff:a9fe:a9fe]/",
+        "http://0.0.0.0:1/",
+        "ftp://127.0.0.1/",
+    ] {
         assert!(matches!(call(url).await, Err(TargetError::Forbidden(_))), "{url}");
     }
 }
@@ -229,7 +277,14 @@ async fn of_a_names_addresses_only_the_safe_ones_are_called() {
     let (address, seen) = worker("HTTP/1.1 204 OK\r\n\r\n").await;
     let both = Arc::new(Fixed(vec![METADATA, address.ip()]));
     let target = HttpTarget::with_resolver(Guard::On, both).unwrap();
-    assert_eq!(target.call(request(format!("http://innocent.example:{}/", address.port()))).await.unwrap().status, 204);
+    assert_eq!(
+        target
+            .call(request(format!("http://innocent.example:{}/", address.port())))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     assert!(seen.await.unwrap().contains("host: innocent.example"));
 }
 

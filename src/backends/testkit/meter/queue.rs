@@ -80,18 +80,33 @@ impl MeteredQueue {
         let (now, state) = (self.clock.now(), &mut *self.state.lock());
         if let Some(first) = state.hints.values().next() {
             let group = first.group.clone();
-            let taken: Vec<u64> =
-                state.hints.iter().filter(|(_, hint)| hint.group == group).map(|(number, _)| *number).take(most).collect();
-            let bodies: Vec<String> = taken.iter().filter_map(|number| state.hints.remove(number)).map(|hint| hint.body).collect();
+            let taken: Vec<u64> = state
+                .hints
+                .iter()
+                .filter(|(_, hint)| hint.group == group)
+                .map(|(number, _)| *number)
+                .take(most)
+                .collect();
+            let bodies: Vec<String> = taken
+                .iter()
+                .filter_map(|number| state.hints.remove(number))
+                .map(|hint| hint.body)
+                .collect();
             state.requests.fifo += requests(&bodies) + 1.0;
             return Some(Received::Tick(bodies));
         }
         for (is_work, waiting) in [(false, &mut state.wakes), (true, &mut state.work)] {
-            let come: Vec<(Timestamp, u64)> = waiting.keys().take_while(|(at, _)| *at <= now).take(most).copied().collect();
+            let come: Vec<(Timestamp, u64)> =
+                waiting.keys().take_while(|(at, _)| *at <= now).take(most).copied().collect();
             if !come.is_empty() {
-                let bodies: Vec<String> = come.iter().filter_map(|key| waiting.remove(key)).collect();
+                let bodies: Vec<String> =
+                    come.iter().filter_map(|key| waiting.remove(key)).collect();
                 state.requests.standard += requests(&bodies) + 1.0;
-                return Some(if is_work { Received::Deliver(bodies) } else { Received::Tick(bodies) });
+                return Some(if is_work {
+                    Received::Deliver(bodies)
+                } else {
+                    Received::Tick(bodies)
+                });
             }
         }
         None
@@ -103,7 +118,12 @@ impl MeteredQueue {
         state.work.keys().chain(state.wakes.keys()).map(|(at, _)| *at).min()
     }
 
-    fn post(&self, messages: Vec<Outgoing>, fifo: bool, to: fn(&mut State) -> &mut BTreeMap<(Timestamp, u64), String>) {
+    fn post(
+        &self,
+        messages: Vec<Outgoing>,
+        fifo: bool,
+        to: fn(&mut State) -> &mut BTreeMap<(Timestamp, u64), String>,
+    ) {
         let (now, state) = (self.clock.now(), &mut *self.state.lock());
         for call in messages.chunks(BATCH) {
             let taken = requests(call.iter().map(|message| &message.body));
@@ -115,7 +135,8 @@ impl MeteredQueue {
             if fifo {
                 state.hints.insert(number, message);
             } else {
-                let at = now + std::time::Duration::from_secs(message.delay.unwrap_or(0).max(0) as u64);
+                let at =
+                    now + std::time::Duration::from_secs(message.delay.unwrap_or(0).max(0) as u64);
                 to(state).insert((at, number), message.body);
             }
         }
@@ -154,16 +175,28 @@ mod tests {
     async fn a_call_carries_ten_messages_of_thirty_jobs_and_each_64_kb_count() {
         let clock = Arc::new(FakeClock::default());
         let queue = MeteredQueue::new(clock.clone());
-        let many: Vec<Work> = (0..301).map(|number| work(&format!("j{number}"), clock.now())).collect();
+        let many: Vec<Work> =
+            (0..301).map(|number| work(&format!("j{number}"), clock.now())).collect();
         queue.send(&many).await.unwrap();
-        assert_eq!(queue.requests(), Requests { standard: 2.0, fifo: 0.0 }, "eleven messages, two calls");
+        assert_eq!(
+            queue.requests(),
+            Requests { standard: 2.0, fifo: 0.0 },
+            "eleven messages, two calls"
+        );
         assert!(matches!(queue.receive(10), Some(Received::Deliver(bodies)) if bodies.len() == 10));
         assert!(matches!(queue.receive(10), Some(Received::Deliver(bodies)) if bodies.len() == 1));
-        assert_eq!(queue.requests(), Requests { standard: 6.0, fifo: 0.0 }, "each was received, and removed");
+        assert_eq!(
+            queue.requests(),
+            Requests { standard: 6.0, fifo: 0.0 },
+            "each was received, and removed"
+        );
 
         let long = "x".repeat(60);
         let told: Vec<Hint> = (0..1500)
-            .map(|number| Hint { queue: name("q"), kind: HintKind::Released(name(&format!("{long}{number:04}")), Version(1)) })
+            .map(|number| Hint {
+                queue: name("q"),
+                kind: HintKind::Released(name(&format!("{long}{number:04}")), Version(1)),
+            })
             .collect();
         queue.hint(&told).await.unwrap();
         let fifo = queue.requests().fifo;

@@ -91,7 +91,14 @@ impl<T: Table> Metered<T> {
 
     /// The largest item whose partition starts so, in bytes.
     pub fn largest(&self, prefix: &str) -> usize {
-        self.account.lock().items.values().filter(|item| item.key.p.starts_with(prefix)).map(Item::size).max().unwrap_or(0)
+        self.account
+            .lock()
+            .items
+            .values()
+            .filter(|item| item.key.p.starts_with(prefix))
+            .map(Item::size)
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -145,7 +152,8 @@ impl<T: Table> Table for Metered<T> {
         let taken = self.table.write(changes).await?;
         let account = &mut *self.account.lock();
         let conditional = changes.iter().filter(|change| change.is_conditional()).count();
-        account.bill.round_trips += (conditional.div_ceil(WRITES) + (changes.len() - conditional).div_ceil(WRITES)) as u64;
+        account.bill.round_trips +=
+            (conditional.div_ceil(WRITES) + (changes.len() - conditional).div_ceil(WRITES)) as u64;
         for (change, taken) in changes.iter().zip(&taken) {
             account.changed(change, *taken, 1.0);
         }

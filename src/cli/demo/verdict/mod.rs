@@ -13,7 +13,10 @@ use serde_json::Value;
 
 use super::{
     book::{Pages, Scope, Start, percentile},
-    plan::{JobKind, LIMIT, LONE, PACED, Planned, PlannedOutcome, RANKED, RATE, SHOP, TENANT_LIMIT, Timing},
+    plan::{
+        JobKind, LIMIT, LONE, PACED, Planned, PlannedOutcome, RANKED, RATE, SHOP, TENANT_LIMIT,
+        Timing,
+    },
     producer::Accepted,
     web,
 };
@@ -80,7 +83,9 @@ fn row(what: &'static str, expected: impl Into<String>, seen: impl Into<String>,
 
 /// A row whose two sides are one number each, and must be equal.
 fn equal(what: &'static str, expected: usize, seen: usize, unit: &str) -> Row {
-    let said = |number: usize| if unit.is_empty() { number.to_string() } else { format!("{number} {unit}") };
+    let said = |number: usize| {
+        if unit.is_empty() { number.to_string() } else { format!("{number} {unit}") }
+    };
     row(what, said(expected), said(seen), expected == seen)
 }
 
@@ -111,42 +116,80 @@ impl<'a> Evidence<'a> {
     /// Whether a kill may have cost this job an attempt, so that it may not end as planned.
     fn excused(&self, planned: &Planned, job: &ObservedJob) -> bool {
         let lost = |entry: &HistoryEntry| {
-            entry
-                .error
-                .as_ref()
-                .is_some_and(|error| matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout" | "outcome_unknown"))
+            entry.error.as_ref().is_some_and(|error| {
+                matches!(
+                    error.reason.as_str(),
+                    "lease_expired" | "connection_lost" | "timeout" | "outcome_unknown"
+                )
+            })
         };
-        self.kills > 0 && job.history.iter().any(lost) && !matches!(planned.fate, PlannedOutcome::Waits | PlannedOutcome::Expires)
+        self.kills > 0
+            && job.history.iter().any(lost)
+            && !matches!(planned.fate, PlannedOutcome::Waits | PlannedOutcome::Expires)
     }
 
     /// None lost, and each ended as it should.
     fn fates(&self) -> Vec<Row> {
         let waits = self.with(PlannedOutcome::Waits).count();
         let accepted = self.acknowledged().count();
-        let ended =
-            self.acknowledged().filter_map(|job| self.job(job)).filter(|job| !matches!(job.state.as_str(), "scheduled" | "running"));
+        let ended = self
+            .acknowledged()
+            .filter_map(|job| self.job(job))
+            .filter(|job| !matches!(job.state.as_str(), "scheduled" | "running"));
         let mut states: BTreeMap<&str, usize> = BTreeMap::new();
         for job in ended {
             *states.entry(&job.state).or_default() += 1;
         }
-        let said: Vec<String> = states.iter().map(|(state, jobs)| format!("{jobs} {state}")).collect();
+        let said: Vec<String> =
+            states.iter().map(|(state, jobs)| format!("{jobs} {state}")).collect();
         let ended: usize = states.values().sum();
-        let whole = ended == accepted - waits && accepted == self.plan.len() && self.jobs.len() == accepted;
+        let whole =
+            ended == accepted - waits && accepted == self.plan.len() && self.jobs.len() == accepted;
         let promise = format!("{}, and {waits} wait", self.plan.len() - waits);
-        let mut rows = vec![row("every accepted job ended", promise, format!("{ended}: {}", said.join(", ")), whole)];
+        let mut rows = vec![row(
+            "every accepted job ended",
+            promise,
+            format!("{ended}: {}", said.join(", ")),
+            whole,
+        )];
 
-        let unlike = |planned: &&Planned| self.job(planned).is_none_or(|job| job.state != planned.fate.state());
+        let unlike = |planned: &&Planned| {
+            self.job(planned).is_none_or(|job| job.state != planned.fate.state())
+        };
         let unlike: Vec<&Planned> = self.acknowledged().filter(unlike).collect();
-        let excused = unlike.iter().filter(|planned| self.job(planned).is_some_and(|job| self.excused(planned, job))).count();
-        let said = if excused > 0 { format!("{}, {excused} of them by the kill", unlike.len()) } else { unlike.len().to_string() };
-        rows.push(row("jobs that ended otherwise than planned", "0", said, unlike.len() == excused));
+        let excused = unlike
+            .iter()
+            .filter(|planned| self.job(planned).is_some_and(|job| self.excused(planned, job)))
+            .count();
+        let said = if excused > 0 {
+            format!("{}, {excused} of them by the kill", unlike.len())
+        } else {
+            unlike.len().to_string()
+        };
+        rows.push(row(
+            "jobs that ended otherwise than planned",
+            "0",
+            said,
+            unlike.len() == excused,
+        ));
         let (sent, known) = self.accepted.repeats;
-        rows.push(row("handed in again under the same id", format!("{sent} known"), format!("{known} known"), sent == known && sent > 0));
-        let told: HashSet<&str> = self.explained.iter().filter_map(|why| Some(why.held_by.as_ref()?.kind.as_str())).collect();
+        rows.push(row(
+            "handed in again under the same id",
+            format!("{sent} known"),
+            format!("{known} known"),
+            sent == known && sent > 0,
+        ));
+        let told: HashSet<&str> = self
+            .explained
+            .iter()
+            .filter_map(|why| Some(why.held_by.as_ref()?.kind.as_str()))
+            .collect();
         let until = self.explained.iter().filter_map(|why| why.earliest_at).min();
         let mut told: Vec<&str> = told.into_iter().collect();
         told.sort_unstable();
-        let until = until.map(|at| format!(", until {}", at.to_utc().format("%H:%M UTC"))).unwrap_or_default();
+        let until = until
+            .map(|at| format!(", until {}", at.to_utc().format("%H:%M UTC")))
+            .unwrap_or_default();
         let ok = self.explained.len() == waits && told == ["window"];
         rows.push(row(
             "outside their window: wait, and say why",
@@ -154,8 +197,12 @@ impl<'a> Evidence<'a> {
             format!("{} held by {}{until}", self.explained.len(), told.join(", ")),
             ok,
         ));
-        let open: Vec<&Planned> = self.acknowledged().filter(|job| job.timing == Timing::OpenWindow).collect();
-        let ran = open.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded")).count();
+        let open: Vec<&Planned> =
+            self.acknowledged().filter(|job| job.timing == Timing::OpenWindow).collect();
+        let ran = open
+            .iter()
+            .filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded"))
+            .count();
         rows.push(equal("inside their window: ran", open.len(), ran, ""));
         rows
     }
@@ -163,7 +210,9 @@ impl<'a> Evidence<'a> {
     /// What a kill cost.
     fn kill(&self) -> Option<Row> {
         let lost = |entry: &&HistoryEntry| {
-            entry.error.as_ref().is_some_and(|error| matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout"))
+            entry.error.as_ref().is_some_and(|error| {
+                matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout")
+            })
         };
         let attempts = self.jobs.values().flat_map(|job| &job.history).filter(lost).count();
         let lost = self.acknowledged().filter(|job| self.job(job).is_none()).count();
@@ -184,21 +233,39 @@ impl<'a> Evidence<'a> {
                 Scope::Queue(_) => None,
             })
             .collect();
-        let said: Vec<String> = tenants.iter().map(|(name, most)| format!("{name} {most}")).collect();
+        let said: Vec<String> =
+            tenants.iter().map(|(name, most)| format!("{name} {most}")).collect();
         let kept = !tenants.is_empty() && tenants.iter().all(|(_, most)| *most <= TENANT_LIMIT);
         let begun = self.pages.first_starts();
         let passed: Vec<usize> = self
             .acknowledged()
             .filter(|job| job.critical || job.errand.tenant == LONE)
-            .map(|job| self.accepted.overtaken(job, self.plan, |id| begun.get(id).map(|(place, _)| *place)))
+            .map(|job| {
+                self.accepted.overtaken(job, self.plan, |id| begun.get(id).map(|(place, _)| *place))
+            })
             .collect();
         let least = passed.iter().min().copied().unwrap_or_default();
         let ranked = self.ranks();
         let misplaced = ranked.windows(2).filter(|pair| pair[0] > pair[1]).count();
         vec![
-            row("most weight at once in demo-shop", format!("at most {LIMIT}"), shop.to_string(), (1..=LIMIT).contains(&shop)),
-            row("most weight at once of one tenant", format!("at most {TENANT_LIMIT}"), said.join(", "), kept),
-            row("critical jobs, and a tenant's only job", "pass the backlog", format!("each passed {least} or more"), least > 0),
+            row(
+                "most weight at once in demo-shop",
+                format!("at most {LIMIT}"),
+                shop.to_string(),
+                (1..=LIMIT).contains(&shop),
+            ),
+            row(
+                "most weight at once of one tenant",
+                format!("at most {TENANT_LIMIT}"),
+                said.join(", "),
+                kept,
+            ),
+            row(
+                "critical jobs, and a tenant's only job",
+                "pass the backlog",
+                format!("each passed {least} or more"),
+                least > 0,
+            ),
             row(
                 "by priority, one at a time",
                 "in place, 1 at once",
@@ -211,10 +278,18 @@ impl<'a> Evidence<'a> {
 
     /// The priorities of the ranked jobs in the order of their first starts.
     fn ranks(&self) -> Vec<i32> {
-        let priorities: HashMap<&str, i32> =
-            self.plan.iter().filter(|job| job.kind == JobKind::Ranked).map(|job| (job.id.as_str(), job.priority)).collect();
-        let mut begun: Vec<(usize, i32)> =
-            self.pages.first_starts().into_iter().filter_map(|(id, (place, _))| Some((place, *priorities.get(id)?))).collect();
+        let priorities: HashMap<&str, i32> = self
+            .plan
+            .iter()
+            .filter(|job| job.kind == JobKind::Ranked)
+            .map(|job| (job.id.as_str(), job.priority))
+            .collect();
+        let mut begun: Vec<(usize, i32)> = self
+            .pages
+            .first_starts()
+            .into_iter()
+            .filter_map(|(id, (place, _))| Some((place, *priorities.get(id)?)))
+            .collect();
         begun.sort_unstable();
         begun.into_iter().map(|(_, priority)| priority).collect()
     }
@@ -226,13 +301,27 @@ impl<'a> Evidence<'a> {
         let most = i64::try_from(self.lateness.as_millis()).unwrap_or(i64::MAX);
         // A job whose first attempt a kill swallowed is not among them, and one that was due meanwhile is late.
         let fine = !late.is_empty() && late[0] >= 0 && (self.kills > 0 || at(99) <= most);
-        let promise = if self.kills > 0 { "never early".to_owned() } else { format!("never early, p99 at most {most} ms") };
-        let paced: Vec<&Start> = self.pages.starts.iter().filter(|start| start.kind.queue() == PACED).collect();
-        let first =
-            self.acknowledged().filter(|job| job.kind == JobKind::Paced).filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0)).min();
-        let took = paced.last().zip(first).map(|(last, first)| last.at.since(first)).unwrap_or_default();
+        let promise = if self.kills > 0 {
+            "never early".to_owned()
+        } else {
+            format!("never early, p99 at most {most} ms")
+        };
+        let paced: Vec<&Start> =
+            self.pages.starts.iter().filter(|start| start.kind.queue() == PACED).collect();
+        let first = self
+            .acknowledged()
+            .filter(|job| job.kind == JobKind::Paced)
+            .filter_map(|job| Some(self.accepted.jobs.get(&job.id)?.0))
+            .min();
+        let took =
+            paced.last().zip(first).map(|(last, first)| last.at.since(first)).unwrap_or_default();
         vec![
-            row("delayed jobs: lateness", promise, format!("p50 {} ms, p99 {} ms, of {}", at(50), at(99), late.len()), fine),
+            row(
+                "delayed jobs: lateness",
+                promise,
+                format!("p50 {} ms, p99 {} ms, of {}", at(50), at(99), late.len()),
+                fine,
+            ),
             row(
                 "rate: attempts that started",
                 format!("{} at first, then {} a second", RATE.1, RATE.0),
@@ -249,12 +338,22 @@ impl<'a> Evidence<'a> {
         let seen = self.pages.starts.len() as u64;
         let again = self.acknowledged().filter(|job| job.runs() > 1).count();
         let lost = self.kills > 0;
-        let promise = if lost { format!("{planned}, and what the kill cost") } else { planned.to_string() };
-        let once: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == JobKind::Payment).collect();
-        let most = once.iter().map(|job| runs.get(job.id.as_str()).copied().unwrap_or_default()).max().unwrap_or_default();
+        let promise =
+            if lost { format!("{planned}, and what the kill cost") } else { planned.to_string() };
+        let once: Vec<&Planned> =
+            self.acknowledged().filter(|job| job.kind == JobKind::Payment).collect();
+        let most = once
+            .iter()
+            .map(|job| runs.get(job.id.as_str()).copied().unwrap_or_default())
+            .max()
+            .unwrap_or_default();
         let unknown = once
             .iter()
-            .filter(|job| self.job(job).is_some_and(|job| job.error.as_ref().is_some_and(|error| error.reason == "outcome_unknown")))
+            .filter(|job| {
+                self.job(job).is_some_and(|job| {
+                    job.error.as_ref().is_some_and(|error| error.reason == "outcome_unknown")
+                })
+            })
             .count();
         let doubts = self.with(PlannedOutcome::Doubt).count();
         vec![
@@ -277,28 +376,56 @@ impl<'a> Evidence<'a> {
     fn talk(&self) -> Vec<Row> {
         let lost = self.kills > 0;
         let true_result = |job: &&ObservedJob| {
-            let attempt = job.result.as_ref().and_then(|result| u16::try_from(result.get("attempt")?.as_u64()?).ok());
+            let attempt = job
+                .result
+                .as_ref()
+                .and_then(|result| u16::try_from(result.get("attempt")?.as_u64()?).ok());
             attempt.is_some_and(|attempt| {
-                self.pages.succeeded.contains(&(job.id.clone(), attempt)) && job.result == Some(web::result(&job.id, attempt))
+                self.pages.succeeded.contains(&(job.id.clone(), attempt))
+                    && job.result == Some(web::result(&job.id, attempt))
             })
         };
-        let succeeded = || self.acknowledged().filter_map(|job| self.job(job)).filter(|job| job.state == "succeeded");
+        let succeeded = || {
+            self.acknowledged()
+                .filter_map(|job| self.job(job))
+                .filter(|job| job.state == "succeeded")
+        };
         let (asked, taken) = self.pages.callbacks;
         let later = self.acknowledged().filter(|job| job.kind == JobKind::Later).count();
         let matched = self
             .acknowledged()
-            .filter(|job| job.kind == JobKind::Later && self.job(job).is_some_and(|job| job.state == "succeeded"))
+            .filter(|job| {
+                job.kind == JobKind::Later
+                    && self.job(job).is_some_and(|job| job.state == "succeeded")
+            })
             .count();
-        let busy: Vec<&Planned> = self.acknowledged().filter(|job| job.kind == JobKind::Busy).collect();
-        let first = busy.iter().filter(|job| self.job(job).is_some_and(|job| job.attempt == 1)).count();
+        let busy: Vec<&Planned> =
+            self.acknowledged().filter(|job| job.kind == JobKind::Busy).collect();
+        let first =
+            busy.iter().filter(|job| self.job(job).is_some_and(|job| job.attempt == 1)).count();
         let (signed, unsigned) = self.pages.signatures;
-        let long: Vec<&Planned> =
-            self.acknowledged().filter(|job| job.kind == JobKind::Render && job.fate == PlannedOutcome::Succeeds).collect();
-        let kept =
-            long.iter().filter(|job| self.job(job).is_some_and(|job| job.state == "succeeded" && (lost || job.attempt == 1))).count();
-        let cancelled = self.with(PlannedOutcome::Cancelled).filter(|job| self.pages.told_to_stop.contains(&job.id)).count();
+        let long: Vec<&Planned> = self
+            .acknowledged()
+            .filter(|job| job.kind == JobKind::Render && job.fate == PlannedOutcome::Succeeds)
+            .collect();
+        let kept = long
+            .iter()
+            .filter(|job| {
+                self.job(job)
+                    .is_some_and(|job| job.state == "succeeded" && (lost || job.attempt == 1))
+            })
+            .count();
+        let cancelled = self
+            .with(PlannedOutcome::Cancelled)
+            .filter(|job| self.pages.told_to_stop.contains(&job.id))
+            .count();
         vec![
-            equal("results that are the worker's own", succeeded().count(), succeeded().filter(true_result).count(), ""),
+            equal(
+                "results that are the worker's own",
+                succeeded().count(),
+                succeeded().filter(true_result).count(),
+                "",
+            ),
             row(
                 "202, answered later by callback",
                 format!("{later} matched"),
@@ -311,7 +438,12 @@ impl<'a> Evidence<'a> {
                 format!("{first}, after {} refusals", self.pages.turned_away),
                 self.pages.turned_away as usize >= busy.len() && (lost || first == busy.len()),
             ),
-            row("pushes whose signature fits", "all", format!("{signed} of {}", signed + unsigned), unsigned == 0 && signed > 0),
+            row(
+                "pushes whose signature fits",
+                "all",
+                format!("{signed} of {}", signed + unsigned),
+                unsigned == 0 && signed > 0,
+            ),
             row(
                 "pull jobs longer than their lease",
                 format!("{} kept by heartbeats", long.len()),

@@ -34,13 +34,22 @@ impl Run {
             run.live(&job);
         }
         // Critical jobs and the lone one were sent later, and begin first.
-        let ahead: Vec<String> =
-            run.plan.iter().filter(|job| job.critical || job.errand.tenant == LONE).map(|job| job.id.clone()).collect();
+        let ahead: Vec<String> = run
+            .plan
+            .iter()
+            .filter(|job| job.critical || job.errand.tenant == LONE)
+            .map(|job| job.id.clone())
+            .collect();
         for id in &ahead {
             run.accepted.jobs.insert(id.clone(), (at(1), at(1)));
         }
         run.pages.starts.sort_by_key(|start| !ahead.contains(&start.id));
-        run.pages.most = [(Scope::Queue(SHOP), LIMIT), (Scope::Queue(RANKED), 1), (Scope::Tenant("acme".to_owned()), TENANT_LIMIT)].into();
+        run.pages.most = [
+            (Scope::Queue(SHOP), LIMIT),
+            (Scope::Queue(RANKED), 1),
+            (Scope::Tenant("acme".to_owned()), TENANT_LIMIT),
+        ]
+        .into();
         run.pages.signatures = (9, 0);
         run.pages.heartbeats = 12;
         run.pages.turned_away = 2;
@@ -51,26 +60,42 @@ impl Run {
         let data = &planned.request(at(0))["data"]["due_at"];
         let due_at: Option<Timestamp> = serde_json::from_value(data.clone()).unwrap();
         // Paced ones begin when the rate admits them, ranked ones in order.
-        let paced = self.pages.starts.iter().filter(|start| start.kind == JobKind::Paced).count() as u64;
+        let paced =
+            self.pages.starts.iter().filter(|start| start.kind == JobKind::Paced).count() as u64;
         let begin = match planned.kind {
             JobKind::Paced => at(paced.saturating_sub(RATE.1 - 1) * 1000 / RATE.0),
             _ => due_at.unwrap_or(at(0)),
         };
         for attempt in 1..=planned.runs() as u16 {
-            self.pages.starts.push(Start { id: planned.id.clone(), kind: planned.kind, attempt, at: begin, due_at });
+            self.pages.starts.push(Start {
+                id: planned.id.clone(),
+                kind: planned.kind,
+                attempt,
+                at: begin,
+                due_at,
+            });
         }
         self.pages.starts.sort_by_key(|start| match start.kind {
-            JobKind::Ranked => self.plan.iter().find(|job| job.id == start.id).map(|job| job.priority),
+            JobKind::Ranked => {
+                self.plan.iter().find(|job| job.id == start.id).map(|job| job.priority)
+            }
             _ => None,
         });
         let attempt = planned.runs() as u16;
-        let mut job = ObservedJob { id: planned.id.clone(), state: planned.fate.state().to_owned(), attempt, ..ObservedJob::default() };
+        let mut job = ObservedJob {
+            id: planned.id.clone(),
+            state: planned.fate.state().to_owned(),
+            attempt,
+            ..ObservedJob::default()
+        };
         match planned.fate {
             PlannedOutcome::Succeeds => {
                 job.result = Some(web::result(&planned.id, attempt));
                 self.pages.succeeded.insert((planned.id.clone(), attempt));
             }
-            PlannedOutcome::Doubt => job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None }),
+            PlannedOutcome::Doubt => {
+                job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None })
+            }
             PlannedOutcome::Waits => {
                 let held_by = Some(Rule { kind: "window".to_owned(), name: None });
                 self.explained.push(Explanation { held_by, ..Explanation::default() });
@@ -90,7 +115,15 @@ impl Run {
 
     fn broken(&self) -> Vec<&'static str> {
         let Self { plan, accepted, pages, jobs, explained, kills } = self;
-        let evidence = Evidence { plan, accepted, pages, jobs, explained, kills: *kills, lateness: Duration::from_millis(100) };
+        let evidence = Evidence {
+            plan,
+            accepted,
+            pages,
+            jobs,
+            explained,
+            kills: *kills,
+            lateness: Duration::from_millis(100),
+        };
         table(&evidence).into_iter().filter(|row| !row.ok).map(|row| row.what).collect()
     }
 }
@@ -113,13 +146,18 @@ fn a_lost_job_is_noticed() {
         let id = run.of(JobKind::Call);
         run.jobs.remove(&id);
     });
-    assert!(lost.contains(&"every accepted job ended") && lost.contains(&"jobs that ended otherwise than planned"), "{lost:?}");
+    assert!(
+        lost.contains(&"every accepted job ended")
+            && lost.contains(&"jobs that ended otherwise than planned"),
+        "{lost:?}"
+    );
     let stuck = spoilt(|run| {
         let id = run.of(JobKind::Call);
         run.jobs.get_mut(&id).unwrap().state = "running".to_owned();
     });
     assert!(stuck.contains(&"every accepted job ended"), "{stuck:?}");
-    let invented = spoilt(|run| drop(run.jobs.insert("another".to_owned(), ObservedJob::default())));
+    let invented =
+        spoilt(|run| drop(run.jobs.insert("another".to_owned(), ObservedJob::default())));
     assert_eq!(invented, ["every accepted job ended"]);
 }
 
@@ -131,14 +169,19 @@ fn a_limit_that_was_exceeded_is_noticed() {
         })
     };
     assert_eq!(over(Scope::Queue(SHOP), LIMIT + 1), ["most weight at once in demo-shop"]);
-    assert_eq!(over(Scope::Tenant("blue".to_owned()), TENANT_LIMIT + 1), ["most weight at once of one tenant"]);
+    assert_eq!(
+        over(Scope::Tenant("blue".to_owned()), TENANT_LIMIT + 1),
+        ["most weight at once of one tenant"]
+    );
     assert_eq!(over(Scope::Queue(RANKED), 2), ["by priority, one at a time"]);
 }
 
 #[test]
 fn a_start_out_of_turn_is_noticed() {
     let swapped = spoilt(|run| {
-        let mut ranked: Vec<usize> = (0..run.pages.starts.len()).filter(|at| run.pages.starts[*at].kind == JobKind::Ranked).collect();
+        let mut ranked: Vec<usize> = (0..run.pages.starts.len())
+            .filter(|at| run.pages.starts[*at].kind == JobKind::Ranked)
+            .collect();
         let last = ranked.pop().unwrap();
         run.pages.starts.swap(ranked[0], last);
     });
@@ -162,7 +205,9 @@ fn a_start_before_its_time_or_too_late_is_noticed() {
     assert_eq!(shifted(101), ["delayed jobs: lateness"]);
     assert_eq!(shifted(99), Vec::<&str>::new());
     let hasty = spoilt(|run| {
-        for start in run.pages.starts.iter_mut().filter(|start| start.kind == JobKind::Paced).skip(5).take(2) {
+        for start in
+            run.pages.starts.iter_mut().filter(|start| start.kind == JobKind::Paced).skip(5).take(2)
+        {
             start.at = at(0);
         }
     });
@@ -177,7 +222,10 @@ fn a_second_start_is_noticed() {
             run.pages.starts.push(Start { attempt: 2, ..first });
         })
     };
-    assert_eq!(again(JobKind::Payment), ["attempts that workers saw", "at most once: starts of one job"]);
+    assert_eq!(
+        again(JobKind::Payment),
+        ["attempts that workers saw", "at most once: starts of one job"]
+    );
     assert_eq!(again(JobKind::Call), ["attempts that workers saw"]);
 }
 
@@ -191,10 +239,16 @@ fn what_was_said_between_server_and_workers_is_compared() {
     assert_eq!(spoilt(|run| run.pages.callbacks.1 -= 1), ["202, answered later by callback"]);
     assert_eq!(spoilt(|run| run.pages.signatures.1 = 1), ["pushes whose signature fits"]);
     assert_eq!(spoilt(|run| run.pages.told_to_stop.clear()), ["cancelled while it ran"]);
-    assert_eq!(spoilt(|run| run.accepted.repeats = (20, 19)), ["handed in again under the same id"]);
+    assert_eq!(
+        spoilt(|run| run.accepted.repeats = (20, 19)),
+        ["handed in again under the same id"]
+    );
     assert_eq!(spoilt(|run| run.explained[0].held_by = None), Vec::<&str>::new());
     assert_eq!(spoilt(|run| run.explained.clear()), ["outside their window: wait, and say why"]);
-    for (kind, row) in [(JobKind::Busy, "503 with Retry-After"), (JobKind::Render, "pull jobs longer than their lease")] {
+    for (kind, row) in [
+        (JobKind::Busy, "503 with Retry-After"),
+        (JobKind::Render, "pull jobs longer than their lease"),
+    ] {
         let again = spoilt(|run| {
             let id = run.of(kind);
             run.jobs.get_mut(&id).unwrap().attempt = 2;

@@ -69,7 +69,9 @@ struct ExpectRetry {
 
 /// Tells `null` from nothing.
 #[expect(clippy::option_option, reason = "absent differs from null")]
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -82,48 +84,83 @@ impl Expect {
     /// What is not as expected of the problems that were found in the configuration.
     pub fn problems(&self, found: &[Problem]) -> Vec<String> {
         let missing = self.problems.iter().filter(|expected| {
-            !found.iter().any(|problem| problem.path == expected.path && problem.message.starts_with(&expected.message))
+            !found.iter().any(|problem| {
+                problem.path == expected.path && problem.message.starts_with(&expected.message)
+            })
         });
-        let missing = missing.map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
-        let unexpected = found.iter().filter(|problem| !self.problems.iter().any(|expected| problem.path == expected.path));
-        missing.chain(unexpected.map(|problem| format!("the configuration at {:?}: {}", problem.path, problem.message))).collect()
+        let missing = missing
+            .map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
+        let unexpected = found
+            .iter()
+            .filter(|problem| !self.problems.iter().any(|expected| problem.path == expected.path));
+        missing
+            .chain(unexpected.map(|problem| {
+                format!("the configuration at {:?}: {}", problem.path, problem.message)
+            }))
+            .collect()
     }
 
     /// What is not as expected of what came of `call`.
     pub fn of(&self, case: &Case, call: &Call, came: &Result<LocalAnswer, Fault>) -> Vec<String> {
         match (came, &self.error) {
-            (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => Vec::new(),
-            (Err(fault), Some(expected)) => vec![format!("it failed ({}): {fault}; expected {expected:?}", fault.kind.as_str())],
+            (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => {
+                Vec::new()
+            }
+            (Err(fault), Some(expected)) => {
+                vec![format!("it failed ({}): {fault}; expected {expected:?}", fault.kind.as_str())]
+            }
             (Err(fault), None) => vec![format!("it failed ({}): {fault}", fault.kind.as_str())],
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
             (Ok(LocalAnswer::Throttle(answer)), None) => {
-                let before = if let Call::Throttle(call) = call { PolicyState::clone(&call.state) } else { PolicyState::new() };
-                self.decided(case, answer).into_iter().chain(self.kept(answer.state.as_ref().unwrap_or(&before))).collect()
+                let before = if let Call::Throttle(call) = call {
+                    PolicyState::clone(&call.state)
+                } else {
+                    PolicyState::new()
+                };
+                self.decided(case, answer)
+                    .into_iter()
+                    .chain(self.kept(answer.state.as_ref().unwrap_or(&before)))
+                    .collect()
             }
-            (Ok(LocalAnswer::Retry(answer)), None) => self.follows(answer, case.now()).into_iter().collect(),
+            (Ok(LocalAnswer::Retry(answer)), None) => {
+                self.follows(answer, case.now()).into_iter().collect()
+            }
         }
     }
 
     fn decided(&self, case: &Case, answer: &ThrottleAnswer) -> Vec<String> {
         let mut wrong = Vec::new();
-        let runs = answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
+        let runs =
+            answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
         if let Some(expected) = self.runs.filter(|expected| *expected != runs) {
-            wrong.push(format!("{runs} of {} candidates run; expected {expected}", case.candidates()));
+            wrong.push(format!(
+                "{runs} of {} candidates run; expected {expected}",
+                case.candidates()
+            ));
         }
         if self.more.is_some_and(|expected| expected != answer.more) {
             wrong.push(format!("more is {}; expected {}", answer.more, !answer.more));
         }
         if let Some(expected) = &self.decisions {
-            let expected: Vec<&ExpectDecision> = many(expected, |decision| decision.times).map(|(decision, _)| decision).collect();
+            let expected: Vec<&ExpectDecision> =
+                many(expected, |decision| decision.times).map(|(decision, _)| decision).collect();
             if expected.len() != answer.decisions.len() {
-                wrong.push(format!("{} decisions; expected {}", answer.decisions.len(), expected.len()));
+                wrong.push(format!(
+                    "{} decisions; expected {}",
+                    answer.decisions.len(),
+                    expected.len()
+                ));
             }
             let pairs = (1..).zip(answer.decisions.iter().zip(expected));
-            wrong.extend(
-                pairs
-                    .filter(|(_, (decision, expected))| !expected.fits(decision))
-                    .map(|(place, (decision, expected))| format!("decision {place} is {}; expected {}", shown(decision), expected.shown())),
-            );
+            wrong.extend(pairs.filter(|(_, (decision, expected))| !expected.fits(decision)).map(
+                |(place, (decision, expected))| {
+                    format!(
+                        "decision {place} is {}; expected {}",
+                        shown(decision),
+                        expected.shown()
+                    )
+                },
+            ));
         }
         wrong
     }
@@ -136,15 +173,20 @@ impl Expect {
                 other => serde_json::from_str::<Value>(kept).is_ok_and(|kept| kept == *other),
             })
         };
-        let all = expected.len() == state.len() && expected.iter().all(|(key, value)| same(key, value));
+        let all =
+            expected.len() == state.len() && expected.iter().all(|(key, value)| same(key, value));
         (!all).then(|| format!("the state is {}; expected {}", json(state), json(expected)))
     }
 
     fn follows(&self, answer: &RetryAnswer, now: Timestamp) -> Option<String> {
         let right = match (answer, &self.retry, &self.give_up) {
-            (RetryAnswer::Retry { at, data, priority }, Some(expected), None) => expected.fits(*at, data.as_deref(), *priority, now),
+            (RetryAnswer::Retry { at, data, priority }, Some(expected), None) => {
+                expected.fits(*at, data.as_deref(), *priority, now)
+            }
             (RetryAnswer::GiveUp(message), None, Some(expected)) => {
-                expected.as_ref().is_none_or(|start| message.as_ref().is_some_and(|message| message.starts_with(start)))
+                expected.as_ref().is_none_or(|start| {
+                    message.as_ref().is_some_and(|message| message.starts_with(start))
+                })
             }
             (_, None, None) => true,
             _ => false,
@@ -157,10 +199,17 @@ impl Expect {
         (!right).then(|| match answer {
             RetryAnswer::Retry { at, data, priority } => {
                 let data = data.as_ref().map(|data| format!(", data {data}")).unwrap_or_default();
-                let priority = priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
-                format!("it retries at {at}, {} s from now{data}{priority}; expected {expected}", at.since(now).as_secs_f64())
+                let priority =
+                    priority.map(|priority| format!(", priority {priority}")).unwrap_or_default();
+                format!(
+                    "it retries at {at}, {} s from now{data}{priority}; expected {expected}",
+                    at.since(now).as_secs_f64()
+                )
             }
-            RetryAnswer::GiveUp(message) => format!("it gives up ({}); expected {expected}", message.as_deref().unwrap_or("no message")),
+            RetryAnswer::GiveUp(message) => format!(
+                "it gives up ({}); expected {expected}",
+                message.as_deref().unwrap_or("no message")
+            ),
         })
     }
 }
@@ -176,11 +225,16 @@ impl ExpectDecision {
         self.action == action
             && self.until.is_none_or(|expected| until == Some(expected.0))
             && self.at.is_none_or(|expected| at == Some(expected.0))
-            && self.reason.as_ref().is_none_or(|start| decision.reason.as_ref().is_some_and(|reason| reason.starts_with(start)))
+            && self.reason.as_ref().is_none_or(|start| {
+                decision.reason.as_ref().is_some_and(|reason| reason.starts_with(start))
+            })
     }
 
     fn shown(&self) -> String {
-        let at = self.until.map(|at| format!(" until {}", at.0)).or_else(|| self.at.map(|at| format!(" to {}", at.0)));
+        let at = self
+            .until
+            .map(|at| format!(" until {}", at.0))
+            .or_else(|| self.at.map(|at| format!(" to {}", at.0)));
         let reason = self.reason.as_ref().map(|reason| format!(" ({reason}...)"));
         format!("{}{}{}", self.action, at.unwrap_or_default(), reason.unwrap_or_default())
     }
@@ -199,10 +253,18 @@ fn shown(decision: &Decision) -> String {
 }
 
 impl ExpectRetry {
-    fn fits(&self, at: Timestamp, data: Option<&str>, priority: Option<i32>, now: Timestamp) -> bool {
+    fn fits(
+        &self,
+        at: Timestamp,
+        data: Option<&str>,
+        priority: Option<i32>,
+        now: Timestamp,
+    ) -> bool {
         let data = data.map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
         self.at.is_none_or(|expected| expected.0 == at)
-            && self.after_seconds.is_none_or(|seconds| now.millis() + (seconds * 1000.0).round() as i64 == at.millis())
+            && self.after_seconds.is_none_or(|seconds| {
+                now.millis() + (seconds * 1000.0).round() as i64 == at.millis()
+            })
             && data == self.data
             && priority == self.priority
     }
@@ -211,7 +273,11 @@ impl ExpectRetry {
         let mut parts = Vec::new();
         parts.extend(self.at.map(|at| format!("at {}", at.0)));
         parts.extend(self.after_seconds.map(|seconds| format!("after {seconds} s")));
-        parts.push(self.data.as_ref().map_or_else(|| "the same data".to_owned(), |data| format!("data {data}")));
+        parts.push(
+            self.data
+                .as_ref()
+                .map_or_else(|| "the same data".to_owned(), |data| format!("data {data}")),
+        );
         parts.extend(self.priority.map(|priority| format!("priority {priority}")));
         format!("a retry {}", parts.join(", "))
     }
@@ -228,9 +294,14 @@ mod tests {
 
     /// What is wrong with an answer of two decisions, the second of which holds.
     fn wrong(expect: &str) -> Vec<String> {
-        let text = format!(r#"{{"name": "a", "role": "throttler", "candidates": [{{}}, {{}}], "state": {{"n": 1}}, "expect": {expect}}}"#);
+        let text = format!(
+            r#"{{"name": "a", "role": "throttler", "candidates": [{{}}, {{}}], "state": {{"n": 1}}, "expect": {expect}}}"#
+        );
         let case = Case::read(&text).unwrap().pop().unwrap();
-        let hold = Decision { action: Action::Hold(Some(Timestamp::from_millis(5000))), reason: Some("east is full".into()) };
+        let hold = Decision {
+            action: Action::Hold(Some(Timestamp::from_millis(5000))),
+            reason: Some("east is full".into()),
+        };
         let decisions = vec![Decision { action: Action::Run, reason: None }, hold];
         let answer = ThrottleAnswer { decisions, more: true, state: None };
         case.expect.of(&case, &case.call().unwrap(), &Ok(LocalAnswer::Throttle(answer)))
@@ -266,19 +337,27 @@ mod tests {
 
     #[test]
     fn a_fault_is_what_was_expected_or_is_told() {
-        let case =
-            |expect: &str| Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#)).unwrap().pop().unwrap();
+        let case = |expect: &str| {
+            Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#))
+                .unwrap()
+                .pop()
+                .unwrap()
+        };
         let fault = || Err(Fault { kind: FaultKind::Rejected, message: "no region".into() });
         let told = |case: &Case| case.expect.of(case, &case.call().unwrap(), &fault());
         assert!(told(&case(r#"{"error": "no"}"#)).is_empty());
         assert_eq!(told(&case("{}")), ["it failed (declined): no region"]);
-        assert_eq!(told(&case(r#"{"error": "yes"}"#)), ["it failed (declined): no region; expected \"yes\""]);
+        assert_eq!(
+            told(&case(r#"{"error": "yes"}"#)),
+            ["it failed (declined): no region; expected \"yes\""]
+        );
     }
 
     #[test]
     fn a_retry_is_compared_in_time_data_and_priority() {
         let told = |expect: &str, answer: RetryAnswer| {
-            let text = format!(r#"{{"name": "a", "role": "retry", "now": 1000, "expect": {expect}}}"#);
+            let text =
+                format!(r#"{{"name": "a", "role": "retry", "now": 1000, "expect": {expect}}}"#);
             let case = Case::read(&text).unwrap().pop().unwrap();
             case.expect.of(&case, &case.call().unwrap(), &Ok(LocalAnswer::Retry(answer)))
         };
@@ -288,11 +367,15 @@ mod tests {
             priority: None,
         };
         assert!(told(r#"{"retry": {"after_seconds": 2.5}}"#, retry(3500, None)).is_empty());
-        assert!(told(r#"{"retry": {"data": {"a": 1}}}"#, retry(3500, Some(r#"{"a":1}"#))).is_empty());
+        assert!(
+            told(r#"{"retry": {"data": {"a": 1}}}"#, retry(3500, Some(r#"{"a":1}"#))).is_empty()
+        );
         assert!(told(r#"{"give_up": null}"#, RetryAnswer::GiveUp(None)).is_empty());
         assert_eq!(
             told(r#"{"retry": {"after_seconds": 2}}"#, retry(3500, None)),
-            ["it retries at 1970-01-01T00:00:03.500Z, 2.5 s from now; expected a retry after 2 s, the same data"]
+            [
+                "it retries at 1970-01-01T00:00:03.500Z, 2.5 s from now; expected a retry after 2 s, the same data"
+            ]
         );
         assert_eq!(
             told(r#"{"give_up": "why"}"#, RetryAnswer::GiveUp(None)),
@@ -303,10 +386,18 @@ mod tests {
 
     #[test]
     fn problems_are_compared_by_path_and_beginning() {
-        let expect: Expect = serde_json::from_str(r#"{"problems": [{"path": "/limit", "message": "must"}]}"#).unwrap();
-        let found = |path: &str, message: &str| [Problem { path: path.into(), message: message.into() }];
-        assert!(expect.problems(&found("/limit", "must be positive")).is_empty() && !expect.decides());
+        let expect: Expect =
+            serde_json::from_str(r#"{"problems": [{"path": "/limit", "message": "must"}]}"#)
+                .unwrap();
+        let found =
+            |path: &str, message: &str| [Problem { path: path.into(), message: message.into() }];
+        assert!(
+            expect.problems(&found("/limit", "must be positive")).is_empty() && !expect.decides()
+        );
         assert_eq!(expect.problems(&found("/share", "is none")).len(), 2);
-        assert_eq!(Expect::default().problems(&found("/limit", "must be positive")), ["the configuration at \"/limit\": must be positive"]);
+        assert_eq!(
+            Expect::default().problems(&found("/limit", "must be positive")),
+            ["the configuration at \"/limit\": must be positive"]
+        );
     }
 }

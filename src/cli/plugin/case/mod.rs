@@ -135,7 +135,9 @@ pub struct Instant(pub Timestamp);
 impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
-            Value::Number(millis) => millis.as_i64().map(|millis| Self(Timestamp::from_millis(millis))),
+            Value::Number(millis) => {
+                millis.as_i64().map(|millis| Self(Timestamp::from_millis(millis)))
+            }
             Value::String(text) => text.parse().ok().map(Self),
             _ => None,
         }
@@ -168,10 +170,15 @@ impl Case {
             serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string())
         }
         let call: Option<Value> = serde_json::from_str(text).ok();
-        if let Some(call) = call.filter(|call| call.get("throttle").or(call.get("retry")).is_some()) {
+        if let Some(call) = call.filter(|call| call.get("throttle").or(call.get("retry")).is_some())
+        {
             return parse(&recorded("a recorded call", &call)?.to_string()).map(|case| vec![case]);
         }
-        if text.trim_start().starts_with('[') { parse(text) } else { parse(text).map(|case| vec![case]) }
+        if text.trim_start().starts_with('[') {
+            parse(text)
+        } else {
+            parse(text).map(|case| vec![case])
+        }
     }
 
     /// The configuration as a plugin is given it.
@@ -190,12 +197,16 @@ impl Case {
     ///
     /// A name or value that no server would have.
     pub fn call(&self) -> Result<Call, String> {
-        let context = json!({"queue": self.queue, "now": self.now, "seed": self.seed, "config": self.config});
+        let context =
+            json!({"queue": self.queue, "now": self.now, "seed": self.seed, "config": self.config});
         let call = match self.role {
             Role::Throttler => {
                 let numbered = || many(&self.candidates, |job| job.times);
-                let data: Map<String, Value> =
-                    numbered().filter_map(|(job, number)| Some((number.id("job", job.id.as_ref()), job.data.clone()?))).collect();
+                let data: Map<String, Value> = numbered()
+                    .filter_map(|(job, number)| {
+                        Some((number.id("job", job.id.as_ref()), job.data.clone()?))
+                    })
+                    .collect();
                 json!({"throttle": {
                     "context": context,
                     "round": {
@@ -252,7 +263,8 @@ impl Number {
 /// Each of a list, as often as it says.
 fn many<T>(list: &[T], times: impl Fn(&T) -> Option<u32>) -> impl Iterator<Item = (&T, Number)> {
     (1..).zip(list).flat_map(move |(place, one)| {
-        let repetitions: Vec<Option<u32>> = times(one).map_or(vec![None], |times| (1..=times).map(Some).collect());
+        let repetitions: Vec<Option<u32>> =
+            times(one).map_or(vec![None], |times| (1..=times).map(Some).collect());
         repetitions.into_iter().map(move |repetition| (one, Number(place, repetition)))
     })
 }
@@ -264,7 +276,9 @@ fn text(value: &Value) -> String {
 
 /// Attributes as a job has them: numbers and texts.
 fn attributes(written: &BTreeMap<String, Value>) -> Map<String, Value> {
-    let value = |value: &Value| if value.is_number() { value.clone() } else { text(value).into() };
+    let value = |value: &Value| {
+        if value.is_number() { value.clone() } else { text(value).into() }
+    };
     written.iter().map(|(name, written)| (name.clone(), value(written))).collect()
 }
 
@@ -352,7 +366,10 @@ mod tests {
         assert_eq!((ids.as_slice(), call.room, &*call.config), (&["job-1", "b"][..], 1000, "{}"));
         assert_eq!((call.candidates[1].spec.weight, call.candidates[1].life.attempt), (3, 1));
         assert_eq!(call.now.to_string(), "2026-01-01T00:00:00.000Z");
-        assert_eq!(call.running.iter().map(|grant| grant.job.as_str()).collect::<Vec<_>>(), ["running-1-1", "running-1-2"]);
+        assert_eq!(
+            call.running.iter().map(|grant| grant.job.as_str()).collect::<Vec<_>>(),
+            ["running-1-1", "running-1-2"]
+        );
         assert_eq!(
             serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(),
             json!({"region": "east", "size": 2, "big": "true"})
@@ -369,22 +386,33 @@ mod tests {
         ) else {
             panic!("a retry strategy's call")
         };
-        assert_eq!(call.job.life.history.iter().map(|entry| entry.attempt).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(
+            call.job.life.history.iter().map(|entry| entry.attempt).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
         assert_eq!(call.job.life.history[2].error.as_ref().unwrap().status, Some(503));
-        assert_eq!((call.data.as_deref(), call.not_before.map(Timestamp::millis)), (Some("[1]"), Some(1_767_225_660_000)));
+        assert_eq!(
+            (call.data.as_deref(), call.not_before.map(Timestamp::millis)),
+            (Some("[1]"), Some(1_767_225_660_000))
+        );
     }
 
     #[test]
     fn what_is_wrong_with_a_case_is_told_with_its_place() {
         for (text, wanted) in [
             (r#"{"name": "a", "role": "throttler", "candidats": []}"#, "unknown field `candidats`"),
-            (r#"{"name": "a", "role": "throttler", "candidates": [{"weight": -1}]}"#, "candidates[0].weight"),
+            (
+                r#"{"name": "a", "role": "throttler", "candidates": [{"weight": -1}]}"#,
+                "candidates[0].weight",
+            ),
             (r#"{"name": "a", "role": "throttler", "now": "soon"}"#, "an instant like"),
         ] {
             let said = Case::read(text).unwrap_err();
             assert!(said.contains(wanted), "{said}");
         }
-        let strange = Case::read(r#"{"name": "a", "role": "retry", "failure": {"reason": "bored"}}"#).unwrap();
+        let strange =
+            Case::read(r#"{"name": "a", "role": "retry", "failure": {"reason": "bored"}}"#)
+                .unwrap();
         assert!(strange[0].call().unwrap_err().contains("bored"));
     }
 }

@@ -13,7 +13,8 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
         (None, Some(retry)) => ("retry", retry),
         _ => return Err("the call is neither a throttler's nor a retry strategy's".to_owned()),
     };
-    let mut case = Map::from_iter([("name".to_owned(), name.into()), ("role".to_owned(), role.into())]);
+    let mut case =
+        Map::from_iter([("name".to_owned(), name.into()), ("role".to_owned(), role.into())]);
     for (field, value) in inside["context"].as_object().into_iter().flatten() {
         case.insert(field.clone(), value.clone());
     }
@@ -23,9 +24,15 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
         _ => 1,
     };
     if left_out > 0 {
-        case.insert("name".to_owned(), format!("{name} (without the data of {left_out} jobs, which was too much to be kept)").into());
+        case.insert(
+            "name".to_owned(),
+            format!("{name} (without the data of {left_out} jobs, which was too much to be kept)")
+                .into(),
+        );
     }
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default().into_iter().map(renamed).collect::<Vec<_>>();
+    let list = |value: &Value| {
+        value.as_array().cloned().unwrap_or_default().into_iter().map(renamed).collect::<Vec<_>>()
+    };
     if role == "throttler" {
         case.insert("concurrency".to_owned(), inside["round"]["concurrency"].clone());
         case.insert("room".to_owned(), inside["round"]["room"].clone());
@@ -58,9 +65,18 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
 
 /// The fields of one thing in the words of cases, absent ones left out.
 fn renamed(value: Value) -> Value {
-    let Value::Object(fields) = value else { return value };
-    let name = |name: String| if name == "job-type" { "type".to_owned() } else { name.replace('-', "_") };
-    fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(field, value)| (name(field), value)).collect::<Map<_, _>>().into()
+    let Value::Object(fields) = value else {
+        return value;
+    };
+    let name = |name: String| {
+        if name == "job-type" { "type".to_owned() } else { name.replace('-', "_") }
+    };
+    fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(field, value)| (name(field), value))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 #[cfg(test)]
@@ -79,7 +95,8 @@ mod tests {
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}}, "failure": {"message": "no", "details": [1]},
                 "earlier": [{"reason": "lease_expired"}], "not_before": 90000}"#,
         ] {
-            let original = record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());
+            let original =
+                record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());
             let again = recorded("again", &serde_json::from_str(&original).unwrap()).unwrap();
             let case = Case::read(&again.to_string()).unwrap().pop().unwrap();
             assert_eq!(case.name, "again");
@@ -88,8 +105,14 @@ mod tests {
             let as_recorded = Case::read(&original).unwrap().pop().unwrap();
             assert_eq!(record::to_json(&as_recorded.call().unwrap()), original, "a log has it so");
         }
-        let short = json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
-        assert!(recorded("a", &short).unwrap()["name"].as_str().unwrap().contains("without the data of 1 jobs"));
+        let short =
+            json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
+        assert!(
+            recorded("a", &short).unwrap()["name"]
+                .as_str()
+                .unwrap()
+                .contains("without the data of 1 jobs")
+        );
         assert!(record::from_json(&short.to_string()).is_ok());
         assert!(recorded("a", &json!({"describe": {}})).is_err());
     }

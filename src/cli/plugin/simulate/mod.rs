@@ -27,7 +27,9 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     plugins::registry::{NewCode, NewVersion},
-    simulate::{self, Agreement, By, Difference, Plugins, Scenario, Simulation, SimulationReport, picture},
+    simulate::{
+        self, Agreement, By, Difference, Plugins, Scenario, Simulation, SimulationReport, picture,
+    },
 };
 
 /// What the throttler is called where the scenario does not name it.
@@ -35,7 +37,8 @@ const UNNAMED: &str = "simulated";
 
 /// The options of `tidegate plugin simulate`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A scenario is JSON: the queue, its job types, which jobs arrive when, how long they take, what is expected. \
+#[command(
+    after_help = "A scenario is JSON: the queue, its job types, which jobs arrive when, how long they take, what is expected. \
 docs/SIMULATE.md has every field. A trace of a live queue (`tidegate plugin trace`) is one, too.
 
 The table has, for each value of --by: jobs, how they ended, how long they waited from their due time to their first attempt, the \
@@ -46,7 +49,8 @@ Examples:
   tidegate plugin simulate day.json --plugin old.wasm --against new.wasm --by region
   tidegate plugin simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 --by region --picture trace.svg
 
-Exit code 1: something expected was not so.")]
+Exit code 1: something expected was not so."
+)]
 pub struct Args {
     /// The scenario or trace, JSON; `-` reads standard input.
     scenario: PathBuf,
@@ -85,7 +89,8 @@ pub struct Args {
 
 /// A limit, and the value whose jobs it is for; none for all.
 fn limit(text: &str) -> Result<(Option<String>, u64), &'static str> {
-    let (value, most) = text.rsplit_once('=').map_or((None, text), |(value, most)| (Some(value.to_owned()), most));
+    let (value, most) =
+        text.rsplit_once('=').map_or((None, text), |(value, most)| (Some(value.to_owned()), most));
     Ok((value, most.parse().map_err(|_| "a number is expected, or value=number")?))
 }
 
@@ -114,15 +119,23 @@ struct Printed<'a> {
 ///
 /// The scenario or a component is not sound, or the simulated queue refuses them.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
-    if let Some(file) = args.picture.as_ref().filter(|file| file.extension().is_none_or(|end| !end.eq_ignore_ascii_case("svg"))) {
-        let message =
-            format!("--picture {} must end in .svg: the picture is SVG, which browsers show and most tools convert", file.display());
+    if let Some(file) = args
+        .picture
+        .as_ref()
+        .filter(|file| file.extension().is_none_or(|end| !end.eq_ignore_ascii_case("svg")))
+    {
+        let message = format!(
+            "--picture {} must end in .svg: the picture is SVG, which browsers show and most tools convert",
+            file.display()
+        );
         return Err(UsageError(message).into());
     }
     let mut scenario = scenario(&args).await?;
     let (config, retry_config) = (args.config.as_deref(), args.retry_config.as_deref());
-    let (throttler, retry) =
-        (args.plugin.as_deref().map(|file| (file, config)), args.retry_plugin.as_deref().map(|file| (file, retry_config)));
+    let (throttler, retry) = (
+        args.plugin.as_deref().map(|file| (file, config)),
+        args.retry_plugin.as_deref().map(|file| (file, retry_config)),
+    );
     let plugins = plugins(&scenario, throttler, retry).await?;
     let by = by(&args, &scenario, &plugins);
     for (value, most) in &args.limit {
@@ -134,7 +147,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         None => None,
         Some(file) => {
             let other = |same| Some((file.as_path(), args.against_config.as_deref().or(same)));
-            let (throttler, retry) = if throttler.is_some() { (other(config), retry) } else { (None, other(retry_config)) };
+            let (throttler, retry) = if throttler.is_some() {
+                (other(config), retry)
+            } else {
+                (None, other(retry_config))
+            };
             let plugins = self::plugins(&scenario, throttler, retry).await?;
             Some(simulated(&scenario, &plugins, &by, ctx).await?)
         }
@@ -143,9 +160,17 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.picture {
         let real = one.real.as_ref().map(|(real, _)| ("what the queue really did", real));
         let simulated = [(names[0].as_str(), Some(&one)), (names[1].as_str(), other.as_ref())];
-        let panels: Vec<(&str, &SimulationReport)> =
-            real.into_iter().chain(simulated.into_iter().filter_map(|(name, simulation)| Some((name, &simulation?.report)))).collect();
-        tokio::fs::write(file, picture::draw(&panels)).await.with_context(|| format!("{} cannot be written", file.display()))?;
+        let panels: Vec<(&str, &SimulationReport)> = real
+            .into_iter()
+            .chain(
+                simulated
+                    .into_iter()
+                    .filter_map(|(name, simulation)| Some((name, &simulation?.report))),
+            )
+            .collect();
+        tokio::fs::write(file, picture::draw(&panels))
+            .await
+            .with_context(|| format!("{} cannot be written", file.display()))?;
     }
     let differences = other.as_ref().map(|other| one.differences(other));
     if ctx.json() {
@@ -161,21 +186,31 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     } else {
         ctx.print(table::render(&one, other.as_ref(), differences.as_ref(), &names, ctx.look))?;
     }
-    let reports = [Some(&one), other.as_ref()].into_iter().flatten().map(|simulation| &simulation.report);
+    let reports =
+        [Some(&one), other.as_ref()].into_iter().flatten().map(|simulation| &simulation.report);
     let met = reports.flat_map(|report| &report.expectations).all(|expectation| expectation.met);
     Ok(if met { ExitCode::Ok } else { ExitCode::Refused })
 }
 
 async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
-    let text = args::json_from(None, Some(&args.scenario)).await?.ok_or_else(|| UsageError("give a scenario".to_owned()))?;
+    let text = args::json_from(None, Some(&args.scenario))
+        .await?
+        .ok_or_else(|| UsageError("give a scenario".to_owned()))?;
     let file = args.scenario.display();
-    let mut scenario = Scenario::read(text.0.get()).map_err(|bad| UsageError(format!("{file}: {bad}")))?;
+    let mut scenario =
+        Scenario::read(text.0.get()).map_err(|bad| UsageError(format!("{file}: {bad}")))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if args.against.is_some() && args.plugin.is_none() && args.retry_plugin.is_none() {
-        return Err(UsageError("--against needs a --plugin or a --retry-plugin to be compared with".to_owned()).into());
+        return Err(UsageError(
+            "--against needs a --plugin or a --retry-plugin to be compared with".to_owned(),
+        )
+        .into());
     }
     if let Some(throttler) = scenario.queue.throttler.as_ref().filter(|_| args.plugin.is_none()) {
-        let message = format!("{file}: its queue has the throttler {}; give the component with --plugin", throttler.plugin);
+        let message = format!(
+            "{file}: its queue has the throttler {}; give the component with --plugin",
+            throttler.plugin
+        );
         return Err(UsageError(message).into());
     }
     let retried = scenario.types.iter().find_map(|(name, config)| match &config.retry {
@@ -183,7 +218,9 @@ async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
         Retry::Exponential(_) => None,
     });
     if let Some((name, plugin)) = retried.filter(|_| args.retry_plugin.is_none()) {
-        let message = format!("{file}: its type {name} has the retry strategy {plugin}; give the component with --retry-plugin");
+        let message = format!(
+            "{file}: its type {name} has the retry strategy {plugin}; give the component with --retry-plugin"
+        );
         return Err(UsageError(message).into());
     }
     Ok(scenario)
@@ -193,7 +230,11 @@ async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
 type Given<'a> = Option<(&'a Path, Option<&'a str>)>;
 
 /// The plugins of a simulation, compiled here.
-async fn plugins(scenario: &Scenario, throttler: Given<'_>, retry: Given<'_>) -> anyhow::Result<Plugins> {
+async fn plugins(
+    scenario: &Scenario,
+    throttler: Given<'_>,
+    retry: Given<'_>,
+) -> anyhow::Result<Plugins> {
     if throttler.is_none() && retry.is_none() {
         return Ok(Plugins::default());
     }
@@ -218,7 +259,10 @@ async fn plugins(scenario: &Scenario, throttler: Given<'_>, retry: Given<'_>) ->
         None => None,
         Some((file, given)) => {
             let none = || Arc::new(Json::Object(serde_json::Map::new()));
-            Some((compiled(&host, file, Role::Retry).await?, config(given).await?.unwrap_or_else(none)))
+            Some((
+                compiled(&host, file, Role::Retry).await?,
+                config(given).await?.unwrap_or_else(none),
+            ))
         }
     };
     let metered = Arc::clone(&host);
@@ -227,7 +271,9 @@ async fn plugins(scenario: &Scenario, throttler: Given<'_>, retry: Given<'_>) ->
 }
 
 async fn config(text: Option<&str>) -> anyhow::Result<Option<Arc<Json>>> {
-    let Some(json) = args::json_from(text, None).await? else { return Ok(None) };
+    let Some(json) = args::json_from(text, None).await? else {
+        return Ok(None);
+    };
     Ok(Some(Arc::new(serde_json::from_str(json.0.get())?)))
 }
 
@@ -237,11 +283,19 @@ async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<
     let artifact = host.compile(wasm.into(), &Compiler::Here).await.with_context(refused)?;
     let (throttler, retry) = (artifact.throttler, artifact.retry);
     match role {
-        Role::Throttler if throttler.is_none() => return Err(UsageError(format!("{} is no throttler", file.display())).into()),
-        Role::Retry if retry.is_none() => return Err(UsageError(format!("{} is no retry strategy", file.display())).into()),
+        Role::Throttler if throttler.is_none() => {
+            return Err(UsageError(format!("{} is no throttler", file.display())).into());
+        }
+        Role::Retry if retry.is_none() => {
+            return Err(UsageError(format!("{} is no retry strategy", file.display())).into());
+        }
         _ => {}
     }
-    let code = vec![NewCode { target: artifact.compiled.target, engine: artifact.compiled.engine, code: artifact.code }];
+    let code = vec![NewCode {
+        target: artifact.compiled.target,
+        engine: artifact.compiled.engine,
+        code: artifact.code,
+    }];
     Ok(NewVersion { wasm: artifact.wasm, throttler, retry, code })
 }
 
@@ -249,18 +303,36 @@ async fn compiled(host: &PluginHost, file: &Path, role: Role) -> anyhow::Result<
 /// declares, or by which the queue itself divides them.
 fn by(args: &Args, scenario: &Scenario, plugins: &Plugins) -> By {
     let declared = plugins.throttler.as_ref().and_then(|(version, throttler)| {
-        let configured = throttler.config.get("attribute").and_then(Json::as_str).map(str::to_owned);
+        let configured =
+            throttler.config.get("attribute").and_then(Json::as_str).map(str::to_owned);
         let groups = version.throttler.iter().flat_map(|says| &says.group_by);
         configured.or_else(|| groups.into_iter().find(|name| *name != "*").cloned())
     });
     let queue = &scenario.queue;
-    let divided = || queue.constraints.iter().find_map(|constraint| constraint.per.clone()).or_else(|| queue.partition_by.clone());
-    args.by.as_deref().map(By::named).or_else(|| declared.or_else(divided).map(By::Attribute)).unwrap_or(By::Type)
+    let divided = || {
+        queue
+            .constraints
+            .iter()
+            .find_map(|constraint| constraint.per.clone())
+            .or_else(|| queue.partition_by.clone())
+    };
+    args.by
+        .as_deref()
+        .map(By::named)
+        .or_else(|| declared.or_else(divided).map(By::Attribute))
+        .unwrap_or(By::Type)
 }
 
-async fn simulated(scenario: &Scenario, plugins: &Plugins, by: &By, ctx: &Context) -> anyhow::Result<Simulation> {
+async fn simulated(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    by: &By,
+    ctx: &Context,
+) -> anyhow::Result<Simulation> {
     let bar = ctx.progress(scenario.job_count(), "simulated jobs");
-    let done = simulate::simulate(scenario, plugins, by.clone(), &mut |ended| bar.set_position(ended)).await;
+    let done =
+        simulate::simulate(scenario, plugins, by.clone(), &mut |ended| bar.set_position(ended))
+            .await;
     bar.finish_and_clear();
     Ok(done?)
 }
@@ -268,10 +340,13 @@ async fn simulated(scenario: &Scenario, plugins: &Plugins, by: &By, ctx: &Contex
 /// What the two simulations are called: by their files, or where those have one name, by their place.
 fn names(args: &Args) -> [String; 2] {
     let name = |file: Option<&PathBuf>| {
-        file.and_then(|file| file.file_name())
-            .map_or_else(|| "the queue's own limits".to_owned(), |name| name.to_string_lossy().into_owned())
+        file.and_then(|file| file.file_name()).map_or_else(
+            || "the queue's own limits".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        )
     };
-    let (one, other) = (name(args.plugin.as_ref().or(args.retry_plugin.as_ref())), name(args.against.as_ref()));
+    let (one, other) =
+        (name(args.plugin.as_ref().or(args.retry_plugin.as_ref())), name(args.against.as_ref()));
     if one == other { [format!("{one} (1)"), format!("{other} (2)")] } else { [one, other] }
 }
 
@@ -282,11 +357,17 @@ mod tests {
     use super::*;
     use crate::cli::testing::FakeServer;
 
-    const CONFIG: &str = r#"{"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}}"#;
+    const CONFIG: &str =
+        r#"{"attribute": "region", "limit": 10, "shares": {"east": 40, "north": 30, "west": 30}}"#;
 
     /// A component that is shipped.
     fn shipped(name: &str) -> String {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/dist").join(name).to_str().expect("a plain path").to_owned()
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("plugins/dist")
+            .join(name)
+            .to_str()
+            .expect("a plain path")
+            .to_owned()
     }
 
     /// Runs the command on a scenario; its exit code and what it wrote. No server is asked.
@@ -294,7 +375,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), scenario.to_string()).unwrap();
         let server = FakeServer::answering(|_| (500, Json::Null)).await;
-        let ran = server.run(&[&["plugin", "simulate", file.path().to_str().unwrap()], args].concat()).await;
+        let ran = server
+            .run(&[&["plugin", "simulate", file.path().to_str().unwrap()], args].concat())
+            .await;
         assert!(server.seen().is_empty());
         ran
     }
@@ -310,10 +393,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_component_is_simulated_and_its_shares_hold() {
-        let (code, out) = ran(&regions(), &["--plugin", &shipped("region-share.wasm"), "--config", CONFIG]).await;
+        let (code, out) =
+            ran(&regions(), &["--plugin", &shipped("region-share.wasm"), "--config", CONFIG]).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
         // How long calls took is this machine's.
-        let kept: Vec<&str> = out.lines().filter(|line| !line.starts_with("throttler ") && !line.contains("fuel median")).collect();
+        let kept: Vec<&str> = out
+            .lines()
+            .filter(|line| !line.starts_with("throttler ") && !line.contains("fuel median"))
+            .collect();
         insta::assert_snapshot!(kept.join("\n"));
     }
 
@@ -329,7 +416,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for name in ["out.png", "out", "svg"] {
             let picture = dir.path().join(name);
-            let (code, _) = ran(&regions(), &["--plugin", &shipped("region-share.wasm"), "--picture", picture.to_str().unwrap()]).await;
+            let (code, _) = ran(
+                &regions(),
+                &[
+                    "--plugin",
+                    &shipped("region-share.wasm"),
+                    "--picture",
+                    picture.to_str().unwrap(),
+                ],
+            )
+            .await;
             assert!(code == ExitCode::Usage && !picture.exists(), "{name}");
         }
     }
@@ -338,30 +434,62 @@ mod tests {
     async fn two_versions_are_shown_side_by_side_in_table_and_picture() {
         let dir = tempfile::tempdir().unwrap();
         let picture = dir.path().join("out.svg");
-        let args =
-            ["--plugin", &shipped("region-share.wasm"), "--against", &shipped("rate-limit.wasm"), "--picture", picture.to_str().unwrap()];
+        let args = [
+            "--plugin",
+            &shipped("region-share.wasm"),
+            "--against",
+            &shipped("rate-limit.wasm"),
+            "--picture",
+            picture.to_str().unwrap(),
+        ];
         let json = json!({"queue": {"concurrency": 10}, "arrivals": [{"type": "t", "count": 3}]});
         let (code, out) = ran(&json, &args).await;
         // The configuration that one of them takes, the other refuses.
         assert_eq!((code, out.as_str()), (ExitCode::Refused, ""), "{out}");
-        let args = ["--plugin", &shipped("region-share.wasm"), "--against", &shipped("region-share.wasm"), "--config", CONFIG];
-        let (code, out) = ran(&regions(), &[&args[..], &["--picture", picture.to_str().unwrap()]].concat()).await;
+        let args = [
+            "--plugin",
+            &shipped("region-share.wasm"),
+            "--against",
+            &shipped("region-share.wasm"),
+            "--config",
+            CONFIG,
+        ];
+        let (code, out) =
+            ran(&regions(), &[&args[..], &["--picture", picture.to_str().unwrap()]].concat()).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
-        assert!(out.contains("region-share.wasm (2)") && out.contains("0 jobs were decided differently"), "{out}");
+        assert!(
+            out.contains("region-share.wasm (2)")
+                && out.contains("0 jobs were decided differently"),
+            "{out}"
+        );
         let drawn = std::fs::read_to_string(&picture).unwrap();
         assert_eq!(drawn.matches("running, by region").count(), 2);
         let (_, out) = ran(&regions(), &[&args[..], &["--json"]].concat()).await;
         let printed: Json = serde_json::from_str(&out).unwrap();
         assert_eq!(printed["differing_jobs"], 0);
         assert_eq!(printed["simulated"]["groups"][0]["most_running"], 4);
-        assert!(printed["simulated"]["calls"]["throttler"]["fuel"]["most"].as_u64() > Some(0), "{}", printed["simulated"]["calls"]);
+        assert!(
+            printed["simulated"]["calls"]["throttler"]["fuel"]["most"].as_u64() > Some(0),
+            "{}",
+            printed["simulated"]["calls"]
+        );
     }
 
     #[tokio::test]
     async fn two_configurations_of_one_component_are_shown_side_by_side() {
         let other = CONFIG.replace("\"limit\": 10", "\"limit\": 5");
         let share = shipped("region-share.wasm");
-        let args = ["--plugin", &share, "--config", CONFIG, "--against", &share, "--against-config", &other, "--json"];
+        let args = [
+            "--plugin",
+            &share,
+            "--config",
+            CONFIG,
+            "--against",
+            &share,
+            "--against-config",
+            &other,
+            "--json",
+        ];
         let (_, out) = ran(&regions(), &args).await;
         let printed: Json = serde_json::from_str(&out).unwrap();
         let most = |side: &str| printed[side]["groups"][0]["most_running"].clone();
@@ -375,7 +503,16 @@ mod tests {
         let mut trace = regions();
         trace.as_object_mut().unwrap().remove("expect");
         let share = shipped("region-share.wasm");
-        let args = ["--plugin", &share, "--config", CONFIG, "--picture", picture.to_str().unwrap(), "--limit", "10"];
+        let args = [
+            "--plugin",
+            &share,
+            "--config",
+            CONFIG,
+            "--picture",
+            picture.to_str().unwrap(),
+            "--limit",
+            "10",
+        ];
         let (code, _) = ran(&trace, &[&args[..], &["--limit", "east=4"]].concat()).await;
         assert_eq!(code, ExitCode::Ok);
         let drawn = std::fs::read_to_string(&picture).unwrap();
@@ -390,10 +527,17 @@ mod tests {
         let scenario = json!({
             "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 1, "failure": {"rate": 1}}], "expect": {"failed": 4},
         });
-        let (code, out) = ran(&scenario, &["--retry-plugin", &shipped("exponential.wasm"), "--json"]).await;
+        let (code, out) =
+            ran(&scenario, &["--retry-plugin", &shipped("exponential.wasm"), "--json"]).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
         let printed: Json = serde_json::from_str(&out).unwrap();
-        assert_eq!((&printed["simulated"]["all"]["retries"], &printed["simulated"]["calls"]["retry"]["calls"]), (&json!(8), &json!(8)));
+        assert_eq!(
+            (
+                &printed["simulated"]["all"]["retries"],
+                &printed["simulated"]["calls"]["retry"]["calls"]
+            ),
+            (&json!(8), &json!(8))
+        );
     }
 
     #[tokio::test]

@@ -26,12 +26,25 @@ pub fn render(
         parts.extend(below(&simulation.report, &of, look));
     }
     if let Some((first, count)) = differences {
-        parts.push(format!("{count} jobs were decided differently{}", if first.is_empty() { "" } else { "; the first:" }));
+        parts.push(format!(
+            "{count} jobs were decided differently{}",
+            if first.is_empty() { "" } else { "; the first:" }
+        ));
         if !first.is_empty() {
             let rows = first.iter().map(|one| {
-                [format!("{} s", figure(one.at_seconds)), one.job.clone(), one.value.clone(), one.one.clone(), one.other.clone()]
+                [
+                    format!("{} s", figure(one.at_seconds)),
+                    one.job.clone(),
+                    one.value.clone(),
+                    one.one.clone(),
+                    one.other.clone(),
+                ]
             });
-            parts.push(show::table(look, ["at", "job", one.report.by.as_str(), names[0].as_str(), names[1].as_str()], rows));
+            parts.push(show::table(
+                look,
+                ["at", "job", one.report.by.as_str(), names[0].as_str(), names[1].as_str()],
+                rows,
+            ));
         }
     }
     if let Some((real, agreement)) = &one.real {
@@ -47,12 +60,26 @@ fn figure(number: f64) -> String {
         10.0..1000.0 => format!("{number:.1}"),
         _ => format!("{number:.0}"),
     };
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 /// The columns of a report after the value.
-const COLUMNS: [&str; 10] =
-    ["jobs", "ended", "unfinished", "wait median", "p99", "longest", "most/limit", "mean", "used", "retries, moved"];
+const COLUMNS: [&str; 10] = [
+    "jobs",
+    "ended",
+    "unfinished",
+    "wait median",
+    "p99",
+    "longest",
+    "most/limit",
+    "mean",
+    "used",
+    "retries, moved",
+];
 
 fn cells(row: &Row) -> [String; 10] {
     let Waits { median, p99, longest } = row.wait_seconds;
@@ -65,7 +92,11 @@ fn cells(row: &Row) -> [String; 10] {
         seconds(median),
         seconds(p99),
         seconds(longest),
-        format!("{}/{}", row.most_running, row.limit.map_or_else(show::dash, |limit| limit.to_string())),
+        format!(
+            "{}/{}",
+            row.most_running,
+            row.limit.map_or_else(show::dash, |limit| limit.to_string())
+        ),
         figure(row.mean_running),
         row.utilisation.map_or_else(show::dash, |part| format!("{:.0} %", part * 100.0)),
         listed(&[(row.retries, "retries"), (row.rescheduled, "moved")]),
@@ -83,31 +114,54 @@ fn ends(row: &Row) -> String {
 }
 
 fn listed(counts: &[(u64, &str)]) -> String {
-    let some: Vec<String> = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    let some: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
     if some.is_empty() { show::dash() } else { some.join(", ") }
 }
 
 /// `first` and then `rest`, `N` together.
 fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
-    std::array::from_fn(|index| first.get(index).unwrap_or_else(|| &rest[index - first.len()]).clone())
+    std::array::from_fn(|index| {
+        first.get(index).unwrap_or_else(|| &rest[index - first.len()]).clone()
+    })
 }
 
 /// The rows of a report, with what they have in common.
 fn table(report: &SimulationReport, look: OutputStyle) -> String {
-    let rows = report.groups.iter().chain([&report.all]).map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
+    let rows = report
+        .groups
+        .iter()
+        .chain([&report.all])
+        .map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
     show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
 /// Both reports' rows, one below the other, and by how much the numbers differ.
-fn both(one: &SimulationReport, other: &SimulationReport, names: &[String; 2], look: OutputStyle) -> String {
+fn both(
+    one: &SimulationReport,
+    other: &SimulationReport,
+    names: &[String; 2],
+    look: OutputStyle,
+) -> String {
     let mut rows = Vec::new();
-    let mut values: Vec<&str> = one.groups.iter().chain(&other.groups).map(|row| row.value.as_str()).collect();
+    let mut values: Vec<&str> =
+        one.groups.iter().chain(&other.groups).map(|row| row.value.as_str()).collect();
     values.sort_unstable();
     values.dedup();
-    let find = |report: &SimulationReport, value: &str| report.groups.iter().find(|row| row.value == value).cloned();
-    let pairs = values.iter().map(|value| (find(one, value), find(other, value))).chain([(Some(one.all.clone()), Some(other.all.clone()))]);
+    let find = |report: &SimulationReport, value: &str| {
+        report.groups.iter().find(|row| row.value == value).cloned()
+    };
+    let pairs = values
+        .iter()
+        .map(|value| (find(one, value), find(other, value)))
+        .chain([(Some(one.all.clone()), Some(other.all.clone()))]);
     for pair in pairs {
-        let mut row = |value: &str, of: &str, cells: &[String]| rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells));
+        let mut row = |value: &str, of: &str, cells: &[String]| {
+            rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells))
+        };
         match pair {
             (Some(a), Some(b)) => {
                 row(&a.value, &names[0], &cells(&a));
@@ -153,24 +207,38 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
         Over::Stalled => "jobs wait that nothing will ever let start",
         Over::Rounds => "it took more rounds than a simulation may",
     };
-    let mut parts = vec![format!("{of}over after {} s: {over}. {} rounds", figure(report.seconds), report.rounds)];
-    let reasons = report.groups.iter().flat_map(|row| row.held.iter().map(|(reason, count)| (row.value.clone(), reason.clone(), *count)));
+    let mut parts = vec![format!(
+        "{of}over after {} s: {over}. {} rounds",
+        figure(report.seconds),
+        report.rounds
+    )];
+    let reasons = report.groups.iter().flat_map(|row| {
+        row.held.iter().map(|(reason, count)| (row.value.clone(), reason.clone(), *count))
+    });
     let mut held: Vec<(String, String, u64)> = reasons.collect();
     held.extend(
-        report.held.iter().filter(|(rule, _)| !rule.starts_with("throttler")).map(|(rule, count)| (show::dash(), rule.clone(), *count)),
+        report
+            .held
+            .iter()
+            .filter(|(rule, _)| !rule.starts_with("throttler"))
+            .map(|(rule, count)| (show::dash(), rule.clone(), *count)),
     );
     held.sort_by(|a, b| (b.2, &a.0, &a.1).cmp(&(a.2, &b.0, &b.1)));
     held.truncate(REASONS);
     if !held.is_empty() {
-        let rows = held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
+        let rows =
+            held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
         parts.push(show::table(look, ["times held", report.by.as_str(), "by"], rows));
     }
     if !report.calls.is_empty() {
         let rows = report.calls.iter().map(|(role, calls)| {
             let spread = |spread: Option<Spread>, unit: &str, by: u64| {
-                spread.map_or_else(show::dash, |spread| format!("{}/{}{unit}", spread.median / by, spread.most / by))
+                spread.map_or_else(show::dash, |spread| {
+                    format!("{}/{}{unit}", spread.median / by, spread.most / by)
+                })
             };
-            let faults: Vec<String> = calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            let faults: Vec<String> =
+                calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             let faults = match &calls.first_fault {
                 Some(first) => format!("{}: {first}", faults.join(", ")),
                 None => show::dash(),
@@ -184,7 +252,11 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
                 faults,
             ]
         });
-        parts.push(show::table(look, ["plugin", "calls", "fuel median/most", "time", "memory", "faults"], rows));
+        parts.push(show::table(
+            look,
+            ["plugin", "calls", "fuel median/most", "time", "memory", "faults"],
+            rows,
+        ));
     }
     if !report.expectations.is_empty() {
         let rows = report.expectations.iter().map(|one| {
@@ -199,14 +271,24 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
 /// How a simulated trace compares with what really happened.
 fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> String {
     let waits = |of: &str, waits: Waits| {
-        [of.to_owned(), format!("{} s", figure(waits.median)), format!("{} s", figure(waits.p99)), format!("{} s", figure(waits.longest))]
+        [
+            of.to_owned(),
+            format!("{} s", figure(waits.median)),
+            format!("{} s", figure(waits.p99)),
+            format!("{} s", figure(waits.longest)),
+        ]
     };
-    let rows = [waits("the live queue", agreement.real_wait_seconds), waits("simulated", agreement.simulated_wait_seconds)];
+    let rows = [
+        waits("the live queue", agreement.real_wait_seconds),
+        waits("simulated", agreement.simulated_wait_seconds),
+    ];
     let table = show::table(look, ["waits of", "median", "p99", "longest"], rows);
     let overlap: Vec<String> = agreement
         .overlap
         .iter()
-        .map(|(value, part)| format!("{} {:.0} %", if value.is_empty() { "all" } else { value }, part * 100.0))
+        .map(|(value, part)| {
+            format!("{} {:.0} %", if value.is_empty() { "all" } else { value }, part * 100.0)
+        })
         .collect();
     format!(
         "{table}\n\n{} jobs started in both, {} s apart on average. What ran at any time ran in both: {}. The live queue took {} s.",

@@ -17,15 +17,27 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn cron(pattern: &str, zone: &str) -> Recurrence {
-    Recurrence { rule: Rule::Cron(pattern.parse().unwrap(), zone.parse().unwrap()), starts_at: None, ends_at: None }
+    Recurrence {
+        rule: Rule::Cron(pattern.parse().unwrap(), zone.parse().unwrap()),
+        starts_at: None,
+        ends_at: None,
+    }
 }
 
 fn every(millis: u64, anchor: &str) -> Recurrence {
-    Recurrence { rule: Rule::Every { span: Seconds::from_millis(millis), anchor: at(anchor) }, starts_at: None, ends_at: None }
+    Recurrence {
+        rule: Rule::Every { span: Seconds::from_millis(millis), anchor: at(anchor) },
+        starts_at: None,
+        ends_at: None,
+    }
 }
 
 fn next(recurrence: &Recurrence, from: &str, count: usize) -> Vec<String> {
-    recurrence.all_after(at(from)).take(count).map(|at| at.to_string().replace(".000Z", "Z")).collect()
+    recurrence
+        .all_after(at(from))
+        .take(count)
+        .map(|at| at.to_string().replace(".000Z", "Z"))
+        .collect()
 }
 
 #[rstest]
@@ -49,23 +61,46 @@ fn next(recurrence: &Recurrence, from: &str, count: usize) -> Vec<String> {
 #[case::half_an_hour_skipped("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T16:00:00Z", &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"])]
 #[case::half_an_hour_twice("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", &["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"])]
 #[case::a_day_skipped("0 12 30 12 *", "Pacific/Apia", "2011-12-01T00:00:00Z", &["2011-12-30T10:00:00Z", "2012-12-29T22:00:00Z"])]
-fn a_pattern_occurs(#[case] pattern: &str, #[case] zone: &str, #[case] from: &str, #[case] wanted: &[&str]) {
+fn a_pattern_occurs(
+    #[case] pattern: &str,
+    #[case] zone: &str,
+    #[case] from: &str,
+    #[case] wanted: &[&str],
+) {
     assert_eq!(next(&cron(pattern, zone), from, wanted.len()), wanted);
 }
 
 #[test]
 fn spans_are_counted_from_the_anchor_and_nothing_drifts() {
     let rule = every(90_000, "2026-01-01T00:00:00Z");
-    assert_eq!(next(&rule, "2026-01-01T00:00:00Z", 2), ["2026-01-01T00:01:30Z", "2026-01-01T00:03:00Z"]);
-    assert_eq!(next(&rule, "2025-12-31T23:59:00Z", 2), ["2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"], "before the anchor too");
-    assert_eq!(next(&every(1500, "1970-01-01T00:00:00.250Z"), "2026-01-01T00:00:00Z", 1), ["2026-01-01T00:00:00.250Z"]);
+    assert_eq!(
+        next(&rule, "2026-01-01T00:00:00Z", 2),
+        ["2026-01-01T00:01:30Z", "2026-01-01T00:03:00Z"]
+    );
+    assert_eq!(
+        next(&rule, "2025-12-31T23:59:00Z", 2),
+        ["2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"],
+        "before the anchor too"
+    );
+    assert_eq!(
+        next(&every(1500, "1970-01-01T00:00:00.250Z"), "2026-01-01T00:00:00Z", 1),
+        ["2026-01-01T00:00:00.250Z"]
+    );
 }
 
 #[test]
 fn nothing_occurs_before_the_start_or_after_the_end() {
-    let bounds = |starts: &str, ends: &str| Recurrence { starts_at: Some(at(starts)), ends_at: Some(at(ends)), ..cron("0 * * * *", "UTC") };
+    let bounds = |starts: &str, ends: &str| Recurrence {
+        starts_at: Some(at(starts)),
+        ends_at: Some(at(ends)),
+        ..cron("0 * * * *", "UTC")
+    };
     let both = bounds("2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z");
-    assert_eq!(next(&both, "2026-01-01T00:00:00Z", 5), ["2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"], "both included");
+    assert_eq!(
+        next(&both, "2026-01-01T00:00:00Z", 5),
+        ["2026-01-01T02:00:00Z", "2026-01-01T03:00:00Z"],
+        "both included"
+    );
     assert_eq!(next(&both, "2026-01-01T02:00:00Z", 5), ["2026-01-01T03:00:00Z"]);
     assert_eq!(both.after(at("2026-01-01T03:00:00Z")), None);
 }
@@ -111,17 +146,28 @@ struct Fields {
 impl Fields {
     fn pattern(&self) -> String {
         let field = |set: &Option<Vec<u32>>| {
-            let texts = set.as_ref().map(|set| set.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let texts =
+                set.as_ref().map(|set| set.iter().map(ToString::to_string).collect::<Vec<_>>());
             texts.map_or_else(|| "*".to_owned(), |texts| texts.join(","))
         };
         self.sets.iter().map(field).collect::<Vec<_>>().join(" ")
     }
 
     fn fits(&self, local: NaiveDateTime) -> bool {
-        let has = |field: usize, value: u32| self.sets[field].as_ref().is_none_or(|set| set.contains(&value));
+        let has = |field: usize, value: u32| {
+            self.sets[field].as_ref().is_none_or(|set| set.contains(&value))
+        };
         let (day, weekday) = (has(3, local.day()), has(5, local.weekday().num_days_from_sunday()));
-        let of_day = if self.sets[3].is_some() && self.sets[5].is_some() { day || weekday } else { day && weekday };
-        has(0, local.second()) && has(1, local.minute()) && has(2, local.hour()) && has(4, local.month()) && of_day
+        let of_day = if self.sets[3].is_some() && self.sets[5].is_some() {
+            day || weekday
+        } else {
+            day && weekday
+        };
+        has(0, local.second())
+            && has(1, local.minute())
+            && has(2, local.hour())
+            && has(4, local.month())
+            && of_day
     }
 
     /// The occurrences from after `from` to `to`, in seconds. The walk goes in steps, of which the changes of the zone's clock
@@ -129,11 +175,13 @@ impl Fields {
     fn walk(&self, tz: Tz, from: i64, to: i64, step: usize) -> Vec<i64> {
         let stride = Duration::seconds(step as i64);
         // What was shown before the walk began.
-        let mut reached = (from - 2 * 86_400..=from).step_by(60).map(|second| shown(tz, second)).max().unwrap();
+        let mut reached =
+            (from - 2 * 86_400..=from).step_by(60).map(|second| shown(tz, second)).max().unwrap();
         let mut found = Vec::new();
         for second in (from..=to).step_by(step).skip(1) {
             let now = shown(tz, second);
-            let fresh = std::iter::successors(Some(reached + stride), |local| Some(*local + stride));
+            let fresh =
+                std::iter::successors(Some(reached + stride), |local| Some(*local + stride));
             if fresh.take_while(|local| *local <= now).any(|local| self.fits(local)) {
                 found.push(second);
             }
@@ -155,8 +203,12 @@ fn scene() -> impl Strategy<Value = (&'static str, i64, Fields, i64)> {
         let changes = &CHANGES[zone];
         let change = changes[index.index(changes.len())];
         let local = shown(zone.parse().unwrap(), change);
-        let hours = (-2..=3).map(|off| (local + Duration::hours(off)).hour()).collect::<std::collections::BTreeSet<_>>();
-        let days = (-1..=2).map(|off| (local + Duration::days(off)).day()).collect::<std::collections::BTreeSet<_>>();
+        let hours = (-2..=3)
+            .map(|off| (local + Duration::hours(off)).hour())
+            .collect::<std::collections::BTreeSet<_>>();
+        let days = (-1..=2)
+            .map(|off| (local + Duration::days(off)).day())
+            .collect::<std::collections::BTreeSet<_>>();
         let fields = (
             some_of((0..60).collect(), 4),
             some_of((0..60).step_by(5).collect(), 4),
@@ -164,10 +216,12 @@ fn scene() -> impl Strategy<Value = (&'static str, i64, Fields, i64)> {
             prop_oneof![2 => Just(None), 1 => some_of(days.into_iter().collect(), 2)],
             prop_oneof![2 => Just(None), 1 => some_of((0..7).collect(), 4)],
         );
-        (Just(zone), Just(change), fields, -4 * 3_600_000i64..4 * 3_600_000).prop_map(|(zone, change, fields, off)| {
-            let (second, minute, hour, day, weekday) = fields;
-            (zone, change, Fields { sets: [second, minute, hour, day, None, weekday] }, off)
-        })
+        (Just(zone), Just(change), fields, -4 * 3_600_000i64..4 * 3_600_000).prop_map(
+            |(zone, change, fields, off)| {
+                let (second, minute, hour, day, weekday) = fields;
+                (zone, change, Fields { sets: [second, minute, hour, day, None, weekday] }, off)
+            },
+        )
     })
 }
 

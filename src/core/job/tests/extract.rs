@@ -21,7 +21,9 @@ fn looked_up(pointers: &BTreeMap<String, String>, data: &serde_json::Value) -> A
     let value = |pointer: &str| match data.pointer(pointer)? {
         serde_json::Value::Bool(value) => Some(Value::Text(value.to_string())),
         serde_json::Value::Number(number) => Some(Value::Number(number.clone())),
-        serde_json::Value::String(text) if text.len() <= TEXT_BYTES => Some(Value::Text(text.clone())),
+        serde_json::Value::String(text) if text.len() <= TEXT_BYTES => {
+            Some(Value::Text(text.clone()))
+        }
         _ => None,
     };
     pointers.iter().filter_map(|(name, pointer)| Some((name.clone(), value(pointer)?))).collect()
@@ -84,21 +86,37 @@ fn a_pointer_to_the_whole_takes_a_plain_value() {
 fn the_last_of_equal_keys_counts() {
     let payload = Payload::json(r#"{"a": {"b": 1}, "a": {"c": 2}}"#);
     let asked = pointers(&["/a/b", "/a/c"]);
-    assert_eq!(extract(&asked, &payload, TEXT_BYTES).unwrap(), Attributes::from([("at /a/c".into(), Value::Number(2.into()))]));
+    assert_eq!(
+        extract(&asked, &payload, TEXT_BYTES).unwrap(),
+        Attributes::from([("at /a/c".into(), Value::Number(2.into()))])
+    );
     let map = |key: &str, value| rmpv::Value::Map(vec![(key.into(), value)]);
-    let twice = rmpv::Value::Map(vec![("a".into(), map("b", 1.into())), ("a".into(), map("c", 2.into()))]);
-    assert_eq!(extract(&asked, &packed(&twice), TEXT_BYTES).unwrap(), extract(&asked, &payload, TEXT_BYTES).unwrap());
+    let twice =
+        rmpv::Value::Map(vec![("a".into(), map("b", 1.into())), ("a".into(), map("c", 2.into()))]);
+    assert_eq!(
+        extract(&asked, &packed(&twice), TEXT_BYTES).unwrap(),
+        extract(&asked, &payload, TEXT_BYTES).unwrap()
+    );
 }
 
 #[test]
 fn binary_and_keys_that_are_no_text_are_no_attribute() {
-    let value = rmpv::Value::Map(vec![(1.into(), "one".into()), ("bytes".into(), rmpv::Value::Binary(vec![1]))]);
-    assert_eq!(extract(&pointers(&["/1", "/bytes"]), &packed(&value), TEXT_BYTES).unwrap(), Attributes::new());
+    let value = rmpv::Value::Map(vec![
+        (1.into(), "one".into()),
+        ("bytes".into(), rmpv::Value::Binary(vec![1])),
+    ]);
+    assert_eq!(
+        extract(&pointers(&["/1", "/bytes"]), &packed(&value), TEXT_BYTES).unwrap(),
+        Attributes::new()
+    );
 }
 
 #[test]
 fn without_pointers_the_data_is_not_looked_at() {
-    assert_eq!(extract(&BTreeMap::new(), &Payload::json("not JSON"), TEXT_BYTES).unwrap(), Attributes::new());
+    assert_eq!(
+        extract(&BTreeMap::new(), &Payload::json("not JSON"), TEXT_BYTES).unwrap(),
+        Attributes::new()
+    );
     assert!(extract(&pointers(&["/a"]), &Payload::json("not JSON"), TEXT_BYTES).is_err());
 }
 

@@ -13,7 +13,10 @@ use crate::{
     calendar::window::Window,
     job::{
         Encoding, Event, Lifecycle, Outcome, Spec, State, Token, Version,
-        life::{AttemptRecord, Failure, MAX_HISTORY, MAX_HISTORY_BYTES, PluginRetry, Reason, ResultBody, RetryDecision, Waiting, word},
+        life::{
+            AttemptRecord, Failure, MAX_HISTORY, MAX_HISTORY_BYTES, PluginRetry, Reason,
+            ResultBody, RetryDecision, Waiting, word,
+        },
         retry::{Backoff, Jitter},
         spec::KeepResult,
     },
@@ -21,7 +24,11 @@ use crate::{
 };
 
 fn seconds(text: &str) -> Duration {
-    Duration::from_secs(text.strip_suffix('s').and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not seconds: {text}")))
+    Duration::from_secs(
+        text.strip_suffix('s')
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| panic!("not seconds: {text}")),
+    )
 }
 
 fn instant(text: &str) -> Timestamp {
@@ -52,7 +59,13 @@ impl Scenario {
     fn new() -> Self {
         let life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
         let backoff = Backoff { jitter: Jitter::None, ..Backoff::default() };
-        Self { spec: spec(), backoff, at_most_once: false, granted: (life.version, Timestamp::EPOCH), life }
+        Self {
+            spec: spec(),
+            backoff,
+            at_most_once: false,
+            granted: (life.version, Timestamp::EPOCH),
+            life,
+        }
     }
 
     /// Takes a line of what the job is.
@@ -62,7 +75,11 @@ impl Scenario {
         match words[..] {
             ["retry", "at", "most", attempts, "times", "after", base, "doubling", "to", max] => {
                 self.spec.max_attempts = attempts.parse().unwrap();
-                self.backoff = Backoff { base_seconds: span(base), max_seconds: span(max), jitter: Jitter::None };
+                self.backoff = Backoff {
+                    base_seconds: span(base),
+                    max_seconds: span(max),
+                    jitter: Jitter::None,
+                };
             }
             ["run", "at", at] => self.life = Lifecycle::new(instant(at), Waiting::Due),
             ["at", "most", "once"] => self.at_most_once = true,
@@ -89,30 +106,61 @@ impl Scenario {
         match text.split_whitespace().collect::<Vec<_>>()[..] {
             ["claim", "for", lease] => {
                 let token = Token(u128::from(self.life.revision.0));
-                Event::Claim { version, token, worker: None, lease: seconds(lease), granted: true, decided_at }
+                Event::Claim {
+                    version,
+                    token,
+                    worker: None,
+                    lease: seconds(lease),
+                    granted: true,
+                    decided_at,
+                }
             }
-            ["heartbeat", attempt, "until", until] => Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None },
-            ["succeed", attempt] => Event::Succeed { attempt: number(attempt), result: Some(result()) },
+            ["heartbeat", attempt, "until", until] => {
+                Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None }
+            }
+            ["succeed", attempt] => {
+                Event::Succeed { attempt: number(attempt), result: Some(result()) }
+            }
             ["fail", attempt] => failed(number(attempt), next),
-            ["fail", attempt, "and", "ask"] => failed(number(attempt), RetryDecision::AskPlugin(Duration::ZERO)),
-            ["fail", attempt, "and", "ask", "after", wait] => failed(number(attempt), RetryDecision::AskPlugin(seconds(wait))),
-            ["verdict", "retry", "at", at] => Event::DecideRetry { version: self.life.version, plan: PluginRetry::Retry(instant(at)) },
-            ["old", "verdict", "retry", "at", at] => Event::DecideRetry { version, plan: PluginRetry::Retry(instant(at)) },
-            ["verdict", "give", "up"] => {
-                Event::DecideRetry { version: self.life.version, plan: PluginRetry::GiveUp(Some("hopeless".into())) }
+            ["fail", attempt, "and", "ask"] => {
+                failed(number(attempt), RetryDecision::AskPlugin(Duration::ZERO))
             }
-            ["throttle", "to", at] => {
-                Event::Move { version, run_at: instant(at), waiting: Waiting::Throttler, reason: Some("later".into()) }
+            ["fail", attempt, "and", "ask", "after", wait] => {
+                failed(number(attempt), RetryDecision::AskPlugin(seconds(wait)))
             }
+            ["verdict", "retry", "at", at] => Event::DecideRetry {
+                version: self.life.version,
+                plan: PluginRetry::Retry(instant(at)),
+            },
+            ["old", "verdict", "retry", "at", at] => {
+                Event::DecideRetry { version, plan: PluginRetry::Retry(instant(at)) }
+            }
+            ["verdict", "give", "up"] => Event::DecideRetry {
+                version: self.life.version,
+                plan: PluginRetry::GiveUp(Some("hopeless".into())),
+            },
+            ["throttle", "to", at] => Event::Move {
+                version,
+                run_at: instant(at),
+                waiting: Waiting::Throttler,
+                reason: Some("later".into()),
+            },
             ["fail", attempt, "for", "good"] => failed(number(attempt), RetryDecision::GiveUp),
             ["late", "success"] => Event::SucceedLate { result: Some(result()) },
             ["late", "failure"] => Event::FailLate { failure: Failure::new(Reason::Failed, "no") },
             ["lease", "over"] => Event::LeaseExpired { next, at_most_once: self.at_most_once },
             ["revoke"] => Event::Revoke { version },
-            ["move", "to", at] => Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None },
+            ["move", "to", at] => {
+                Event::Move { version, run_at: instant(at), waiting: Waiting::Due, reason: None }
+            }
             ["move", "to", at, "for", "a", "window"] => {
                 let due = self.life.run_at().unwrap_or_default();
-                Event::Move { version, run_at: instant(at), waiting: Waiting::Window { due }, reason: None }
+                Event::Move {
+                    version,
+                    run_at: instant(at),
+                    waiting: Waiting::Window { due },
+                    reason: None,
+                }
             }
             ["patch"] => Event::Patch { run_at: None },
             ["patch", "to", at] => Event::Patch { run_at: Some(instant(at)) },
@@ -128,7 +176,9 @@ impl Scenario {
 
     /// Where the line takes the job.
     fn step(&mut self, now: Timestamp, line: &str) -> String {
-        let (line, taken_back) = line.strip_prefix("try ").map_or((line, None), |line| (line, Some((self.life.clone(), self.granted))));
+        let (line, taken_back) = line
+            .strip_prefix("try ")
+            .map_or((line, None), |line| (line, Some((self.life.clone(), self.granted))));
         let mut refused = false;
         for event in line.split(", ") {
             if event == "grant" {
@@ -165,22 +215,35 @@ impl Scenario {
                 }
             }
             State::Running(run) => {
-                write!(text, ", attempt {}, until {}", life.attempt, in_seconds(run.lease_until)).unwrap();
+                write!(text, ", attempt {}, until {}", life.attempt, in_seconds(run.lease_until))
+                    .unwrap();
                 if run.cancel {
                     text += ", cancel wanted";
                 }
             }
             State::Ended { .. } => {
                 if let Some(error) = &life.error {
-                    write!(text, " ({})", serde_json::to_value(error.reason).unwrap().as_str().unwrap()).unwrap();
+                    write!(
+                        text,
+                        " ({})",
+                        serde_json::to_value(error.reason).unwrap().as_str().unwrap()
+                    )
+                    .unwrap();
                 }
                 if let Some(last) = life.history.last() {
-                    write!(text, ", attempt {} {}", last.attempt, serde_json::to_value(last.outcome).unwrap().as_str().unwrap()).unwrap();
+                    write!(
+                        text,
+                        ", attempt {} {}",
+                        last.attempt,
+                        serde_json::to_value(last.outcome).unwrap().as_str().unwrap()
+                    )
+                    .unwrap();
                 }
                 if life.result.is_some() {
                     text += ", with a result";
                 }
-                write!(text, ", next looked at {}", in_seconds(life.wake_at(&self.spec).unwrap())).unwrap();
+                write!(text, ", next looked at {}", in_seconds(life.wake_at(&self.spec).unwrap()))
+                    .unwrap();
             }
         }
         write!(text, ", version {}", life.version.0).unwrap();
@@ -192,7 +255,12 @@ impl Scenario {
 fn played(text: &str) -> String {
     let mut scenario = Scenario::new();
     let mut out = String::new();
-    let arrow = text.lines().filter_map(|line| line.split_once("->")).map(|(left, _)| left.trim_end().len()).max().unwrap_or(0);
+    let arrow = text
+        .lines()
+        .filter_map(|line| line.split_once("->"))
+        .map(|(left, _)| left.trim_end().len())
+        .max()
+        .unwrap_or(0);
     for line in text.lines() {
         match line.split_once("->") {
             None => {
@@ -215,7 +283,8 @@ fn played(text: &str) -> String {
 #[test]
 fn every_scenario_of_a_life_goes_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios/life");
-    let files: BTreeSet<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: BTreeSet<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(!files.is_empty());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
@@ -236,8 +305,13 @@ fn event() -> impl Strategy<Value = Event> {
     let version = || (1u64..8).prop_map(Version);
     let at = || (0i64..300).prop_map(Timestamp::from_millis);
     let wait = || (0u64..50).prop_map(Duration::from_millis);
-    let next =
-        move || prop_oneof![wait().prop_map(RetryDecision::Wait), wait().prop_map(RetryDecision::AskPlugin), Just(RetryDecision::GiveUp)];
+    let next = move || {
+        prop_oneof![
+            wait().prop_map(RetryDecision::Wait),
+            wait().prop_map(RetryDecision::AskPlugin),
+            Just(RetryDecision::GiveUp)
+        ]
+    };
     let plan = || prop_oneof![at().prop_map(PluginRetry::Retry), Just(PluginRetry::GiveUp(None))];
     prop_oneof![
         4 => (version(), any::<u128>(), 0u64..50, at()).prop_map(|(version, token, lease, decided_at)| Event::Claim {
@@ -265,7 +339,9 @@ fn event() -> impl Strategy<Value = Event> {
 /// The attempt that an event speaks of, if it is a worker's word.
 fn speaks_of(event: &Event) -> Option<u16> {
     match event {
-        Event::Heartbeat { attempt, .. } | Event::Succeed { attempt, .. } | Event::Fail { attempt, .. } => Some(*attempt),
+        Event::Heartbeat { attempt, .. }
+        | Event::Succeed { attempt, .. }
+        | Event::Fail { attempt, .. } => Some(*attempt),
         _ => None,
     }
 }
@@ -273,9 +349,10 @@ fn speaks_of(event: &Event) -> Option<u16> {
 /// The version that an event was decided on, if it was decided on one.
 fn decided_on(event: &Event) -> Option<Version> {
     match event {
-        Event::Claim { version, .. } | Event::Revoke { version } | Event::Move { version, .. } | Event::DecideRetry { version, .. } => {
-            Some(*version)
-        }
+        Event::Claim { version, .. }
+        | Event::Revoke { version }
+        | Event::Move { version, .. }
+        | Event::DecideRetry { version, .. } => Some(*version),
         _ => None,
     }
 }
@@ -362,7 +439,9 @@ fn the_history_keeps_its_first_entry_and_the_latest() {
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
         assert_eq!(life.wake_at(&spec), Some(Timestamp::EPOCH), "no head watches the lease");
-        life = life.apply(&spec, failed(attempt, RetryDecision::Wait(Duration::ZERO)), Timestamp::EPOCH).unwrap();
+        life = life
+            .apply(&spec, failed(attempt, RetryDecision::Wait(Duration::ZERO)), Timestamp::EPOCH)
+            .unwrap();
     }
     let kept: Vec<_> = life.history.iter().map(|entry| entry.attempt).collect();
     assert_eq!((kept[0], kept[1], kept[MAX_HISTORY - 1], kept.len()), (1, 22, 120, MAX_HISTORY));
@@ -382,22 +461,37 @@ fn a_history_of_long_failures_stays_short_and_keeps_the_latest_whole() {
             decided_at: Timestamp::EPOCH,
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
-        let failure = Failure { details: Some("x".repeat(16 << 10)), ..Failure::new(Reason::Failed, "y".repeat(1024)) };
-        life = life.apply(&spec, Event::Fail { attempt, failure, next: RetryDecision::Wait(Duration::ZERO) }, Timestamp::EPOCH).unwrap();
+        let failure = Failure {
+            details: Some("x".repeat(16 << 10)),
+            ..Failure::new(Reason::Failed, "y".repeat(1024))
+        };
+        life = life
+            .apply(
+                &spec,
+                Event::Fail { attempt, failure, next: RetryDecision::Wait(Duration::ZERO) },
+                Timestamp::EPOCH,
+            )
+            .unwrap();
     }
     let said = |entry: &AttemptRecord| {
-        entry
-            .error
-            .as_ref()
-            .map_or((0, 0), |error| (error.details.iter().map(String::len).sum(), error.message.iter().map(String::len).sum()))
+        entry.error.as_ref().map_or((0, 0), |error| {
+            (
+                error.details.iter().map(String::len).sum(),
+                error.message.iter().map(String::len).sum(),
+            )
+        })
     };
     let (latest, older) = life.history.split_last().unwrap();
     assert_eq!(said(latest), (16 << 10, 1024));
-    let kept: usize = older.iter().map(said).map(|(details, message): (usize, usize)| details + message).sum();
+    let kept: usize =
+        older.iter().map(said).map(|(details, message): (usize, usize)| details + message).sum();
     assert!(kept <= MAX_HISTORY_BYTES && kept > MAX_HISTORY_BYTES - 2048, "{kept}");
     assert_eq!(said(&older[0]), (0, 0), "the oldest lost what it had first");
     assert_eq!(said(&older[98]), (0, 1024), "messages outlive details");
-    assert!(older.iter().all(|entry| entry.outcome == Outcome::Failed), "what became of each attempt stays");
+    assert!(
+        older.iter().all(|entry| entry.outcome == Outcome::Failed),
+        "what became of each attempt stays"
+    );
 }
 
 #[test]
@@ -414,7 +508,9 @@ fn a_result_is_kept_as_its_job_says() {
             decided_at: Timestamp::EPOCH,
         };
         life = life.apply(&spec, claim, Timestamp::EPOCH).unwrap();
-        life = life.apply(&spec, Event::Succeed { attempt: 1, result: Some(result()) }, Timestamp::EPOCH).unwrap();
+        life = life
+            .apply(&spec, Event::Succeed { attempt: 1, result: Some(result()) }, Timestamp::EPOCH)
+            .unwrap();
         assert_eq!(life.ended(), Some(Outcome::Succeeded));
         (life.result.is_some(), life.wake_at(&spec).unwrap().since(Timestamp::EPOCH).as_secs())
     };

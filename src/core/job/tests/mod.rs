@@ -56,10 +56,16 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
         "\\PC{0,12}".prop_map(Into::into),
     ];
     leaf.prop_recursive(5, 64, 6, |inner| {
-        let key = prop_oneof!["[ab0-2~/]{0,2}", Just("$binary".to_owned()), Just("$map".to_owned()), Just("$ext".to_owned())];
+        let key = prop_oneof![
+            "[ab0-2~/]{0,2}",
+            Just("$binary".to_owned()),
+            Just("$map".to_owned()),
+            Just("$ext".to_owned())
+        ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
-            prop::collection::vec((key, inner), 0..5).prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+            prop::collection::vec((key, inner), 0..5)
+                .prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
         ]
     })
 }

@@ -63,8 +63,20 @@ fn nesting_is_bounded_in_both_encodings() {
         assert!(packed.check(63).unwrap_err().to_string().contains("at most 63 levels"));
     }
     // Deep enough to end the stack of whoever follows it down.
-    assert!(Payload::json(lists(2_000_000)).check(64).unwrap_err().to_string().contains("at most 64 levels"));
-    assert!(message_pack(&vec![0x91; 4_000_000]).check(64).unwrap_err().to_string().contains("at most 64 levels"));
+    assert!(
+        Payload::json(lists(2_000_000))
+            .check(64)
+            .unwrap_err()
+            .to_string()
+            .contains("at most 64 levels")
+    );
+    assert!(
+        message_pack(&vec![0x91; 4_000_000])
+            .check(64)
+            .unwrap_err()
+            .to_string()
+            .contains("at most 64 levels")
+    );
 }
 
 #[rstest]
@@ -77,7 +89,10 @@ fn nesting_is_bounded_in_both_encodings() {
 #[case::a_map_that_does_not_quite(V::Map(vec![("$binary".into(), "hi!".into())]), json!({"$binary": "hi!"}))]
 #[case::the_largest_number(V::from(u64::MAX), json!(u64::MAX))]
 #[case::a_whole_double(V::F64(1.0), json!(1.0))]
-fn what_only_message_pack_can_say_has_a_form_in_json(#[case] value: V, #[case] shown: serde_json::Value) {
+fn what_only_message_pack_can_say_has_a_form_in_json(
+    #[case] value: V,
+    #[case] shown: serde_json::Value,
+) {
     let json = packed(&value).to_json().unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json).unwrap(), shown);
     assert_eq!(format!("{:?}", unpacked(&Payload::json(json))), format!("{value:?}"));
@@ -92,7 +107,14 @@ fn nested_listed_maps_take_no_time_to_read() {
 
 /// Any MessagePack value without doubles that are no number, which equal nothing.
 fn any_value() -> impl Strategy<Value = V> {
-    let key = || prop_oneof!["[a-c]{0,2}", Just("$binary".to_owned()), Just("$map".to_owned()), Just("$float".to_owned())];
+    let key = || {
+        prop_oneof![
+            "[a-c]{0,2}",
+            Just("$binary".to_owned()),
+            Just("$map".to_owned()),
+            Just("$float".to_owned())
+        ]
+    };
     let leaf = prop_oneof![
         Just(V::Nil),
         any::<bool>().prop_map(V::from),
@@ -101,14 +123,17 @@ fn any_value() -> impl Strategy<Value = V> {
         any::<f64>().prop_map(V::from),
         prop_oneof!["\\PC{0,40}", Just("Infinity".to_owned())].prop_map(V::from),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(V::from),
-        prop::collection::vec(any::<u8>(), 0..9).prop_map(|bytes| base64::engine::general_purpose::STANDARD.encode(bytes).into()),
-        (any::<i8>(), prop::collection::vec(any::<u8>(), 0..20)).prop_map(|(kind, bytes)| V::Ext(kind, bytes)),
+        prop::collection::vec(any::<u8>(), 0..9)
+            .prop_map(|bytes| { base64::engine::general_purpose::STANDARD.encode(bytes).into() }),
+        (any::<i8>(), prop::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(kind, bytes)| V::Ext(kind, bytes)),
     ];
     leaf.prop_recursive(5, 64, 20, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..20).prop_map(V::Array),
-            prop::collection::btree_map(key(), inner.clone(), 0..3)
-                .prop_map(|map| V::Map(map.into_iter().map(|(key, value)| (key.into(), value)).collect())),
+            prop::collection::btree_map(key(), inner.clone(), 0..3).prop_map(|map| V::Map(
+                map.into_iter().map(|(key, value)| (key.into(), value)).collect()
+            )),
             (key(), inner.clone()).prop_map(|(key, value)| V::Map(vec![(key.into(), value)])),
             prop::collection::vec((inner.clone(), inner), 1..3).prop_map(V::Map),
         ]
@@ -120,11 +145,15 @@ fn settled(value: V) -> V {
     match value {
         V::Array(list) => V::Array(list.into_iter().map(settled).collect()),
         V::Map(map) if map.iter().all(|(key, _)| key.is_str()) => {
-            let map: std::collections::BTreeMap<_, _> =
-                map.into_iter().map(|(key, value)| (key.as_str().unwrap().to_owned(), settled(value))).collect();
+            let map: std::collections::BTreeMap<_, _> = map
+                .into_iter()
+                .map(|(key, value)| (key.as_str().unwrap().to_owned(), settled(value)))
+                .collect();
             V::Map(map.into_iter().map(|(key, value)| (key.into(), value)).collect())
         }
-        V::Map(map) => V::Map(map.into_iter().map(|(key, value)| (settled(key), settled(value))).collect()),
+        V::Map(map) => {
+            V::Map(map.into_iter().map(|(key, value)| (settled(key), settled(value))).collect())
+        }
         value => value,
     }
 }

@@ -10,7 +10,10 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Lifecycle, Spec, State, Token, Value,
-        life::{AttemptRecord, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision, Running, Version, Waiting},
+        life::{
+            AttemptRecord, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision,
+            Running, Version, Waiting,
+        },
         retry::{Backoff, Jitter, Retry},
         spec::KeepResult,
     },
@@ -46,7 +49,12 @@ fn full_spec() -> Spec {
             jitter: Jitter::None,
         }),
         correlation_key: Some("key".into()),
-        unique: Some(serde_json::from_value(json!({"key": "k", "while": "scheduled", "period_seconds": 1.5})).unwrap()),
+        unique: Some(
+            serde_json::from_value(
+                json!({"key": "k", "while": "scheduled", "period_seconds": 1.5}),
+            )
+            .unwrap(),
+        ),
         attributes: [
             ("region".to_owned(), Value::Text("east".into())),
             ("n".to_owned(), Value::Number(3.into())),
@@ -64,7 +72,12 @@ fn full_spec() -> Spec {
 }
 
 fn life(state: State) -> Lifecycle {
-    let error = Failure { reason: Reason::NotDelivered, message: None, details: Some("{}".into()), status: Some(503) };
+    let error = Failure {
+        reason: Reason::NotDelivered,
+        message: None,
+        details: Some("{}".into()),
+        status: Some(503),
+    };
     let at = Timestamp::from_millis(17);
     Lifecycle {
         revision: Revision(9),
@@ -97,14 +110,25 @@ fn life(state: State) -> Lifecycle {
 fn a_job_comes_back() {
     comes_back(&spec());
     comes_back(&full_spec());
-    comes_back(&Spec { keep_result: KeepResult::For(Seconds::from_millis(1)), unique: None, ..full_spec() });
-    let plugin = Retry::Plugin("by-error".parse().unwrap(), Arc::new(json!({"b": [1, null], "a": 0.5})));
+    comes_back(&Spec {
+        keep_result: KeepResult::For(Seconds::from_millis(1)),
+        unique: None,
+        ..full_spec()
+    });
+    let plugin =
+        Retry::Plugin("by-error".parse().unwrap(), Arc::new(json!({"b": [1, null], "a": 0.5})));
     comes_back(&Spec { retry: plugin.clone(), ..spec() });
     comes_back(&Spec { retry: plugin, ..full_spec() });
     comes_back(&Lifecycle::new(Timestamp::EPOCH, Waiting::Due));
-    comes_back(&life(State::Scheduled { run_at: Timestamp::from_millis(-1), waiting: Waiting::Retry }));
+    comes_back(&life(State::Scheduled {
+        run_at: Timestamp::from_millis(-1),
+        waiting: Waiting::Retry,
+    }));
     let due = Timestamp::from_millis(5);
-    comes_back(&life(State::Scheduled { run_at: Timestamp::MAX, waiting: Waiting::Window { due } }));
+    comes_back(&life(State::Scheduled {
+        run_at: Timestamp::MAX,
+        waiting: Waiting::Window { due },
+    }));
     comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
     comes_back(&life(State::Running(Running {
         token: Token(u128::MAX - 1),
@@ -130,15 +154,45 @@ fn what_was_stored_before_there_were_plugins_is_read() {
     let failure: Failure = read(&("timeout", "slow", "{}"));
     assert_eq!((failure.reason, failure.status), (Reason::Timeout, None));
     let batch: GrantBatch = read(&(7, 8, [("j", 1, "mail", 100, 1, false, json!({}))]));
-    assert_eq!((batch.id, batch.state, batch.grants[0].granted_at), (BatchId(7), None, Timestamp::EPOCH));
+    assert_eq!(
+        (batch.id, batch.state, batch.grants[0].granted_at),
+        (BatchId(7), None, Timestamp::EPOCH)
+    );
     let nothing = Option::<u8>::None;
-    let head: Ledger = read(&(3, 4, 5, Timestamp::EPOCH, nothing, nothing, nothing, nothing, json!({}), [0u8; 0], json!({})));
+    let head: Ledger = read(&(
+        3,
+        4,
+        5,
+        Timestamp::EPOCH,
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        json!({}),
+        [0u8; 0],
+        json!({}),
+    ));
     assert_eq!((head.version, head.policy), (3, None));
-    let life: Lifecycle =
-        read(&(1, 2, State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed }, 1, nothing, nothing, nothing, [0u8; 0]));
-    assert_eq!((life.version, life.deferral_reason, life.processed_replies), (Version(2), None, vec![]));
+    let life: Lifecycle = read(&(
+        1,
+        2,
+        State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed },
+        1,
+        nothing,
+        nothing,
+        nothing,
+        [0u8; 0],
+    ));
+    assert_eq!(
+        (life.version, life.deferral_reason, life.processed_replies),
+        (Version(2), None, vec![])
+    );
     let retry: Retry = read(&("exponential", (2000, 60_000, "none")));
-    let backoff = Backoff { base_seconds: Seconds::new(2), max_seconds: Seconds::new(60), jitter: Jitter::None };
+    let backoff = Backoff {
+        base_seconds: Seconds::new(2),
+        max_seconds: Seconds::new(60),
+        jitter: Jitter::None,
+    };
     assert_eq!(retry, Retry::Exponential(backoff));
 }
 
@@ -146,8 +200,20 @@ fn what_was_stored_before_there_were_plugins_is_read() {
 fn a_head_and_its_batches_come_back() {
     let mut released = Bits::default();
     released.set(9);
-    let batch = BatchRef { id: BatchId(4), count: 10, released, check_at: Timestamp::from_millis(5), sent: false, sends: 1 };
-    let look = Position { partition: String::new(), priority: -1, run_at: Timestamp::EPOCH, id: "a".parse().unwrap() };
+    let batch = BatchRef {
+        id: BatchId(4),
+        count: 10,
+        released,
+        check_at: Timestamp::from_millis(5),
+        sent: false,
+        sends: 1,
+    };
+    let look = Position {
+        partition: String::new(),
+        priority: -1,
+        run_at: Timestamp::EPOCH,
+        id: "a".parse().unwrap(),
+    };
     let bucket = Bucket { tokens: 0.1 + 0.2, at: Timestamp::from_millis(3) };
     let rules = [
         Rule::Paused,
@@ -167,7 +233,11 @@ fn a_head_and_its_batches_come_back() {
         buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
         batches: vec![batch],
         held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
-        policy: Some(KeptPolicyState { plugin: "t".parse().unwrap(), state_version: 3, state: StateLocation::Batch(BatchId(9)) }),
+        policy: Some(KeptPolicyState {
+            plugin: "t".parse().unwrap(),
+            state_version: 3,
+            state: StateLocation::Batch(BatchId(9)),
+        }),
         ..Ledger::default()
     });
     let grant = Grant {
@@ -180,7 +250,12 @@ fn a_head_and_its_batches_come_back() {
         attributes: full_spec().attributes,
         granted_at: Timestamp::from_millis(8),
     };
-    comes_back(&GrantBatch { id: BatchId(1), for_head: 2, grants: vec![grant], state: Some([("k".to_owned(), "v".to_owned())].into()) });
+    comes_back(&GrantBatch {
+        id: BatchId(1),
+        for_head: 2,
+        grants: vec![grant],
+        state: Some([("k".to_owned(), "v".to_owned())].into()),
+    });
 }
 
 proptest! {

@@ -48,7 +48,13 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 /// One round over `jobs` with `running` granted: a word for each, and what is left of the buckets.
-fn round(limits: &Limits, running: &[Spec], buckets: Buckets, now: Timestamp, jobs: &[Spec]) -> (Vec<String>, Buckets) {
+fn round(
+    limits: &Limits,
+    running: &[Spec],
+    buckets: Buckets,
+    now: Timestamp,
+    jobs: &[Spec],
+) -> (Vec<String>, Buckets) {
     let running: Vec<_> = running.iter().map(grant).collect();
     let mut admission = Admission::new(limits, Usage::of(limits, &running), buckets, now);
     let words = jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
@@ -81,7 +87,10 @@ fn weighing(weights: &[u32]) -> Vec<Spec> {
 #[test]
 fn jobs_run_until_the_limit_is_full() {
     let three = limits(json!({"concurrency": 3}), json!({}));
-    assert_eq!(words(&three, &weighing(&[1]), &weighing(&[1, 1, 1, 1])), ["run", "run", "queue", "queue"]);
+    assert_eq!(
+        words(&three, &weighing(&[1]), &weighing(&[1, 1, 1, 1])),
+        ["run", "run", "queue", "queue"]
+    );
 }
 
 #[test]
@@ -89,49 +98,80 @@ fn a_candidate_that_is_only_judged_takes_nothing_and_reserves_what_it_does_not_f
     let three = limits(json!({"concurrency": 3}), json!({}));
     let mut admission = Admission::new(&three, Usage::default(), Buckets::new(), at(0));
     let jobs = weighing(&[2, 2, 3, 4]);
-    let judged: Vec<_> = jobs.iter().map(|job| said(&admission.check(Candidate::of(job)))).collect();
+    let judged: Vec<_> =
+        jobs.iter().map(|job| said(&admission.check(Candidate::of(job)))).collect();
     assert_eq!(judged, ["run", "run", "run", "queue"], "each alone, and one that never fits");
     assert_eq!(said(&admission.try_admit(Candidate::of(&jobs[0]))), "run");
     assert_eq!(said(&admission.check(Candidate::of(&jobs[1]))), "queue");
-    assert_eq!(said(&admission.try_admit(Candidate::of(&weighing(&[1])[0]))), "queue", "what is left is reserved");
+    assert_eq!(
+        said(&admission.try_admit(Candidate::of(&weighing(&[1])[0]))),
+        "queue",
+        "what is left is reserved"
+    );
 }
 
 #[test]
 fn without_a_limit_every_job_runs() {
-    assert_eq!(words(&Limits::default(), &weighing(&[u32::MAX]), &weighing(&[u32::MAX, 0])), ["run", "run"]);
+    assert_eq!(
+        words(&Limits::default(), &weighing(&[u32::MAX]), &weighing(&[u32::MAX, 0])),
+        ["run", "run"]
+    );
 }
 
 #[test]
 fn a_heavy_job_that_waits_is_not_passed_by_light_ones() {
     let ten = limits(json!({"concurrency": 10}), json!({}));
-    assert_eq!(words(&ten, &weighing(&[6]), &weighing(&[3, 5, 1, 1])), ["run", "queue", "queue", "queue"]);
+    assert_eq!(
+        words(&ten, &weighing(&[6]), &weighing(&[3, 5, 1, 1])),
+        ["run", "queue", "queue", "queue"]
+    );
     // Once what ran has ended it is first in line, and gets its place before the light ones.
-    assert_eq!(words(&ten, &weighing(&[3]), &weighing(&[5, 1, 1, 1])), ["run", "run", "run", "queue"]);
+    assert_eq!(
+        words(&ten, &weighing(&[3]), &weighing(&[5, 1, 1, 1])),
+        ["run", "run", "run", "queue"]
+    );
 }
 
 #[test]
 fn a_job_heavier_than_a_limit_is_held_and_reserves_nothing() {
-    let ten = limits(json!({"concurrency": 10, "constraints": [{"name": "c", "concurrency": 4}]}), json!({}));
+    let ten = limits(
+        json!({"concurrency": 10, "constraints": [{"name": "c", "concurrency": 4}]}),
+        json!({}),
+    );
     assert_eq!(words(&ten, &[], &weighing(&[11, 5, 3, 1])), ["queue", "c", "run", "run"]);
     // It names the limit it can never fit, even when others are full too.
     assert_eq!(words(&ten, &weighing(&[4, 4]), &weighing(&[5])), ["c"]);
     let grants: Vec<_> = weighing(&[8]).iter().map(grant).collect();
     let mut admission = Admission::new(&ten, Usage::of(&ten, &grants), Buckets::new(), at(0));
-    let AdmissionDecision::Hold(hold) = admission.try_admit(Candidate::of(&weighing(&[5])[0])) else { panic!("held") };
-    assert_eq!((hold.earliest_at, hold.reason.as_str()), (None, "its weight 5 is over the limit 4 of constraint c"));
+    let AdmissionDecision::Hold(hold) = admission.try_admit(Candidate::of(&weighing(&[5])[0]))
+    else {
+        panic!("held")
+    };
+    assert_eq!(
+        (hold.earliest_at, hold.reason.as_str()),
+        (None, "its weight 5 is over the limit 4 of constraint c")
+    );
     assert!(!admission.closed(false), "nothing is reserved");
 }
 
 #[test]
 fn a_hold_in_one_limit_lets_jobs_pass_that_need_only_others() {
     let queue = limits(json!({"concurrency": 10}), json!({"a": 1}));
-    let jobs = [job("a", 1, json!({})), job("a", 1, json!({})), job("b", 1, json!({})), job("a", 1, json!({}))];
+    let jobs = [
+        job("a", 1, json!({})),
+        job("a", 1, json!({})),
+        job("b", 1, json!({})),
+        job("a", 1, json!({})),
+    ];
     assert_eq!(words(&queue, &[], &jobs), ["run", "type a", "run", "type a"]);
 }
 
 #[test]
 fn critical_jobs_run_and_take_nothing() {
-    let one = limits(json!({"concurrency": 1, "constraints": [{"name": "r", "rate": {"count": 1, "per_seconds": 60}}]}), json!({}));
+    let one = limits(
+        json!({"concurrency": 1, "constraints": [{"name": "r", "rate": {"count": 1, "per_seconds": 60}}]}),
+        json!({}),
+    );
     let critical = Spec { critical: true, ..job("a", 7, json!({})) };
     let jobs = [critical.clone(), job("a", 1, json!({})), critical.clone(), job("a", 1, json!({}))];
     assert_eq!(words(&one, &[critical], &jobs), ["run", "run", "run", "queue"]);
@@ -152,7 +192,10 @@ fn a_job_outside_its_windows_moves_to_the_next_one_critical_or_paused_or_not() {
     let critical = Spec { critical: true, ..job.clone() };
     let paused = Limits { paused: true, ..Limits::default() };
     let jobs = [job, critical];
-    assert_eq!(round(&paused, &[], Buckets::new(), at(0), &jobs).0, ["move to 3600", "move to 3600"]);
+    assert_eq!(
+        round(&paused, &[], Buckets::new(), at(0), &jobs).0,
+        ["move to 3600", "move to 3600"]
+    );
     assert_eq!(round(&Limits::default(), &[], Buckets::new(), at(3600), &jobs).0, ["run", "run"]);
 }
 
@@ -169,18 +212,30 @@ fn limit_zero_admits_nothing() {
 
 #[test]
 fn a_limit_of_zero_per_value_reserves_nothing_however_many_values_there_are() {
-    let per = |most: u32| limits(json!({"constraints": [{"name": "tenant", "per": "tenant", "concurrency": most}]}), json!({}));
+    let per = |most: u32| {
+        limits(
+            json!({"constraints": [{"name": "tenant", "per": "tenant", "concurrency": most}]}),
+            json!({}),
+        )
+    };
     let of = |tenant: u32, weight| job("a", weight, json!({"tenant": format!("t{tenant}")}));
     let zero = per(0);
     let mut admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
     for tenant in 0..100 {
-        assert_eq!(said(&admission.try_admit(Candidate::of(&of(tenant, 1)))), format!("tenant:t{tenant}"));
+        assert_eq!(
+            said(&admission.try_admit(Candidate::of(&of(tenant, 1)))),
+            format!("tenant:t{tenant}")
+        );
     }
-    assert!(admission.closed_to_value("tenant", "t7"), "nobody else of that tenant is looked at in this round");
+    assert!(
+        admission.closed_to_value("tenant", "t7"),
+        "nobody else of that tenant is looked at in this round"
+    );
     assert_eq!(admission.take_reserved(), Reservations::default());
     // What is full, though some of it may become free, is kept for whoever waits for it.
     let one = per(1);
-    let mut admission = Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), Buckets::new(), at(0));
+    let mut admission =
+        Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), Buckets::new(), at(0));
     assert_eq!(said(&admission.try_admit(Candidate::of(&of(1, 1)))), "tenant:t1");
     assert_ne!(admission.take_reserved(), Reservations::default());
 }
@@ -204,11 +259,24 @@ fn live_grants_are_bounded_whatever_they_weigh() {
 
 #[test]
 fn each_value_has_its_constraint_to_itself() {
-    let per = limits(json!({"constraints": [{"name": "tenant", "per": "tenant", "concurrency": 1}]}), json!({}));
+    let per = limits(
+        json!({"constraints": [{"name": "tenant", "per": "tenant", "concurrency": 1}]}),
+        json!({}),
+    );
     let of = |tenant: Value| job("a", 1, json!({ "tenant": tenant }));
-    let jobs =
-        [of(json!("x")), of(json!("x")), of(json!("y")), of(json!(2)), of(json!(2.0)), job("a", 1, json!({})), job("a", 1, json!({}))];
-    assert_eq!(words(&per, &[], &jobs), ["run", "tenant:x", "run", "run", "tenant:2", "run", "run"]);
+    let jobs = [
+        of(json!("x")),
+        of(json!("x")),
+        of(json!("y")),
+        of(json!(2)),
+        of(json!(2.0)),
+        job("a", 1, json!({})),
+        job("a", 1, json!({})),
+    ];
+    assert_eq!(
+        words(&per, &[], &jobs),
+        ["run", "tenant:x", "run", "run", "tenant:2", "run", "run"]
+    );
 }
 
 #[test]
@@ -226,15 +294,30 @@ fn a_constraint_counts_only_what_it_matches() {
 #[test]
 fn shares_of_a_limit_by_region() {
     let share = |region: &str, most: u32| json!({"name": region, "match": {"attribute": {"region": region}}, "concurrency": most});
-    let queue = limits(json!({"concurrency": 100, "constraints": [share("east", 40), share("north", 30), share("west", 30)]}), json!({}));
-    let jobs: Vec<_> = (0..300).map(|n| job("call", 1, json!({"region": (["east", "north", "west"][n % 3])}))).collect();
+    let queue = limits(
+        json!({"concurrency": 100, "constraints": [share("east", 40), share("north", 30), share("west", 30)]}),
+        json!({}),
+    );
+    let jobs: Vec<_> = (0..300)
+        .map(|n| job("call", 1, json!({"region": (["east", "north", "west"][n % 3])})))
+        .collect();
     let words = words(&queue, &[], &jobs);
-    let ran = |region: usize| words.iter().skip(region).step_by(3).filter(|word| *word == "run").count();
+    let ran =
+        |region: usize| words.iter().skip(region).step_by(3).filter(|word| *word == "run").count();
     assert_eq!([ran(0), ran(1), ran(2)], [40, 30, 30]);
 
     // One slot of east's frees: east takes it, and nobody else although the queue has room.
-    let running: Vec<_> = jobs.iter().zip(&words).filter(|(_, word)| *word == "run").map(|(job, _)| job.clone()).skip(1).collect();
-    let more: Vec<_> = ["north", "east", "east", "west"].iter().map(|region| job("call", 1, json!({ "region": region }))).collect();
+    let running: Vec<_> = jobs
+        .iter()
+        .zip(&words)
+        .filter(|(_, word)| *word == "run")
+        .map(|(job, _)| job.clone())
+        .skip(1)
+        .collect();
+    let more: Vec<_> = ["north", "east", "east", "west"]
+        .iter()
+        .map(|region| job("call", 1, json!({ "region": region })))
+        .collect();
     assert_eq!(self::words(&queue, &running, &more), ["north", "run", "queue", "queue"]);
 }
 
@@ -279,18 +362,35 @@ fn what_held_a_candidate_closes_the_round_to_those_that_it_counts() {
     let closed = |constraints: Value| {
         let queue = limits(json!({ "constraints": constraints }), json!({"b": 1}));
         let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(0));
-        let jobs = [job("a", 1, json!({"t": "x"})), job("a", 1, json!({"t": "x"})), job("b", 2, json!({})), job("b", 1, json!({}))];
-        let verdicts: Vec<_> = jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
+        let jobs = [
+            job("a", 1, json!({"t": "x"})),
+            job("a", 1, json!({"t": "x"})),
+            job("b", 2, json!({})),
+            job("b", 1, json!({})),
+        ];
+        let verdicts: Vec<_> =
+            jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
         let types = ["a", "b"].map(|name| admission.closed_to(&name.parse().unwrap()));
         let values = ["x", "y"].map(|value| admission.closed_to_value("t", value));
         (admission.closed(false), types, values, verdicts[1].clone())
     };
     assert_eq!(closed(json!([rate(json!({}))])), (true, [true, true], [false; 2], "r".into()));
-    assert_eq!(closed(json!([rate(json!({"type": "a"}))])), (false, [true, false], [false; 2], "r".into()));
-    assert_eq!(closed(json!([rate(json!({"type": "a", "priority": {"lt": 5000}}))])).1, [false, false]);
-    let per = |matcher: Value| json!([{"name": "r", "match": matcher, "per": "t", "concurrency": 1}]);
+    assert_eq!(
+        closed(json!([rate(json!({"type": "a"}))])),
+        (false, [true, false], [false; 2], "r".into())
+    );
+    assert_eq!(
+        closed(json!([rate(json!({"type": "a", "priority": {"lt": 5000}}))])).1,
+        [false, false]
+    );
+    let per =
+        |matcher: Value| json!([{"name": "r", "match": matcher, "per": "t", "concurrency": 1}]);
     assert_eq!(closed(per(json!({}))), (false, [false; 2], [true, false], "r:x".into()));
-    assert_eq!(closed(per(json!({"type": "a"}))).2, [false; 2], "another type's jobs of that value may run");
+    assert_eq!(
+        closed(per(json!({"type": "a"}))).2,
+        [false; 2],
+        "another type's jobs of that value may run"
+    );
 }
 
 #[test]
@@ -305,7 +405,9 @@ fn a_job_without_a_token_knows_when_the_last_of_its_rates_has_one() {
     let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(100));
     let jobs = [job("a", 1, json!({})), job("a", 1, json!({})), job("b", 1, json!({}))];
     let mut earliest = jobs.iter().map(|job| match admission.try_admit(Candidate::of(job)) {
-        AdmissionDecision::Hold(hold) => (said(&AdmissionDecision::Hold(hold.clone())), hold.earliest_at),
+        AdmissionDecision::Hold(hold) => {
+            (said(&AdmissionDecision::Hold(hold.clone())), hold.earliest_at)
+        }
         verdict => (said(&verdict), None),
     });
     assert_eq!(earliest.next(), Some(("run".into(), None)));
@@ -315,7 +417,10 @@ fn a_job_without_a_token_knows_when_the_last_of_its_rates_has_one() {
 
 #[test]
 fn a_job_that_a_limit_holds_takes_no_token() {
-    let queue = limits(json!({"concurrency": 1, "constraints": [{"name": "r", "rate": {"count": 1, "per_seconds": 60}}]}), json!({}));
+    let queue = limits(
+        json!({"concurrency": 1, "constraints": [{"name": "r", "rate": {"count": 1, "per_seconds": 60}}]}),
+        json!({}),
+    );
     let (held, buckets) = round(&queue, &weighing(&[1]), Buckets::new(), at(0), &weighing(&[1]));
     assert_eq!((held, buckets), (vec!["queue".to_owned()], Buckets::new()));
 }
@@ -331,7 +436,8 @@ fn the_reason_says_what_is_short() {
     let queue = limits(json!({"concurrency": 5}), json!({"a": 9}));
     let reason = |running: &[u32], jobs: &[u32]| {
         let running: Vec<_> = weighing(running).iter().map(grant).collect();
-        let mut admission = Admission::new(&queue, Usage::of(&queue, &running), Buckets::new(), at(0));
+        let mut admission =
+            Admission::new(&queue, Usage::of(&queue, &running), Buckets::new(), at(0));
         let last = weighing(jobs).iter().map(|job| admission.try_admit(Candidate::of(job))).last();
         match last {
             Some(AdmissionDecision::Hold(hold)) => hold.reason,
@@ -339,7 +445,10 @@ fn the_reason_says_what_is_short() {
         }
     };
     assert_eq!(reason(&[4], &[2]), "4 of 5 of the queue is in use, and it needs 2");
-    assert_eq!(reason(&[4], &[2, 1]), "4 of 5 of the queue is in use, and the rest is kept for a job before it");
+    assert_eq!(
+        reason(&[4], &[2, 1]),
+        "4 of 5 of the queue is in use, and the rest is kept for a job before it"
+    );
     assert_eq!(reason(&[], &[6]), "its weight 6 is over the limit 5 of the queue");
 }
 
@@ -375,29 +484,39 @@ fn any_limits() -> impl Strategy<Value = Limits> {
     let per = prop::option::of(prop::sample::select(vec!["r", "t"]));
     let rate = prop::option::weighted(
         0.3,
-        (1u32..4, 1u32..4).prop_map(|(count, burst)| json!({"count": count, "per_seconds": 5, "burst": burst})),
+        (1u32..4, 1u32..4)
+            .prop_map(|(count, burst)| json!({"count": count, "per_seconds": 5, "burst": burst})),
     );
     let constraint = (matcher, per, most(), rate).prop_map(|(matcher, per, most, rate)| {
-        let mut constraint = json!({ "name": "", "match": matcher, "per": per, "concurrency": most, "rate": rate });
+        let mut constraint =
+            json!({ "name": "", "match": matcher, "per": per, "concurrency": most, "rate": rate });
         if most.is_none() && constraint["rate"].is_null() {
             constraint["concurrency"] = json!(3);
         }
         constraint
     });
-    (most(), prop::collection::vec(constraint, 0..4), most(), most()).prop_map(|(most, mut constraints, a, b)| {
-        for (index, constraint) in constraints.iter_mut().enumerate() {
-            constraint["name"] = json!(format!("c{index}"));
-        }
-        let types: serde_json::Map<_, _> =
-            [("a", a), ("b", b)].into_iter().filter_map(|(name, most)| Some((name.into(), json!(most?)))).collect();
-        limits(json!({"concurrency": most, "constraints": constraints}), types.into())
-    })
+    (most(), prop::collection::vec(constraint, 0..4), most(), most()).prop_map(
+        |(most, mut constraints, a, b)| {
+            for (index, constraint) in constraints.iter_mut().enumerate() {
+                constraint["name"] = json!(format!("c{index}"));
+            }
+            let types: serde_json::Map<_, _> = [("a", a), ("b", b)]
+                .into_iter()
+                .filter_map(|(name, most)| Some((name.into(), json!(most?))))
+                .collect();
+            limits(json!({"concurrency": most, "constraints": constraints}), types.into())
+        },
+    )
 }
 
 /// Whether every limit has room for what is granted, found by adding up anew.
 fn over(limits: &Limits, granted: &[Spec]) -> Vec<String> {
     let weight = |counts: &dyn Fn(&Spec) -> bool| {
-        granted.iter().filter(|job| !job.critical && counts(job)).map(|job| u64::from(job.weight)).sum::<u64>()
+        granted
+            .iter()
+            .filter(|job| !job.critical && counts(job))
+            .map(|job| u64::from(job.weight))
+            .sum::<u64>()
     };
     let mut over = Vec::new();
     let mut check = |name: String, most: Option<u32>, used: u64| {
@@ -413,12 +532,24 @@ fn over(limits: &Limits, granted: &[Spec]) -> Vec<String> {
         let counts = |job: &Spec| constraint.matcher.matches(Candidate::of(job).subject);
         let values: std::collections::BTreeSet<_> = match &constraint.per {
             None => [None].into(),
-            Some(per) => granted.iter().filter_map(|job| job.attributes.get(per)).map(|value| Some(value.text())).collect(),
+            Some(per) => granted
+                .iter()
+                .filter_map(|job| job.attributes.get(per))
+                .map(|value| Some(value.text()))
+                .collect(),
         };
         for value in values {
-            let of_value =
-                |job: &Spec| constraint.per.as_ref().is_none_or(|per| job.attributes.get(per).map(crate::job::Value::text) == value);
-            check(format!("{} {value:?}", constraint.name), constraint.concurrency, weight(&|job: &Spec| counts(job) && of_value(job)));
+            let of_value = |job: &Spec| {
+                constraint
+                    .per
+                    .as_ref()
+                    .is_none_or(|per| job.attributes.get(per).map(crate::job::Value::text) == value)
+            };
+            check(
+                format!("{} {value:?}", constraint.name),
+                constraint.concurrency,
+                weight(&|job: &Spec| counts(job) && of_value(job)),
+            );
         }
     }
     over
@@ -525,7 +656,10 @@ proptest! {
 
 #[test]
 fn a_grant_counts_only_what_it_declares() {
-    let queue = limits(json!({"constraints": [{"name": "c", "match": {"attribute": {"m": 1}}, "per": "p", "concurrency": 1}]}), json!({}));
+    let queue = limits(
+        json!({"constraints": [{"name": "c", "match": {"attribute": {"m": 1}}, "per": "p", "concurrency": 1}]}),
+        json!({}),
+    );
     assert_eq!(queue.declared().into_iter().collect::<Vec<_>>(), ["m", "p"]);
     assert!(queue.any() && !Limits::default().any());
     let names: Vec<TypeName> = limits(json!({}), json!({"b": 1})).types.into_keys().collect();

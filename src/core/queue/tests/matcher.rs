@@ -11,9 +11,15 @@ use crate::{
 /// Asks of a job of type `mail`, priority 100, region `east`, size 3, share 0.5, vip.
 fn matches(matcher: Value) -> bool {
     let matcher: Matcher = serde_json::from_value(matcher).unwrap();
-    let attributes: Attributes =
-        serde_json::from_value(json!({"region": "east", "size": 3, "share": 0.5, "vip": true, "max": u64::MAX})).unwrap();
-    matcher.matches(Subject { job_type: &"mail".parse().unwrap(), priority: 100, attributes: &attributes })
+    let attributes: Attributes = serde_json::from_value(
+        json!({"region": "east", "size": 3, "share": 0.5, "vip": true, "max": u64::MAX}),
+    )
+    .unwrap();
+    matcher.matches(Subject {
+        job_type: &"mail".parse().unwrap(),
+        priority: 100,
+        attributes: &attributes,
+    })
 }
 
 #[rstest]

@@ -27,7 +27,9 @@ fn the_table_of_hipq(#[case] config: &str, #[case] expected: [i32; 5]) {
     let order = order(config);
     let mut jobs = TABLE;
     jobs.reverse();
-    jobs.sort_by_key(|(minute, priority)| order.key(*priority, Timestamp::from_millis((600 + minute) * 60_000), &"a".parse().unwrap()));
+    jobs.sort_by_key(|(minute, priority)| {
+        order.key(*priority, Timestamp::from_millis((600 + minute) * 60_000), &"a".parse().unwrap())
+    });
     assert_eq!(jobs.map(|(_, priority)| priority), expected);
 }
 
@@ -35,7 +37,9 @@ fn the_table_of_hipq(#[case] config: &str, #[case] expected: [i32; 5]) {
 #[test]
 fn a_step_hides_seconds_from_priority_but_not_from_equals() {
     let order = order("{}");
-    let key = |priority, second: i64, id: &str| order.key(priority, Timestamp::from_millis(second * 1000), &id.parse().unwrap());
+    let key = |priority, second: i64, id: &str| {
+        order.key(priority, Timestamp::from_millis(second * 1000), &id.parse().unwrap())
+    };
     assert!(key(5, 59, "a") < key(6, 0, "a"), "the same minute");
     assert!(key(6, 59, "a") < key(5, 60, "a"), "the next minute");
     assert!(key(5, 10, "b") < key(5, 11, "a"), "then the exact time");
@@ -46,7 +50,8 @@ fn a_step_hides_seconds_from_priority_but_not_from_equals() {
 fn any_order() -> impl Strategy<Value = Order> {
     prop_oneof![
         (0u64..=300_000).prop_map(|step_millis| Order::Time { step_millis }),
-        prop::option::of(1u64..10_000_000).prop_map(|ageing_millis| Order::Priority { ageing_millis }),
+        prop::option::of(1u64..10_000_000)
+            .prop_map(|ageing_millis| Order::Priority { ageing_millis }),
     ]
 }
 

@@ -33,7 +33,11 @@ async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
             .queue(["mail", "mail", "mail", "other"].choose(chance).expect("one of them"))
             .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
             .partition(["", "", "east", "west", "é"].choose(chance).expect("one of them"))
-            .priority(*[100, 100, 100, 0, -3, 7, 8, i32::MIN, i32::MAX].choose(chance).expect("one of them"))
+            .priority(
+                *[100, 100, 100, 0, -3, 7, 8, i32::MIN, i32::MAX]
+                    .choose(chance)
+                    .expect("one of them"),
+            )
             .critical(chance.random_bool(0.2))
             .due(chance.random_range(0..40) * 25 - 200)
             .build();
@@ -62,7 +66,8 @@ fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
             && query.types.contains(&job.spec.job_type)
             && query.partition.as_ref().is_none_or(|partition| *partition == job.spec.partition)
     };
-    let mut due: Vec<Job> = scheduled.iter().filter(asked).filter(|job| run_at(job) <= query.until).cloned().collect();
+    let mut due: Vec<Job> =
+        scheduled.iter().filter(asked).filter(|job| run_at(job) <= query.until).cloned().collect();
     due.sort_by_key(key);
     let next = scheduled.iter().filter(asked).map(run_at).filter(|at| *at > query.until).min();
     (due, next)
@@ -74,18 +79,34 @@ pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
     let types: Vec<TypeName> = ["x", "z", "unheard-of"].map(name).to_vec();
     for until in [at(-300), at(0), at(2000)] {
         let mut wanted = BTreeMap::<TypeName, u64>::new();
-        let asked = |job: &&Job| job.spec.queue == name("mail") && types.contains(&job.spec.job_type) && job.life.run_at() <= Some(until);
+        let asked = |job: &&Job| {
+            job.spec.queue == name("mail")
+                && types.contains(&job.spec.job_type)
+                && job.life.run_at() <= Some(until)
+        };
         for job in scheduled.iter().filter(asked) {
             *wanted.entry(job.spec.job_type.clone()).or_default() += 1;
         }
-        let count = async |most| store.count_due(&name("mail"), &types, until, most).await.expect("the store is well");
+        let count = async |most| {
+            store.count_due(&name("mail"), &types, until, most).await.expect("the store is well")
+        };
         assert_eq!(count(10_000).await, wanted, "until {until}");
         let all: u64 = wanted.values().sum();
         for most in [1, 7, 60] {
-            assert_eq!(count(most).await.values().sum::<u64>(), all.min(most.into()), "until {until}");
+            assert_eq!(
+                count(most).await.values().sum::<u64>(),
+                all.min(most.into()),
+                "until {until}"
+            );
         }
     }
-    assert_eq!(store.count_due(&name("unheard-of"), &types, at(2000), 10).await.expect("the store is well"), BTreeMap::new());
+    assert_eq!(
+        store
+            .count_due(&name("unheard-of"), &types, at(2000), 10)
+            .await
+            .expect("the store is well"),
+        BTreeMap::new()
+    );
 }
 
 /// Every order, over several types and partitions, in pages of every size: the same as a plain sort.
@@ -94,12 +115,18 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let scheduled = fill(store, chance).await;
     // A store that writes one by one is likely far away.
     for round in 0..if store.max_in_flight_write().is_zero() { 150 } else { 40 } {
-        let types = ["x", "y", "z", "unheard-of"].iter().filter(|_| chance.random_bool(0.7)).map(|text| name(text)).collect();
+        let types = ["x", "y", "z", "unheard-of"]
+            .iter()
+            .filter(|_| chance.random_bool(0.7))
+            .map(|text| name(text))
+            .collect();
         let mut query = DueQuery {
             queue: name("mail"),
             critical: chance.random_bool(0.3),
             types,
-            partition: chance.random_bool(0.3).then(|| (*["", "east", "nowhere"].choose(chance).expect("one of them")).to_owned()),
+            partition: chance.random_bool(0.3).then(|| {
+                (*["", "east", "nowhere"].choose(chance).expect("one of them")).to_owned()
+            }),
             order: ORDERS[round % ORDERS.len()],
             until: at(chance.random_range(-250..850)),
             after: None,
@@ -108,14 +135,21 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
         let (expected, next_due) = naive(&scheduled, &query);
         let mut found = Vec::new();
         loop {
-            let page = store.due(std::slice::from_ref(&query)).await.expect("the store is well").remove(0);
+            let page =
+                store.due(std::slice::from_ref(&query)).await.expect("the store is well").remove(0);
             found.extend(page.jobs.clone());
             assert!(page.jobs.len() <= query.limit as usize);
             assert_eq!(page.next_due, next_due, "{query:?}");
             assert_eq!(page.more, found.len() < expected.len(), "{query:?}");
             let Some(last) = page.jobs.last() else { break };
-            let (partition, priority, id) = (last.spec.partition.clone(), last.spec.priority, last.id.clone());
-            query.after = Some(Position { partition, priority, run_at: last.life.run_at().expect("it is scheduled"), id });
+            let (partition, priority, id) =
+                (last.spec.partition.clone(), last.spec.priority, last.id.clone());
+            query.after = Some(Position {
+                partition,
+                priority,
+                run_at: last.life.run_at().expect("it is scheduled"),
+                id,
+            });
         }
         let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
         assert_eq!(ids(&found), ids(&expected), "{query:?}");
@@ -135,13 +169,37 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
         after: None,
         limit: 10,
     };
-    let large = job("large").queue("mail").of_type("x").data(tidegate_core::job::Encoding::Json, vec![b' '; 3000]).build();
+    let large = job("large")
+        .queue("mail")
+        .of_type("x")
+        .data(tidegate_core::job::Encoding::Json, vec![b' '; 3000])
+        .build();
     add(store, [large, job("later").queue("mail").of_type("y").due(11).build()]).await;
-    let queries = [query("mail", &["x"]), query("mail", &["y"]), query("mail", &["z"]), query("mail", &[]), query("none", &["x"])];
+    let queries = [
+        query("mail", &["x"]),
+        query("mail", &["y"]),
+        query("mail", &["z"]),
+        query("mail", &[]),
+        query("none", &["x"]),
+    ];
     let pages = store.due(&queries).await.expect("the store is well");
-    let shape: Vec<_> = pages.iter().map(|page| (page.jobs.len(), page.more, page.next_due)).collect();
-    assert_eq!(shape, [(1, false, None), (0, false, Some(at(11))), (0, false, None), (0, false, None), (0, false, None)]);
-    assert_eq!(pages[0].jobs[0].data, tidegate_core::job::Body::Beside(3000), "a large body stays beside");
+    let shape: Vec<_> =
+        pages.iter().map(|page| (page.jobs.len(), page.more, page.next_due)).collect();
+    assert_eq!(
+        shape,
+        [
+            (1, false, None),
+            (0, false, Some(at(11))),
+            (0, false, None),
+            (0, false, None),
+            (0, false, None)
+        ]
+    );
+    assert_eq!(
+        pages[0].jobs[0].data,
+        tidegate_core::job::Body::Beside(3000),
+        "a large body stays beside"
+    );
     assert!(store.due(&[]).await.expect("the store is well").is_empty());
 }
 
@@ -151,10 +209,15 @@ pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
     add(store, [waiting.clone()]).await;
     let moved = |partition: &str| {
         let spec = Spec { partition: partition.into(), ..Spec::clone(&waiting.spec) };
-        Job { spec: Arc::new(spec), life: Lifecycle { revision: Revision(2), ..waiting.life.clone() }, ..waiting.clone() }
+        Job {
+            spec: Arc::new(spec),
+            life: Lifecycle { revision: Revision(2), ..waiting.life.clone() },
+            ..waiting.clone()
+        }
     };
     refused(store, vec![Write::SetJob { job: moved("b"), was: Revision(7), all: true }]).await;
-    done(store, vec![Write::SetJob { job: moved("c"), was: waiting.life.revision, all: true }]).await;
+    done(store, vec![Write::SetJob { job: moved("c"), was: waiting.life.revision, all: true }])
+        .await;
     let query = |partition: Option<&str>| DueQuery {
         queue: name("mail"),
         critical: false,
@@ -176,8 +239,11 @@ pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
 pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(9);
     let mut scheduled = fill(store, chance).await;
-    for (id, partition, critical) in [("c1", "aaa", true), ("c2", "mmm", false), ("c3", "zzz", true)] {
-        let alone = job(id).queue("mail").of_type("z").partition(partition).critical(critical).build();
+    for (id, partition, critical) in
+        [("c1", "aaa", true), ("c2", "mmm", false), ("c3", "zzz", true)]
+    {
+        let alone =
+            job(id).queue("mail").of_type("z").partition(partition).critical(critical).build();
         scheduled.push(alone.clone());
         add(store, [alone]).await;
     }
@@ -194,7 +260,10 @@ pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
                 let mut found: Vec<String> = Vec::new();
                 loop {
                     let after = found.last().map(String::as_str);
-                    let page = store.partitions(&queue, &types, after, limit).await.expect("the store is well");
+                    let page = store
+                        .partitions(&queue, &types, after, limit)
+                        .await
+                        .expect("the store is well");
                     assert!(page.len() <= limit as usize);
                     if page.is_empty() {
                         break;

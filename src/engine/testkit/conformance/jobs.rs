@@ -57,16 +57,25 @@ fn rich(id: &str) -> Job {
 /// Everything that a job is, carries and went through is read back as it was written.
 pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     let plain = job("plain").build();
-    let no_period = job("no-period").unique(Unique { key: "k".into(), hold: UniqueWhile::Scheduled, period_seconds: None }).build();
-    for keep_result in [KeepResult::None, KeepResult::Once, KeepResult::For(Seconds::from_millis(1))] {
-        let kept = job(&format!("keep-{}", keep_result == KeepResult::None)).with(|spec| spec.keep_result = keep_result).build();
+    let no_period = job("no-period")
+        .unique(Unique { key: "k".into(), hold: UniqueWhile::Scheduled, period_seconds: None })
+        .build();
+    for keep_result in
+        [KeepResult::None, KeepResult::Once, KeepResult::For(Seconds::from_millis(1))]
+    {
+        let kept = job(&format!("keep-{}", keep_result == KeepResult::None))
+            .with(|spec| spec.keep_result = keep_result)
+            .build();
         if is_all(&commit(store, vec![Write::AddJob(kept.clone())]).await) {
             assert_eq!(get(store, &kept).await, kept);
         }
     }
     let rich = rich("rich:1");
     add(store, [plain.clone(), no_period.clone(), rich.clone()]).await;
-    let found = store.get(&[rich.id.clone(), name("absent"), plain.id.clone(), no_period.id.clone()]).await.expect("the store is well");
+    let found = store
+        .get(&[rich.id.clone(), name("absent"), plain.id.clone(), no_period.id.clone()])
+        .await
+        .expect("the store is well");
     assert_eq!(found, [Some(rich.clone()), None, Some(plain), Some(no_period)]);
 
     // A life with everything in it: attempts, failures, progress, a result.
@@ -75,9 +84,17 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     done(store, vec![write]).await;
     assert_eq!(get(store, &job).await, job);
     let progress = Some(Progress { percent: 12.5, note: Some("half ✓".into()) });
-    let failure =
-        Failure { reason: Reason::NotDelivered, message: Some("no".into()), details: Some("{\"a\":1}".into()), status: Some(429) };
-    let result = ResultBody { encoding: Encoding::MessagePack, bytes: Bytes::from_static(b"\xc3"), object: Some(("k".into(), 9)) };
+    let failure = Failure {
+        reason: Reason::NotDelivered,
+        message: Some("no".into()),
+        details: Some("{\"a\":1}".into()),
+        status: Some(429),
+    };
+    let result = ResultBody {
+        encoding: Encoding::MessagePack,
+        bytes: Bytes::from_static(b"\xc3"),
+        object: Some(("k".into(), 9)),
+    };
     let events = [
         Event::Heartbeat { attempt: 1, until: now, progress },
         Event::Fail { attempt: 1, failure, next: RetryDecision::Wait(Seconds::new(1).duration()) },
@@ -124,7 +141,11 @@ pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn Jo
     let (write, running) = step(&first, claim(&first, true), at(5));
     let late = [
         step(&first, claim(&first, true), at(6)).0,
-        Write::SetJob { job: step(&first, Event::Patch { run_at: Some(at(9)) }, at(6)).1, was: Revision(1), all: true },
+        Write::SetJob {
+            job: step(&first, Event::Patch { run_at: Some(at(9)) }, at(6)).1,
+            was: Revision(1),
+            all: true,
+        },
         Write::RemoveJob { id: first.id.clone(), was: Revision(1) },
     ];
     done(store, vec![write]).await;
@@ -134,7 +155,10 @@ pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn Jo
     }
     assert_eq!(get(store, &running).await, running);
     let absent = job("absent").build();
-    for write in [step(&absent, claim(&absent, true), at(5)).0, Write::RemoveJob { id: absent.id.clone(), was: Revision(1) }] {
+    for write in [
+        step(&absent, claim(&absent, true), at(5)).0,
+        Write::RemoveJob { id: absent.id.clone(), was: Revision(1) },
+    ] {
         assert!(matches!(refused(store, vec![write]).await, (0, CurrentRecord::Nothing)));
     }
 }
@@ -145,7 +169,8 @@ pub async fn a_change_of_life_keeps_everything_else(store: &dyn JobStore) {
     add(store, [first.clone()]).await;
     let (_, mut next) = step(&first, claim(&first, true), at(1_750_000_000_000));
     next.data = Body::Inline(Payload::null());
-    done(store, vec![Write::SetJob { job: next.clone(), was: first.life.revision, all: false }]).await;
+    done(store, vec![Write::SetJob { job: next.clone(), was: first.life.revision, all: false }])
+        .await;
     let kept = Job { life: next.life.clone(), ..first.clone() };
     assert_eq!(get(store, &first).await, kept);
 
@@ -153,14 +178,19 @@ pub async fn a_change_of_life_keeps_everything_else(store: &dyn JobStore) {
     let mut spec = Spec::clone(&first.spec);
     spec.priority = 3;
     spec.partition = "other".into();
-    let patched = Job { spec: Arc::new(spec), life: tidegate_core::job::Lifecycle { revision: Revision(3), ..next.life.clone() }, ..next };
+    let patched = Job {
+        spec: Arc::new(spec),
+        life: tidegate_core::job::Lifecycle { revision: Revision(3), ..next.life.clone() },
+        ..next
+    };
     done(store, vec![Write::SetJob { job: patched.clone(), was: Revision(2), all: true }]).await;
     assert_eq!(get(store, &first).await, patched);
 }
 
 /// Data comes back as it was sent, whatever its size and encoding; large data lies beside.
 pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
-    let sizes = [0, 1, 2, 100, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 101 * 1024, 1024 * 1024];
+    let sizes =
+        [0, 1, 2, 100, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 101 * 1024, 1024 * 1024];
     for encoding in [Encoding::Json, Encoding::MessagePack] {
         for size in sizes {
             let bytes: Bytes = (0..size).map(|n| (n * 31 % 251) as u8).collect();
@@ -171,11 +201,20 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
             let expect = async |life: &tidegate_core::job::Lifecycle| {
                 let found = get(store, &first).await;
                 assert_eq!(found.life, *life);
-                let bodies = store.bodies(std::slice::from_ref(&first.id)).await.expect("the store is well");
+                let bodies =
+                    store.bodies(std::slice::from_ref(&first.id)).await.expect("the store is well");
                 if size > INLINE_BYTES {
-                    assert_eq!((found.data, bodies), (Body::Beside(size as u32), vec![Some(whole.clone())]), "{size} bytes");
+                    assert_eq!(
+                        (found.data, bodies),
+                        (Body::Beside(size as u32), vec![Some(whole.clone())]),
+                        "{size} bytes"
+                    );
                 } else {
-                    assert_eq!((found.data, bodies), (Body::Inline(whole.clone()), vec![None]), "{size} bytes");
+                    assert_eq!(
+                        (found.data, bodies),
+                        (Body::Inline(whole.clone()), vec![None]),
+                        "{size} bytes"
+                    );
                 }
             };
             expect(&first.life).await;
@@ -183,8 +222,15 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
             running.data = get(store, &first).await.data;
             done(store, vec![write]).await;
             expect(&running.life).await;
-            let patched = Job { life: tidegate_core::job::Lifecycle { revision: Revision(3), ..running.life.clone() }, ..running.clone() };
-            done(store, vec![Write::SetJob { job: patched.clone(), was: Revision(2), all: true }]).await;
+            let patched = Job {
+                life: tidegate_core::job::Lifecycle {
+                    revision: Revision(3),
+                    ..running.life.clone()
+                },
+                ..running.clone()
+            };
+            done(store, vec![Write::SetJob { job: patched.clone(), was: Revision(2), all: true }])
+                .await;
             expect(&patched.life).await;
         }
     }
@@ -192,20 +238,35 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
 
 /// New data takes the place of the old, larger or smaller, here, beside, or in the object store.
 pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
-    let large = |fill: u8| Body::Inline(Payload { encoding: Encoding::MessagePack, bytes: vec![fill; 5000].into() });
+    let large = |fill: u8| {
+        Body::Inline(Payload { encoding: Encoding::MessagePack, bytes: vec![fill; 5000].into() })
+    };
     let small = Body::Inline(Payload::json("[1]"));
     let object = |encoding| Body::Object { encoding, key: "bodies/é".into(), len: 123_456 };
     let mut now = job("one").build();
     add(store, [now.clone()]).await;
-    let changes =
-        [large(1), large(2), small.clone(), large(3), object(Encoding::Json), large(4), object(Encoding::MessagePack), small.clone()];
+    let changes = [
+        large(1),
+        large(2),
+        small.clone(),
+        large(3),
+        object(Encoding::Json),
+        large(4),
+        object(Encoding::MessagePack),
+        small.clone(),
+    ];
     for data in changes {
         let mut next = now.clone();
         next.life.revision.0 += 1;
         next.data = data.clone();
-        done(store, vec![Write::SetJob { job: next.clone(), was: now.life.revision, all: true }]).await;
+        done(store, vec![Write::SetJob { job: next.clone(), was: now.life.revision, all: true }])
+            .await;
         let found = get(store, &next).await;
-        let body = store.bodies(std::slice::from_ref(&next.id)).await.expect("the store is well").remove(0);
+        let body = store
+            .bodies(std::slice::from_ref(&next.id))
+            .await
+            .expect("the store is well")
+            .remove(0);
         match &data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
                 assert_eq!((found.data, body.as_ref()), (Body::Beside(5000), Some(payload)));
@@ -219,20 +280,29 @@ pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
 /// What is removed leaves nothing behind, and its id is free.
 pub async fn a_removed_job_is_gone_with_its_body_and_its_keys(store: &dyn JobStore) {
     let big = job("one").data(Encoding::Json, vec![b'1'; 4000]).build();
-    let (own, others) = (Key::Idempotency("own".into()), Key::Unique(name("work"), "other's".into()));
-    let key = |key: &Key, id| Write::SetKey { key: key.clone(), job: name(id), was: Expect::Absent };
+    let (own, others) =
+        (Key::Idempotency("own".into()), Key::Unique(name("work"), "other's".into()));
+    let key =
+        |key: &Key, id| Write::SetKey { key: key.clone(), job: name(id), was: Expect::Absent };
     done(store, vec![key(&own, "one"), key(&others, "two"), Write::AddJob(big.clone())]).await;
     done(store, vec![Write::RemoveJob { id: big.id.clone(), was: Revision(1) }]).await;
     let id = std::slice::from_ref(&big.id);
     assert_eq!(store.get(id).await.expect("the store is well"), [None]);
     assert_eq!(store.bodies(id).await.expect("the store is well"), [None]);
-    assert_eq!(store.keys(&[own, others]).await.expect("the store is well"), [None, Some(name("two"))]);
+    assert_eq!(
+        store.keys(&[own, others]).await.expect("the store is well"),
+        [None, Some(name("two"))]
+    );
     let (late, next_wake) = store.overdue(Timestamp::MAX, 10).await.expect("the store is well");
     assert_eq!((late, next_wake), (vec![], None));
     let again = job("one").data(Encoding::Json, "2").build();
     add(store, [again.clone()]).await;
     assert_eq!(get(store, &again).await, again);
-    assert_eq!(store.bodies(id).await.expect("the store is well"), [None], "no body is left over for another job");
+    assert_eq!(
+        store.bodies(id).await.expect("the store is well"),
+        [None],
+        "no body is left over for another job"
+    );
 }
 
 /// A transaction stops at its first refused write, and says which. An atomic store takes nothing
@@ -241,7 +311,8 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
     let taken = job("taken").build();
     add(store, [taken.clone()]).await;
     let key = |text: &str| Key::Idempotency(text.into());
-    let set = |text: &str| Write::SetKey { key: key(text), job: taken.id.clone(), was: Expect::Absent };
+    let set =
+        |text: &str| Write::SetKey { key: key(text), job: taken.id.clone(), was: Expect::Absent };
     let bad = || Write::AddJob(job("taken").priority(1).build());
     let fresh = |id: &str| Write::AddJob(job(id).build());
     let txns = [
@@ -249,10 +320,20 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
         (1, vec![fresh("a1"), bad(), set("k1")]),
         (2, vec![set("k2"), fresh("a2"), bad()]),
         (0, vec![bad(), bad(), set("k3")]),
-        (1, vec![fresh("a4"), Write::RemoveJob { id: name("absent"), was: Revision(1) }, bad(), set("k4")]),
+        (
+            1,
+            vec![
+                fresh("a4"),
+                Write::RemoveJob { id: name("absent"), was: Revision(1) },
+                bad(),
+                set("k4"),
+            ],
+        ),
     ];
     for (n, (first_bad, txn)) in txns.into_iter().enumerate() {
-        let where_job = txn.iter().position(|write| matches!(write, Write::AddJob(job) if job.id.as_str().starts_with('a')));
+        let where_job = txn.iter().position(
+            |write| matches!(write, Write::AddJob(job) if job.id.as_str().starts_with('a')),
+        );
         let where_key = txn.iter().position(|write| matches!(write, Write::SetKey { .. }));
         let (step, standing) = refused(store, txn).await;
         assert_eq!(step, first_bad, "transaction {n}");
@@ -260,9 +341,12 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
             assert!(matches!(&standing, CurrentRecord::Job(job) if **job == taken), "{standing:?}");
         }
         let atomic = store.max_in_flight_write().is_zero();
-        let expected = |place: Option<usize>| !atomic && place.is_some_and(|place| place < first_bad);
-        let added = store.get(&[name(&format!("a{n}"))]).await.expect("the store is well").remove(0);
-        let keyed = store.keys(&[key(&format!("k{n}"))]).await.expect("the store is well").remove(0);
+        let expected =
+            |place: Option<usize>| !atomic && place.is_some_and(|place| place < first_bad);
+        let added =
+            store.get(&[name(&format!("a{n}"))]).await.expect("the store is well").remove(0);
+        let keyed =
+            store.keys(&[key(&format!("k{n}"))]).await.expect("the store is well").remove(0);
         assert_eq!(added.is_some(), expected(where_job), "the job of transaction {n}");
         assert_eq!(keyed.is_some(), expected(where_key), "the key of transaction {n}");
     }
@@ -274,15 +358,30 @@ pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
     add(store, [one.clone(), gone.clone()]).await;
     let (end, ended) = step(&one, Event::Cancel { force: false }, at(1));
     let told = job("told").build();
-    let together = |id: &str, write: Write| Write::Together(vec![Write::AddJob(job(id).build()), write]);
+    let together =
+        |id: &str, write: Write| Write::Together(vec![Write::AddJob(job(id).build()), write]);
     done(store, vec![Write::AddJob(job("before").build()), together("told", end.clone())]).await;
     assert_eq!((get(store, &one).await, get(store, &told).await), (ended.clone(), told));
-    let (step, standing) = refused(store, vec![Write::AddJob(job("before-2").build()), together("untold", end)]).await;
+    let (step, standing) =
+        refused(store, vec![Write::AddJob(job("before-2").build()), together("untold", end)]).await;
     assert_eq!(step, 1);
     assert!(matches!(&standing, CurrentRecord::Job(job) if **job == ended), "{standing:?}");
     assert_eq!(store.get(&[name("untold")]).await.expect("the store is well"), [None]);
-    done(store, vec![together("told-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })]).await;
-    assert_eq!(store.get(&[gone.id, name("told-2")]).await.expect("the store is well").iter().flatten().count(), 1);
+    done(
+        store,
+        vec![together("told-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })],
+    )
+    .await;
+    assert_eq!(
+        store
+            .get(&[gone.id, name("told-2")])
+            .await
+            .expect("the store is well")
+            .iter()
+            .flatten()
+            .count(),
+        1
+    );
 }
 
 /// Each transaction of a commit is answered for itself, and sees what those before it did.
@@ -300,7 +399,9 @@ pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
     let answers = store.commit(txns).await.expect("the store is well");
     let through: Vec<bool> = answers.iter().map(is_all).collect();
     assert_eq!(through, [true, false, true, false, true, true]);
-    assert!(matches!(&answers[3], Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running));
+    assert!(
+        matches!(&answers[3], Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running)
+    );
     assert_eq!(get(store, &one).await, running);
     assert!(store.commit(vec![]).await.expect("the store is well").is_empty());
 }
@@ -324,7 +425,10 @@ pub async fn running_jobs_are_read_by_id(store: &dyn JobStore) {
     expected.sort_by(|a, b| a.id.cmp(&b.id));
     let mut found: Vec<Job> = Vec::new();
     loop {
-        let page = store.running(&name("mail"), found.last().map(|job| &job.id), 3).await.expect("the store is well");
+        let page = store
+            .running(&name("mail"), found.last().map(|job| &job.id), 3)
+            .await
+            .expect("the store is well");
         assert!(page.len() <= 3);
         if page.is_empty() {
             break;
@@ -346,7 +450,15 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
         (ids, next.map(Timestamp::millis))
     };
     assert_eq!(until(10, 10).await, (vec![], None));
-    add(store, [job("never").build(), job("third").expires(300).build(), job("first").expires(100).build()]).await;
+    add(
+        store,
+        [
+            job("never").build(),
+            job("third").expires(300).build(),
+            job("first").expires(100).build(),
+        ],
+    )
+    .await;
     let leased = job("second").build();
     add(store, [leased.clone()]).await;
     let (write, running) = step(&leased, claim(&leased, false), at(0));
@@ -359,7 +471,10 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     assert_eq!(until(100, 10).await, (vec!["first".into()], Some(300)));
     assert_eq!(until(300, 10).await, (vec!["first".into(), "third".into()], Some(30_000)));
     assert_eq!(until(30_000, 2).await, (vec!["first".into(), "third".into()], None));
-    assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into(), "second".into()], None));
+    assert_eq!(
+        until(30_000, 10).await,
+        (vec!["first".into(), "third".into(), "second".into()], None)
+    );
     // An end moves it to when it is dropped; a store that forgets has no more to do with it.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;

@@ -83,17 +83,25 @@ fn sorted(mut jobs: Vec<Job>) -> Vec<Job> {
 
 /// Page after page, every job once, newest first, whatever the size of a page.
 pub async fn lists_are_newest_first_and_page_through_everything(store: &dyn JobStore) {
-    let empty = store.list(&ListQuery { limit: 5, ..ListQuery::default() }).await.expect("the store is well");
+    let empty = store
+        .list(&ListQuery { limit: 5, ..ListQuery::default() })
+        .await
+        .expect("the store is well");
     assert_eq!((empty.jobs, empty.next_cursor), (vec![], None));
     let jobs = sorted(fill(store).await);
     for limit in [1, 7, 299, 300, 1000] {
         assert_eq!(sorted(all(store, &ListQuery { limit, ..ListQuery::default() }).await), jobs);
     }
     // A job that goes while its page is read takes nobody else along.
-    let first = store.list(&ListQuery { limit: 10, ..ListQuery::default() }).await.expect("the store is well");
+    let first = store
+        .list(&ListQuery { limit: 10, ..ListQuery::default() })
+        .await
+        .expect("the store is well");
     let gone = first.jobs.last().expect("there are ten");
     done(store, vec![Write::RemoveJob { id: gone.id.clone(), was: gone.life.revision }]).await;
-    let rest = all(store, &ListQuery { limit: 50, cursor: first.next_cursor, ..ListQuery::default() }).await;
+    let rest =
+        all(store, &ListQuery { limit: 50, cursor: first.next_cursor, ..ListQuery::default() })
+            .await;
     assert_eq!(rest.len(), 290);
 }
 
@@ -102,10 +110,18 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
     let jobs = fill(store).await;
     let chance = &mut StdRng::seed_from_u64(4);
     for round in 0..200 {
-        let mut query = ListQuery { limit: *[17, 50, 1000].choose(chance).expect("one of them"), ..ListQuery::default() };
-        query.job_type = chance.random_bool(0.3).then(|| name(["x", "y", "unheard-of"].choose(chance).expect("one of them")));
-        query.queue = chance.random_bool(0.3).then(|| name(["mail", "other", "unheard-of"].choose(chance).expect("one of them")));
-        query.states = STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
+        let mut query = ListQuery {
+            limit: *[17, 50, 1000].choose(chance).expect("one of them"),
+            ..ListQuery::default()
+        };
+        query.job_type = chance
+            .random_bool(0.3)
+            .then(|| name(["x", "y", "unheard-of"].choose(chance).expect("one of them")));
+        query.queue = chance
+            .random_bool(0.3)
+            .then(|| name(["mail", "other", "unheard-of"].choose(chance).expect("one of them")));
+        query.states =
+            STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
         query.from = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
         query.to = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
         if chance.random_bool(0.3) {
@@ -134,7 +150,11 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
     let count = async |jobs: &[Job]| {
         let mut expected = BTreeMap::<_, u64>::new();
         for job in jobs {
-            let place = (job.spec.queue.clone(), job.spec.job_type.clone(), StateFilter::from(&job.life.state));
+            let place = (
+                job.spec.queue.clone(),
+                job.spec.job_type.clone(),
+                StateFilter::from(&job.life.state),
+            );
             *expected.entry(place).or_default() += 1;
         }
         let depths = store.depth().await.expect("the store is well");
@@ -153,7 +173,9 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
     }
     for job in &mut jobs {
         // Nothing changes but the revision, and then the type.
-        for (all, kind) in [(false, job.spec.job_type.as_str().to_owned()), (true, "moved".to_owned())] {
+        for (all, kind) in
+            [(false, job.spec.job_type.as_str().to_owned()), (true, "moved".to_owned())]
+        {
             let was = job.life.revision;
             job.life.revision.0 += 1;
             let mut spec = tidegate_core::job::Spec::clone(&job.spec);

@@ -84,7 +84,11 @@ macro_rules! job_store_conformance {
 
 /// Runs a clause to its end.
 pub fn run(clause: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(clause);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be made")
+        .block_on(clause);
 }
 
 /// Commits one transaction and gives its answer.
@@ -132,5 +136,12 @@ fn step(job: &Job, event: Event, now: Timestamp) -> (Write, Job) {
 /// A claim of `job`, whatever its version.
 fn claim(job: &Job, granted: bool) -> Event {
     let lease = Seconds::new(30).duration();
-    Event::Claim { version: job.life.version, token: Token(u128::MAX - 7), worker: None, lease, granted, decided_at: Timestamp::MAX }
+    Event::Claim {
+        version: job.life.version,
+        token: Token(u128::MAX - 7),
+        worker: None,
+        lease,
+        granted,
+        decided_at: Timestamp::MAX,
+    }
 }

@@ -6,7 +6,10 @@ use super::{add, commit, done, refused};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Value, Version},
-    port::job_store::{Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, Purged, Record, RecordKind, RecordQuery, Write},
+    port::job_store::{
+        Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, Purged, Record, RecordKind,
+        RecordQuery, Write,
+    },
     queue::{
         Grant, GrantBatch, Ledger, Rule,
         head::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
@@ -26,11 +29,17 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
     for (n, key) in keys.iter().enumerate() {
         let set = |job: &str, was| Write::SetKey { key: key.clone(), job: name(job), was };
         let (mine, other) = (format!("job-{n}"), format!("other-{n}"));
-        assert!(matches!(refused(store, vec![set(&mine, Expect::Is(name(&other)))]).await, (0, CurrentRecord::Nothing)));
+        assert!(matches!(
+            refused(store, vec![set(&mine, Expect::Is(name(&other)))]).await,
+            (0, CurrentRecord::Nothing)
+        ));
         done(store, vec![set(&mine, Expect::Absent)]).await;
         for was in [Expect::Absent, Expect::Is(name(&other))] {
             let (_, standing) = refused(store, vec![set(&other, was)]).await;
-            assert!(matches!(&standing, CurrentRecord::Key { job, .. } if job.as_str() == mine), "{standing:?}");
+            assert!(
+                matches!(&standing, CurrentRecord::Key { job, .. } if job.as_str() == mine),
+                "{standing:?}"
+            );
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
     }
@@ -49,7 +58,10 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
         priority: -1,
         weight: 7,
         critical: true,
-        attributes: BTreeMap::from([("region".into(), Value::Text("east".into())), ("size".into(), Value::Number(5.into()))]),
+        attributes: BTreeMap::from([
+            ("region".into(), Value::Text("east".into())),
+            ("size".into(), Value::Number(5.into())),
+        ]),
         granted_at: at(9),
     };
     GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
@@ -58,14 +70,26 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
 fn head(version: u64, batches: &[u64]) -> Ledger {
     let mut released = Bits::default();
     released.set(9);
-    let named = |id: &u64| BatchRef { id: BatchId(*id), count: 3, released: released.clone(), check_at: at(77), sent: true, sends: 2 };
+    let named = |id: &u64| BatchRef {
+        id: BatchId(*id),
+        count: 3,
+        released: released.clone(),
+        check_at: at(77),
+        sent: true,
+        sends: 2,
+    };
     Ledger {
         version,
         nonce: u64::MAX,
         config_version: 5,
         time: at(1_700_000_000_001),
         settling_until: Some(at(3)),
-        scan_cursor: Some(Position { partition: "p".into(), priority: -9, run_at: at(-1), id: name("x") }),
+        scan_cursor: Some(Position {
+            partition: "p".into(),
+            priority: -9,
+            run_at: at(-1),
+            id: name("x"),
+        }),
         last_partition: Some(String::new()),
         lap_start: Some("a".into()),
         buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
@@ -76,7 +100,11 @@ fn head(version: u64, batches: &[u64]) -> Ledger {
             (Rule::Constraint("c".into(), Some("v".into())), at(3)),
             (Rule::Throttler(name("t")), at(4)),
         ]),
-        policy: Some(KeptPolicyState { plugin: name("t"), state_version: 7, state: StateLocation::Inline(state("small")) }),
+        policy: Some(KeptPolicyState {
+            plugin: name("t"),
+            state_version: 7,
+            state: StateLocation::Inline(state("small")),
+        }),
     }
 }
 
@@ -91,24 +119,45 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     assert_eq!(store.batches(&queue()).await.expect("the store is well"), []);
     let first = Write::SetLedger { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
     let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
-    done(store, added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect()).await;
+    done(
+        store,
+        added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect(),
+    )
+    .await;
     let found = store.ledger(&queue()).await.expect("the store is well");
     assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
     let all = store.batches(&queue()).await.expect("the store is well");
     assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
     // A batch that was written for a commit that never came is written over by the next one.
-    done(store, vec![Write::AddBatch(queue(), batch(2, 2)), Write::RemoveBatch(queue(), BatchId(9))]).await;
+    done(
+        store,
+        vec![Write::AddBatch(queue(), batch(2, 2)), Write::RemoveBatch(queue(), BatchId(9))],
+    )
+    .await;
     done(store, vec![Write::RemoveBatch(queue(), BatchId(1))]).await;
-    assert_eq!(store.batches(&queue()).await.expect("the store is well"), [(BatchId(2), 2), (BatchId(3), 1)]);
+    assert_eq!(
+        store.batches(&queue()).await.expect("the store is well"),
+        [(BatchId(2), 2), (BatchId(3), 1)]
+    );
     assert_eq!(store.batches(&name("other")).await.expect("the store is well"), [(BatchId(1), 8)]);
 }
 
 /// A throttler's state that is too large for the head is a batch that the head names apart from the others.
 pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
     let mut head = head(1, &[3]);
-    head.policy = Some(KeptPolicyState { plugin: name("t"), state_version: 1, state: StateLocation::Batch(BatchId(8)) });
-    let large = GrantBatch { id: BatchId(8), for_head: 1, grants: Vec::new(), state: Some(state(&"é".repeat(8000))) };
-    let batches = [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
+    head.policy = Some(KeptPolicyState {
+        plugin: name("t"),
+        state_version: 1,
+        state: StateLocation::Batch(BatchId(8)),
+    });
+    let large = GrantBatch {
+        id: BatchId(8),
+        for_head: 1,
+        grants: Vec::new(),
+        state: Some(state(&"é".repeat(8000))),
+    };
+    let batches =
+        [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
     let set = Write::SetLedger { queue: name("mail"), head: head.clone(), was: Expect::Absent };
     done(store, batches.into_iter().chain([set]).collect()).await;
     let found = store.ledger(&name("mail")).await.expect("the store is well");
@@ -117,8 +166,12 @@ pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn Jo
 
 /// Of two who read the same head, one commits.
 pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
-    let set = |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
-    assert!(matches!(refused(store, vec![set(2, Expect::Is(1))]).await, (0, CurrentRecord::Nothing)));
+    let set =
+        |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
+    assert!(matches!(
+        refused(store, vec![set(2, Expect::Is(1))]).await,
+        (0, CurrentRecord::Nothing)
+    ));
     done(store, vec![set(1, Expect::Absent)]).await;
     done(store, vec![set(2, Expect::Is(1))]).await;
     for was in [Expect::Absent, Expect::Is(1), Expect::Is(3)] {
@@ -149,26 +202,54 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
     ];
     for (n, kind) in kinds.into_iter().enumerate() {
         done(store, vec![require(kind, 0)]).await;
-        assert!(matches!(refused(store, vec![require(kind, 1)]).await, (0, CurrentRecord::Nothing)));
-        assert!(matches!(refused(store, vec![set(kind, 1, 2, Some("{}"))]).await, (0, CurrentRecord::Nothing)));
+        assert!(matches!(
+            refused(store, vec![require(kind, 1)]).await,
+            (0, CurrentRecord::Nothing)
+        ));
+        assert!(matches!(
+            refused(store, vec![set(kind, 1, 2, Some("{}"))]).await,
+            (0, CurrentRecord::Nothing)
+        ));
         done(store, vec![set(kind, 0, 4, Some("{}"))]).await;
         for was in [0, 3, 5] {
-            assert!(matches!(refused(store, vec![set(kind, was, 6, None)]).await, (0, CurrentRecord::Version(4))));
-            assert!(matches!(refused(store, vec![require(kind, was)]).await, (0, CurrentRecord::Version(4))));
+            assert!(matches!(
+                refused(store, vec![set(kind, was, 6, None)]).await,
+                (0, CurrentRecord::Version(4))
+            ));
+            assert!(matches!(
+                refused(store, vec![require(kind, was)]).await,
+                (0, CurrentRecord::Version(4))
+            ));
         }
-        done(store, vec![require(kind, 4), Write::AddJob(job(&format!("under-{n}")).build())]).await;
+        done(store, vec![require(kind, 4), Write::AddJob(job(&format!("under-{n}")).build())])
+            .await;
         done(store, vec![set(kind, 4, 5, Some("{\"é\": 1}"))]).await;
         let item = store.items(kind).await.expect("the store is well").remove(0);
-        assert_eq!((item.name.as_str(), item.version, item.bytes.as_slice()), ("mail", 5, "{\"é\": 1}".as_bytes()));
+        assert_eq!(
+            (item.name.as_str(), item.version, item.bytes.as_slice()),
+            ("mail", 5, "{\"é\": 1}".as_bytes())
+        );
     }
     done(store, vec![set(ItemKind::Token, 5, 6, None)]).await;
     assert_eq!(store.items(ItemKind::Token).await.expect("the store is well"), []);
     done(store, vec![require(ItemKind::Token, 0)]).await;
     for letter in ["b", "a", "B"] {
-        let item = Write::SetItem { kind: ItemKind::Token, name: letter.into(), was: 0, version: 1, bytes: Some(b"1".to_vec()) };
+        let item = Write::SetItem {
+            kind: ItemKind::Token,
+            name: letter.into(),
+            was: 0,
+            version: 1,
+            bytes: Some(b"1".to_vec()),
+        };
         done(store, vec![item]).await;
     }
-    let names: Vec<_> = store.items(ItemKind::Token).await.expect("the store is well").into_iter().map(|item| item.name).collect();
+    let names: Vec<_> = store
+        .items(ItemKind::Token)
+        .await
+        .expect("the store is well")
+        .into_iter()
+        .map(|item| item.name)
+        .collect();
     assert_eq!(names, ["B", "a", "b"], "by name");
     assert_eq!(store.items(ItemKind::Queue).await.expect("the store is well").len(), 1);
 }
@@ -176,7 +257,13 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
 /// Whoever keeps a copy of the configuration learns from one number that it is old.
 pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store: &dyn JobStore) {
     let version = async || store.items_version().await.expect("the store is well");
-    let set = |kind, was, version| Write::SetItem { kind, name: "one".into(), was, version, bytes: Some(b"{}".to_vec()) };
+    let set = |kind, was, version| Write::SetItem {
+        kind,
+        name: "one".into(),
+        was,
+        version,
+        bytes: Some(b"{}".to_vec()),
+    };
     let start = version().await;
     add(store, [job("a").build()]).await;
     done(store, vec![set(ItemKind::Operation, 0, 1)]).await;
@@ -202,16 +289,33 @@ pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store:
     done(store, vec![set(ItemKind::Drain, 0, 1)]).await;
     assert_ne!(version().await, both, "a drained worker gets nothing from the next round on");
     let both = version().await;
-    let gone = Write::SetItem { kind: ItemKind::Type, name: "one".into(), was: 1, version: 2, bytes: None };
+    let gone = Write::SetItem {
+        kind: ItemKind::Type,
+        name: "one".into(),
+        was: 1,
+        version: 2,
+        bytes: None,
+    };
     done(store, vec![gone]).await;
     assert_ne!(version().await, both);
 }
 
 fn record(kind: RecordKind, name: &str, until: i64) -> Record {
-    Record { kind, name: name.into(), until: at(until), bytes: format!("{{\"of\": \"{name} é\"}}").into_bytes() }
+    Record {
+        kind,
+        name: name.into(),
+        until: at(until),
+        bytes: format!("{{\"of\": \"{name} é\"}}").into_bytes(),
+    }
 }
 
-async fn names(store: &dyn JobStore, kind: RecordKind, prefix: &str, after: Option<&str>, limit: u32) -> Vec<String> {
+async fn names(
+    store: &dyn JobStore,
+    kind: RecordKind,
+    prefix: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Vec<String> {
     let query = RecordQuery { kind, prefix: prefix.into(), after: after.map(str::to_owned), limit };
     let page = store.records(&[query]).await.expect("the store is well").remove(0);
     page.into_iter().map(|record| record.name).collect()
@@ -220,7 +324,15 @@ async fn names(store: &dyn JobStore, kind: RecordKind, prefix: &str, after: Opti
 /// Records are read in pages by name, each kind on its own, and come back as they were.
 pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobStore) {
     use RecordKind::{DeadLetter, Reply};
-    let puts = [(Reply, "b-2"), (Reply, "a-1"), (DeadLetter, "b-9"), (Reply, "b-1"), (Reply, "b-10"), (Reply, "bb-1"), (Reply, "c")];
+    let puts = [
+        (Reply, "b-2"),
+        (Reply, "a-1"),
+        (DeadLetter, "b-9"),
+        (Reply, "b-1"),
+        (Reply, "b-10"),
+        (Reply, "bb-1"),
+        (Reply, "c"),
+    ];
     done(store, puts.map(|(kind, name)| Write::PutRecord(record(kind, name, 5))).to_vec()).await;
     assert_eq!(names(store, Reply, "b-", None, 1000).await, ["b-1", "b-10", "b-2"]);
     assert_eq!(names(store, Reply, "b-", None, 2).await, ["b-1", "b-10"]);
@@ -228,8 +340,12 @@ pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobSt
     assert_eq!(names(store, Reply, "b-", Some("a"), 1).await, ["b-1"]);
     assert_eq!(names(store, Reply, "", Some("b-2"), 1000).await, ["bb-1", "c"]);
     assert_eq!(names(store, DeadLetter, "", None, 1000).await, ["b-9"]);
-    let query = |kind, prefix: &str| RecordQuery { kind, prefix: prefix.into(), after: None, limit: 1 };
-    let pages = store.records(&[query(DeadLetter, "b"), query(Reply, "x"), query(Reply, "c")]).await.expect("the store is well");
+    let query =
+        |kind, prefix: &str| RecordQuery { kind, prefix: prefix.into(), after: None, limit: 1 };
+    let pages = store
+        .records(&[query(DeadLetter, "b"), query(Reply, "x"), query(Reply, "c")])
+        .await
+        .expect("the store is well");
     assert_eq!(pages, [vec![record(DeadLetter, "b-9", 5)], vec![], vec![record(Reply, "c", 5)]]);
 }
 
@@ -244,7 +360,11 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     let large = Record { bytes: vec![b'x'; 300_000], ..record(kind, "a", 9) };
     done(store, vec![Write::PutRecord(large.clone())]).await;
     assert_eq!(all().await, [large]);
-    let remove = |name: &str, until: Option<i64>| Write::RemoveRecord { kind, name: name.into(), until: until.map(at) };
+    let remove = |name: &str, until: Option<i64>| Write::RemoveRecord {
+        kind,
+        name: name.into(),
+        until: until.map(at),
+    };
     done(store, vec![remove("a", Some(5)), remove("b", None)]).await;
     assert_eq!(all().await.len(), 1, "it has another time by now");
     done(store, vec![Write::AddJob(job("with").build()), remove("a", Some(9))]).await;
@@ -252,7 +372,11 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     done(store, vec![remove("a", None)]).await;
     // Within a refused transaction nothing is kept, where transactions are atomic.
     if store.max_in_flight_write().is_zero() {
-        refused(store, vec![Write::PutRecord(record(kind, "a", 5)), Write::AddJob(job("with").build())]).await;
+        refused(
+            store,
+            vec![Write::PutRecord(record(kind, "a", 5)), Write::AddJob(job("with").build())],
+        )
+        .await;
         assert_eq!(all().await, []);
     }
 }
@@ -262,10 +386,16 @@ pub async fn a_purge_drops_what_is_over_and_what_is_too_much(store: &dyn JobStor
     let kind = RecordKind::DeadLetter;
     let puts = (0..10).map(|n| Write::PutRecord(record(kind, &format!("n{n}"), 100 - n)));
     done(store, puts.chain([Write::PutRecord(record(RecordKind::Reply, "r", 1))]).collect()).await;
-    let purge = async |now: i64, keep: u64, limit: u32| store.purge(kind, at(now), keep, limit).await.expect("the store is well");
+    let purge = async |now: i64, keep: u64, limit: u32| {
+        store.purge(kind, at(now), keep, limit).await.expect("the store is well")
+    };
     assert_eq!(purge(90, 10, 100).await, Purged { expired: 0, over: 0, left: 10 });
     assert_eq!(purge(92, 10, 1).await, Purged { expired: 1, over: 0, left: 9 });
-    assert_eq!(names(store, kind, "", None, 20).await.last().map(String::as_str), Some("n8"), "the oldest went");
+    assert_eq!(
+        names(store, kind, "", None, 20).await.last().map(String::as_str),
+        Some("n8"),
+        "the oldest went"
+    );
     assert_eq!(purge(92, 5, 100).await, Purged { expired: 1, over: 3, left: 5 });
     assert_eq!(names(store, kind, "", None, 20).await, ["n0", "n1", "n2", "n3", "n4"]);
     assert_eq!(purge(1000, 5, 100).await, Purged { expired: 5, over: 0, left: 0 });
@@ -281,7 +411,8 @@ pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
             threads.spawn(|| super::run(count_up(store, STEPS)));
         }
     });
-    let (head, _) = store.ledger(&name("mail")).await.expect("the store is well").expect("it was set");
+    let (head, _) =
+        store.ledger(&name("mail")).await.expect("the store is well").expect("it was set");
     assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
 }
 
@@ -293,7 +424,10 @@ async fn count_up(store: &dyn JobStore, mut steps: u64) {
         };
         head.version += 1;
         head.nonce += 1;
-        if matches!(commit(store, vec![Write::SetLedger { queue: name("mail"), head, was }]).await, Committed::All) {
+        if matches!(
+            commit(store, vec![Write::SetLedger { queue: name("mail"), head, was }]).await,
+            Committed::All
+        ) {
             steps -= 1;
         }
     }

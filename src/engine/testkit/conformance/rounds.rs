@@ -20,7 +20,14 @@ struct Round {
 }
 
 fn head(version: u64, batch: u64) -> Ledger {
-    let named = BatchRef { id: BatchId(batch), count: 0, released: Bits::default(), check_at: at(77), sent: true, sends: 0 };
+    let named = BatchRef {
+        id: BatchId(batch),
+        count: 0,
+        released: Bits::default(),
+        check_at: at(77),
+        sent: true,
+        sends: 0,
+    };
     Ledger { version, batches: vec![named], ..Ledger::default() }
 }
 
@@ -30,10 +37,19 @@ fn batch(id: u64) -> GrantBatch {
 
 async fn round(store: &dyn JobStore, n: usize) -> Round {
     let queue: QueueName = name(&format!("q-{n}"));
-    let (runs, waits) = (job(&format!("runs-{n}")).queue(queue.as_str()).build(), job(&format!("waits-{n}")).queue(queue.as_str()).build());
+    let (runs, waits) = (
+        job(&format!("runs-{n}")).queue(queue.as_str()).build(),
+        job(&format!("waits-{n}")).queue(queue.as_str()).build(),
+    );
     add(store, [runs.clone(), waits.clone()]).await;
     let (write, running) = step(&runs, claim(&runs, true), at(1));
-    let item = |was, version| Write::SetItem { kind: ItemKind::Queue, name: queue.to_string(), was, version, bytes: Some(b"{}".to_vec()) };
+    let item = |was, version| Write::SetItem {
+        kind: ItemKind::Queue,
+        name: queue.to_string(),
+        was,
+        version,
+        bytes: Some(b"{}".to_vec()),
+    };
     let first = Write::SetLedger { queue: queue.clone(), head: head(1, 1), was: Expect::Absent };
     done(store, vec![item(0, 1), write, Write::AddBatch(queue.clone(), batch(1)), first]).await;
     let attempt = running.life.attempt;
@@ -52,10 +68,23 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
 
 /// What stands of a round: whether the settled job does, the new batch, the head, the claim, the removal of the old batch.
 async fn stands(store: &dyn JobStore, round: &Round) -> [bool; 5] {
-    let batches: Vec<u64> = store.batches(&round.queue).await.expect("the store is well").into_iter().map(|(id, _)| id.0).collect();
-    let (head, named) = store.ledger(&round.queue).await.expect("the store is well").expect("there is a head");
-    assert!(named == [batch(head.version)], "a head never names a batch that is not there: {head:?} {named:?}");
-    let (settled, claimed) = (get(store, &round.settled).await == round.settled, get(store, &round.claimed).await == round.claimed);
+    let batches: Vec<u64> = store
+        .batches(&round.queue)
+        .await
+        .expect("the store is well")
+        .into_iter()
+        .map(|(id, _)| id.0)
+        .collect();
+    let (head, named) =
+        store.ledger(&round.queue).await.expect("the store is well").expect("there is a head");
+    assert!(
+        named == [batch(head.version)],
+        "a head never names a batch that is not there: {head:?} {named:?}"
+    );
+    let (settled, claimed) = (
+        get(store, &round.settled).await == round.settled,
+        get(store, &round.claimed).await == round.claimed,
+    );
     [settled, batches.contains(&2), head.version == 2, claimed, !batches.contains(&1)]
 }
 
@@ -64,11 +93,17 @@ async fn stands(store: &dyn JobStore, round: &Round) -> [bool; 5] {
 pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dyn JobStore) {
     for cut in 0..=6 {
         let round = round(store, cut).await;
-        let never = Write::RequireItem { kind: ItemKind::Queue, name: "nobody made it".into(), version: 1 };
+        let never =
+            Write::RequireItem { kind: ItemKind::Queue, name: "nobody made it".into(), version: 1 };
         let (before, after) = round.txn.split_at(cut);
-        let (at, _) = refused(store, before.iter().cloned().chain([never]).chain(after.iter().cloned()).collect()).await;
+        let (at, _) = refused(
+            store,
+            before.iter().cloned().chain([never]).chain(after.iter().cloned()).collect(),
+        )
+        .await;
         assert_eq!(at, cut);
-        let (steps, rest) = if store.max_in_flight_write().is_zero() { (0, &round.txn[..]) } else { (cut, after) };
+        let (steps, rest) =
+            if store.max_in_flight_write().is_zero() { (0, &round.txn[..]) } else { (cut, after) };
         let of = |steps| [0, 2, 3, 4, 5].map(|step| steps > step);
         assert_eq!(stands(store, &round).await, of(steps), "cut after {cut} steps");
         done(store, rest.to_vec()).await;

@@ -65,11 +65,21 @@ macro_rules! work_queue_conformance {
 
 fn piece(queue: &str, number: usize, run_at: Timestamp) -> Work {
     let granted_at = number.is_multiple_of(2).then_some(run_at);
-    Work { queue: name(queue), job: name(&format!("{queue}-{number}")), version: Version(number as u64 + 1), run_at, granted_at }
+    Work {
+        queue: name(queue),
+        job: name(&format!("{queue}-{number}")),
+        version: Version(number as u64 + 1),
+        run_at,
+        granted_at,
+    }
 }
 
 /// Gathers from `more` until there are `count` different ones or the slack is over.
-async fn gather<T: Ord, F: Future<Output = Vec<T>>>(arrivals: &dyn Arrivals, count: usize, more: impl Fn() -> F) -> BTreeSet<T> {
+async fn gather<T: Ord, F: Future<Output = Vec<T>>>(
+    arrivals: &dyn Arrivals,
+    count: usize,
+    more: impl Fn() -> F,
+) -> BTreeSet<T> {
     let end = arrivals.now() + SLACK;
     let mut found = BTreeSet::new();
     while found.len() < count && arrivals.now() < end {
@@ -82,14 +92,20 @@ fn key(work: &Work) -> (String, String, u64, Timestamp, Option<Timestamp>) {
     (work.queue.to_string(), work.job.to_string(), work.version.0, work.run_at, work.granted_at)
 }
 
-async fn all_work(arrivals: &dyn Arrivals, count: usize) -> BTreeSet<(String, String, u64, Timestamp, Option<Timestamp>)> {
+async fn all_work(
+    arrivals: &dyn Arrivals,
+    count: usize,
+) -> BTreeSet<(String, String, u64, Timestamp, Option<Timestamp>)> {
     gather(arrivals, count, || async { arrivals.work().await.iter().map(key).collect() }).await
 }
 
 /// Work of several queues, more than a call takes, arrives whole.
 pub async fn work_arrives_as_it_was_sent(arrivals: &dyn Arrivals) {
     let now = arrivals.now();
-    let work: Vec<Work> = ["mail", "calls", "b"].iter().flat_map(|queue| (0..75).map(|number| piece(queue, number, now))).collect();
+    let work: Vec<Work> = ["mail", "calls", "b"]
+        .iter()
+        .flat_map(|queue| (0..75).map(|number| piece(queue, number, now)))
+        .collect();
     arrivals.queue().send(&work).await.expect("it is sent");
     assert_eq!(all_work(arrivals, work.len()).await, work.iter().map(key).collect());
 }
@@ -100,7 +116,11 @@ pub async fn work_does_not_arrive_before_its_time(arrivals: &dyn Arrivals) {
     let later = Work { granted_at: None, ..piece("mail", 1, at) };
     arrivals.queue().send(std::slice::from_ref(&later)).await.expect("it is sent");
     while arrivals.now() + Duration::from_millis(1500) < at {
-        assert!(arrivals.work().await.is_empty(), "it came at {}, and is due at {at}", arrivals.now());
+        assert!(
+            arrivals.work().await.is_empty(),
+            "it came at {}, and is due at {at}",
+            arrivals.now()
+        );
         arrivals.pass(arrivals.now() + Duration::from_millis(200)).await;
     }
     arrivals.pass(at).await;
@@ -117,10 +137,16 @@ pub async fn a_repeat_of_work_arrives_and_changes_nothing(arrivals: &dyn Arrival
 
 /// Hints of one queue are read in the order they were told in, whatever other queues are told.
 pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
-    let hint =
-        |queue: &str, number: u64| Hint { queue: name(queue), kind: HintKind::Released(name(&format!("j{number}")), Version(number)) };
+    let hint = |queue: &str, number: u64| Hint {
+        queue: name(queue),
+        kind: HintKind::Released(name(&format!("j{number}")), Version(number)),
+    };
     for number in 0..5 {
-        arrivals.queue().hint(&[hint("mail", number), hint("calls", number)]).await.expect("it is told");
+        arrivals
+            .queue()
+            .hint(&[hint("mail", number), hint("calls", number)])
+            .await
+            .expect("it is told");
     }
     let end = arrivals.now() + SLACK;
     let mut came: Vec<Hint> = Vec::new();
@@ -161,5 +187,9 @@ pub async fn a_wake_up_arrives_at_its_instant(arrivals: &dyn Arrivals) {
 /// No work is no call.
 pub async fn nothing_to_send_is_sent(arrivals: &dyn Arrivals) {
     let queue = arrivals.queue();
-    assert!(queue.send(&[]).await.is_ok() && queue.hint(&[]).await.is_ok() && queue.set_timers(&[]).await.is_ok());
+    assert!(
+        queue.send(&[]).await.is_ok()
+            && queue.hint(&[]).await.is_ok()
+            && queue.set_timers(&[]).await.is_ok()
+    );
 }

@@ -84,12 +84,27 @@ impl Throttling {
         let plugin = limits.throttler.clone().map(|version| Plugin { name: name.clone(), version });
         let state = plugin.as_ref().map(|plugin| view.state(plugin)).unwrap_or_default();
         let text = if plugin.is_some() { config.to_string() } else { String::new() }.into();
-        let in_trouble = |trouble: &OpenCircuit| now < trouble.until && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text));
+        let in_trouble = |trouble: &OpenCircuit| {
+            now < trouble.until
+                && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text))
+        };
         let failed = trouble.is_some_and(in_trouble);
         let item = catalog.plugins.get(&name);
-        let (item_version, shadowed) = item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
+        let (item_version, shadowed) =
+            item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
         let (ended, answered) = (Arc::default(), false);
-        let mut throttling = Self { name, plugin, failed, item_version, on_failure, text, state, ended, shadowed, answered };
+        let mut throttling = Self {
+            name,
+            plugin,
+            failed,
+            item_version,
+            on_failure,
+            text,
+            state,
+            ended,
+            shadowed,
+            answered,
+        };
         if throttling.listens() {
             throttling.ended = Arc::clone(untold);
         }
@@ -118,7 +133,9 @@ impl Throttling {
     pub(super) fn note_ended(&mut self, grant: &Grant, job: &Job) {
         // A grant that nobody claimed allowed no attempt; what the history ends with then was before it.
         let entry = job.life.history.last().filter(|entry| entry.ended_at >= grant.granted_at);
-        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < ENDED) else { return };
+        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < ENDED) else {
+            return;
+        };
         let error = entry.error.as_ref();
         Arc::make_mut(&mut self.ended).push(Ended {
             id: job.id.clone(),
@@ -146,7 +163,11 @@ impl Throttling {
         let plugin = self.plugin.as_ref().filter(|_| self.answered)?;
         let state_version = self.says()?.state_version;
         let differs = *view.state(plugin) != *self.state;
-        differs.then(|| NewState { plugin: self.name.clone(), state_version, state: PolicyState::clone(&self.state) })
+        differs.then(|| NewState {
+            plugin: self.name.clone(),
+            state_version,
+            state: PolicyState::clone(&self.state),
+        })
     }
 }
 
@@ -158,8 +179,12 @@ impl TickPlan {
 
     /// Whether a throttler that cannot be asked holds everybody; they are counted as held without being looked at.
     pub(super) fn throttler_holds_all(&mut self) -> bool {
-        let holds = |throttling: &&Throttling| !throttling.asks() && throttling.on_failure == OnFailure::Hold;
-        let Some(rule) = self.throttling.as_ref().filter(holds).map(Throttling::rule) else { return false };
+        let holds = |throttling: &&Throttling| {
+            !throttling.asks() && throttling.on_failure == OnFailure::Hold
+        };
+        let Some(rule) = self.throttling.as_ref().filter(holds).map(Throttling::rule) else {
+            return false;
+        };
         self.held.entry(rule).or_insert(1);
         let until = self.trouble.as_ref().map(|trouble| trouble.until);
         self.wake(until);
@@ -169,12 +194,27 @@ impl TickPlan {
 
 impl Engine {
     /// Tells the throttler of the attempts whose grants this round has released so far.
-    pub(in crate::tick) async fn note_ended(&self, view: &View, plan: &mut TickPlan) -> Result<(), Error> {
-        let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens()) else { return Ok(()) };
-        let left = plan.delta.released.iter().filter_map(|(job, version)| view.grant(job).filter(|grant| grant.version == *version));
+    pub(in crate::tick) async fn note_ended(
+        &self,
+        view: &View,
+        plan: &mut TickPlan,
+    ) -> Result<(), Error> {
+        let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens())
+        else {
+            return Ok(());
+        };
+        let left =
+            plan.delta.released.iter().filter_map(|(job, version)| {
+                view.grant(job).filter(|grant| grant.version == *version)
+            });
         let grants: Vec<&Grant> = left.take(ENDED).collect();
-        let mut jobs: HashMap<&JobId, Job> = plan.before.iter().map(|change| (&change.job.id, change.job.clone())).collect();
-        let missing: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).filter(|job| !jobs.contains_key(job)).collect();
+        let mut jobs: HashMap<&JobId, Job> =
+            plan.before.iter().map(|change| (&change.job.id, change.job.clone())).collect();
+        let missing: Vec<JobId> = grants
+            .iter()
+            .map(|grant| grant.job.clone())
+            .filter(|job| !jobs.contains_key(job))
+            .collect();
         if !missing.is_empty() {
             let read = self.ports.store.get(&missing).await?;
             jobs.extend(missing.iter().zip(read).filter_map(|(id, job)| Some((id, job?))));

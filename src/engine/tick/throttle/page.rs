@@ -10,8 +10,12 @@ use crate::{
 };
 use tidegate_core::{
     job::{Event, Job, life::Waiting},
-    port::policy::{Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall},
-    queue::{AdmissionDecision, Candidate, Rule, admission::Hold, order::Position, plugin::OnFailure},
+    port::policy::{
+        Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall,
+    },
+    queue::{
+        AdmissionDecision, Candidate, Rule, admission::Hold, order::Position, plugin::OnFailure,
+    },
 };
 
 /// A round that has lasted so long begins no further page but the one at which its scan stands, so that this gets on: what its queue's
@@ -60,7 +64,8 @@ impl Search<'_> {
             }
             let late = self.engine.now() >= self.now + TIME;
             // Then those that nobody was asked about are looked at again from the front.
-            if (late || left > 0) && (self.admission.closed(false) || self.capacities.total() == 0) {
+            if (late || left > 0) && (self.admission.closed(false) || self.capacities.total() == 0)
+            {
                 return Ok(ControlFlow::Break(None));
             }
             if late {
@@ -116,7 +121,9 @@ impl Search<'_> {
 
     /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
     pub(crate) async fn tell_ended(&mut self) -> Result<(), Error> {
-        if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| throttling.asks() && !throttling.ended.is_empty()) {
+        if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| {
+            throttling.asks() && !throttling.ended.is_empty()
+        }) {
             self.apply(Vec::new()).await?;
         }
         Ok(())
@@ -136,7 +143,8 @@ impl Search<'_> {
         if let Some(state) = &answer.state {
             throttling.state = Arc::new(state.clone());
         }
-        let (rule, plugin, shadowed) = (throttling.rule(), throttling.plugin.clone(), throttling.shadowed);
+        let (rule, plugin, shadowed) =
+            (throttling.rule(), throttling.plugin.clone(), throttling.shadowed);
         self.plan.trouble = None;
         let now = self.now;
         let mut held = 0;
@@ -153,11 +161,16 @@ impl Search<'_> {
                 CandidateOutcome::Earlier(Decision { action: Action::Hold(until), reason }) => {
                     Decision { action: Action::Hold(until), reason }
                 }
-                CandidateOutcome::Earlier(Decision { reason, .. }) => Decision { action: Action::Hold(None), reason },
+                CandidateOutcome::Earlier(Decision { reason, .. }) => {
+                    Decision { action: Action::Hold(None), reason }
+                }
             };
             match action {
                 Action::Run => {
-                    let ask = self.capacities.find(job).expect("the trial found room for everyone that runs");
+                    let ask = self
+                        .capacities
+                        .find(job)
+                        .expect("the trial found room for everyone that runs");
                     self.admit(ask, job, bytes.unwrap_or_default());
                     self.pass_turn(job);
                 }
@@ -172,7 +185,8 @@ impl Search<'_> {
                 }
                 Action::Drop => {
                     self.plan.decided = true;
-                    let reason = reason.unwrap_or_else(|| format!("throttler {} dropped it", call_name(&rule)));
+                    let reason = reason
+                        .unwrap_or_else(|| format!("throttler {} dropped it", call_name(&rule)));
                     if let Ok(dropped) = job.apply(Event::Drop { reason }, now) {
                         self.plan.end(job, dropped);
                     }
@@ -194,20 +208,30 @@ impl Search<'_> {
     ///
     /// The second time those are left out that did not fit; the third time only those are asked about that ran and
     /// fitted. Each is offered in its place with no more taken before it than the last time, so all of them fit again.
-    async fn reconcile(&mut self, jobs: &[(Job, Option<usize>)]) -> Result<Result<Agreed, Box<ThrottlerCall>>, Error> {
+    async fn reconcile(
+        &mut self,
+        jobs: &[(Job, Option<usize>)],
+    ) -> Result<Result<Agreed, Box<ThrottlerCall>>, Error> {
         let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
-        let plugin = throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
+        let plugin =
+            throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
         let wanted = jobs.iter().filter(|(_, fits)| fits.is_some()).map(|(job, _)| job);
         let (data, unread) = match self.engine.data_for(throttling, wanted).await {
             Ok(data) => (data, None),
             // Whoever needs no data, critical jobs say, does not wait for it.
-            Err(Error::Unavailable { message, .. }) => {
-                (BTreeMap::new(), Some(Fault { kind: FaultKind::Unavailable, message: format!("it needs data, and {message}") }))
-            }
+            Err(Error::Unavailable { message, .. }) => (
+                BTreeMap::new(),
+                Some(Fault {
+                    kind: FaultKind::Unavailable,
+                    message: format!("it needs data, and {message}"),
+                }),
+            ),
             Err(error) => return Err(error),
         };
-        let mut fates: Vec<CandidateOutcome> = jobs.iter().map(|_| CandidateOutcome::Missed).collect();
-        let mut among: Vec<usize> = (0..jobs.len()).filter(|index| jobs[*index].1.is_some()).collect();
+        let mut fates: Vec<CandidateOutcome> =
+            jobs.iter().map(|_| CandidateOutcome::Missed).collect();
+        let mut among: Vec<usize> =
+            (0..jobs.len()).filter(|index| jobs[*index].1.is_some()).collect();
         let mut full = false;
         for asks in 1.. {
             let call = Arc::new(ThrottleCall {
@@ -229,7 +253,10 @@ impl Search<'_> {
             });
             let policy = &self.engine.ports.policy;
             let answer = match &unread {
-                None => policy.throttle(&plugin, Arc::clone(&call), Purpose::Live).await.and_then(|answer| answer.validated(&call)),
+                None => policy
+                    .throttle(&plugin, Arc::clone(&call), Purpose::Live)
+                    .await
+                    .and_then(|answer| answer.validated(&call)),
                 Some(fault) => {
                     policy.report_fault(&plugin, &Call::Throttle(Arc::clone(&call)), fault);
                     Err(fault.clone())
@@ -237,10 +264,16 @@ impl Search<'_> {
             };
             let mut answer = match answer {
                 Ok(answer) => answer,
-                Err(fault) => return Ok(Err(Box::new(ThrottlerCall { plugin, call, answer: Err(fault) }))),
+                Err(fault) => {
+                    return Ok(Err(Box::new(ThrottlerCall { plugin, call, answer: Err(fault) })));
+                }
             };
             // With a version in its shadow, the answer is to be compared whole.
-            let decisions = if throttling.shadowed { answer.decisions.clone() } else { std::mem::take(&mut answer.decisions) };
+            let decisions = if throttling.shadowed {
+                answer.decisions.clone()
+            } else {
+                std::mem::take(&mut answer.decisions)
+            };
             for (index, decision) in among.iter().zip(decisions) {
                 fates[*index] = CandidateOutcome::Said(decision);
             }
@@ -253,20 +286,28 @@ impl Search<'_> {
                 match &fates[index] {
                     // In their places they reserve what they do not fit.
                     CandidateOutcome::Missed => drop(trial.check(candidate)),
-                    CandidateOutcome::LeftOut(_) => would_fit |= trial.check(candidate) == AdmissionDecision::Run,
+                    CandidateOutcome::LeftOut(_) => {
+                        would_fit |= trial.check(candidate) == AdmissionDecision::Run
+                    }
                     CandidateOutcome::Said(Decision { action: Action::Run, .. }) => {
                         let ask = rooms.find(job);
                         let bytes = bytes.unwrap_or_default();
-                        let verdict = ask.and_then(|ask| Some((ask, rooms.try_admit(&mut trial, candidate, bytes)?)));
+                        let verdict = ask.and_then(|ask| {
+                            Some((ask, rooms.try_admit(&mut trial, candidate, bytes)?))
+                        });
                         fates[index] = match verdict {
                             Some((ask, AdmissionDecision::Run)) => {
                                 rooms.take(ask, bytes);
                                 ran.push(index);
                                 continue;
                             }
-                            Some((_, AdmissionDecision::Hold(hold))) => CandidateOutcome::LeftOut(Some(hold)),
+                            Some((_, AdmissionDecision::Hold(hold))) => {
+                                CandidateOutcome::LeftOut(Some(hold))
+                            }
                             // No worker takes it any more, or there is no space for it. (Windows were looked at before.)
-                            Some((_, AdmissionDecision::Move(_))) | None => CandidateOutcome::LeftOut(None),
+                            Some((_, AdmissionDecision::Move(_))) | None => {
+                                CandidateOutcome::LeftOut(None)
+                            }
                         };
                         new_misfits += 1;
                     }
@@ -301,7 +342,11 @@ impl Search<'_> {
     /// What runs: the head's grants without those that this round has released, and those that it has admitted.
     fn running(&self) -> RunningSet {
         let delta = &self.plan.delta;
-        let batches = self.granted.as_ref().map(|(view, _)| view.running(&delta.released)).unwrap_or_default();
+        let batches = self
+            .granted
+            .as_ref()
+            .map(|(view, _)| view.running(&delta.released))
+            .unwrap_or_default();
         RunningSet { batches, admitted: Arc::new(delta.granted.clone()) }
     }
 
@@ -309,14 +354,16 @@ impl Search<'_> {
     fn without(&mut self, jobs: &[(Job, Option<usize>)], asked: ThrottlerCall) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just asked");
         throttling.failed = true;
-        let trouble = OpenCircuit::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
+        let trouble =
+            OpenCircuit::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
         let until = trouble.until;
         self.plan.trouble = Some(trouble);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         self.plan.wake(Some(until));
         self.plan.faults.push(asked);
         if hold {
-            *self.plan.held.entry(rule).or_default() += jobs.iter().filter(|(_, fits)| fits.is_some()).count() as u64;
+            *self.plan.held.entry(rule).or_default() +=
+                jobs.iter().filter(|(_, fits)| fits.is_some()).count() as u64;
             return false;
         }
         for (job, fits) in jobs {
@@ -325,7 +372,9 @@ impl Search<'_> {
                 continue;
             };
             // It was seen to be a candidate already.
-            let Some(ask) = self.capacities.find(job) else { continue };
+            let Some(ask) = self.capacities.find(job) else {
+                continue;
+            };
             match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
                 Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
                 Some(AdmissionDecision::Run) => {

@@ -64,7 +64,10 @@ struct Key {
 impl Keys {
     /// The keys that may have signed a token with this header.
     fn fitting(&self, header: &Header) -> Vec<DecodingKey> {
-        let fits = |key: &&Key| key.key.family() == header.alg.family() && header.kid.as_ref().is_none_or(|id| key.id.as_ref() == Some(id));
+        let fits = |key: &&Key| {
+            key.key.family() == header.alg.family()
+                && header.kid.as_ref().is_none_or(|id| key.id.as_ref() == Some(id))
+        };
         self.keys.iter().filter(fits).map(|key| key.key.clone()).collect()
     }
 }
@@ -99,7 +102,9 @@ impl JwtAuthenticator {
         };
         match self.keys.load_full() {
             Some(keys) => Ok(keys.fitting(header)),
-            None => Err(AuthError::Unavailable(fetched.err().unwrap_or_else(|| "the identity provider gave no keys".into()))),
+            None => Err(AuthError::Unavailable(
+                fetched.err().unwrap_or_else(|| "the identity provider gave no keys".into()),
+            )),
         }
     }
 
@@ -117,26 +122,39 @@ impl JwtAuthenticator {
                 Ok(())
             }
             Err(reason) => {
-                tracing::warn!(url = self.url, reason, "the identity provider's keys could not be fetched");
+                tracing::warn!(
+                    url = self.url,
+                    reason,
+                    "the identity provider's keys could not be fetched"
+                );
                 Err(reason)
             }
         }
     }
 
     async fn fetch_now(&self) -> Result<Vec<Key>, String> {
-        let answer = self.http.get(&self.url, FETCH_TIMEOUT, MAX_KEYS_BYTES).await.map_err(|error| error.to_string())?;
+        let answer = self
+            .http
+            .get(&self.url, FETCH_TIMEOUT, MAX_KEYS_BYTES)
+            .await
+            .map_err(|error| error.to_string())?;
         if answer.status != 200 {
             return Err(format!("the answer was {}", answer.status));
         }
-        let published: Published = serde_json::from_slice(&answer.body).map_err(|_| "the answer is not a set of keys")?;
+        let published: Published =
+            serde_json::from_slice(&answer.body).map_err(|_| "the answer is not a set of keys")?;
         Ok(published.keys.into_iter().filter_map(key).collect())
     }
 
     /// Who a token with these claims, whose signature is good, speaks of.
     fn judge(&self, claims: &Map<String, Value>) -> Result<Principal, AuthError> {
         let now = self.clock.now();
-        let instant =
-            |name: &str| claims.get(name).and_then(Value::as_f64).map(|seconds| Timestamp::from_millis((seconds * 1000.0) as i64));
+        let instant = |name: &str| {
+            claims
+                .get(name)
+                .and_then(Value::as_f64)
+                .map(|seconds| Timestamp::from_millis((seconds * 1000.0) as i64))
+        };
         if instant("exp").is_none_or(|end| end + LEEWAY <= now) {
             return Err(AuthError::refused("the token has expired"));
         }
@@ -153,9 +171,12 @@ impl JwtAuthenticator {
 impl Authenticate for JwtAuthenticator {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
         let token = credentials.secret().ok_or_else(|| AuthError::refused("a token is needed"))?;
-        let header = decode_header(token).map_err(|_| AuthError::refused("the token cannot be read"))?;
+        let header =
+            decode_header(token).map_err(|_| AuthError::refused("the token cannot be read"))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(AuthError::refused("the token is signed by another way than RS256, ES256 or EdDSA"));
+            return Err(AuthError::refused(
+                "the token is signed by another way than RS256, ES256 or EdDSA",
+            ));
         }
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.issuer]);
@@ -164,11 +185,19 @@ impl Authenticate for JwtAuthenticator {
         // Times are judged by our own clock, in `judge`.
         validation.validate_exp = false;
         for key in self.keys(&header).await? {
-            match decode::<Map<String, Value>>(token, &key, &validation).map_err(jsonwebtoken::errors::Error::into_kind) {
+            match decode::<Map<String, Value>>(token, &key, &validation)
+                .map_err(jsonwebtoken::errors::Error::into_kind)
+            {
                 Ok(token) => return self.judge(&token.claims),
-                Err(ErrorKind::InvalidIssuer) => return Err(AuthError::refused("the token is of another issuer")),
-                Err(ErrorKind::InvalidAudience) => return Err(AuthError::refused("the token is meant for another audience")),
-                Err(ErrorKind::MissingRequiredClaim(claim)) => return Err(AuthError::refused(format!("the token has no `{claim}`"))),
+                Err(ErrorKind::InvalidIssuer) => {
+                    return Err(AuthError::refused("the token is of another issuer"));
+                }
+                Err(ErrorKind::InvalidAudience) => {
+                    return Err(AuthError::refused("the token is meant for another audience"));
+                }
+                Err(ErrorKind::MissingRequiredClaim(claim)) => {
+                    return Err(AuthError::refused(format!("the token has no `{claim}`")));
+                }
                 Err(_) => {}
             }
         }

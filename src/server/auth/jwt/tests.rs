@@ -73,7 +73,10 @@ impl Provider {
                 if status == SILENT {
                     std::future::pending::<()>().await;
                 }
-                let head = format!("HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
                 stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
             }
         });
@@ -87,7 +90,8 @@ impl Provider {
             audience: Some("jobs".into()),
             ..settings::Jwt::default()
         };
-        JwtAuthenticator::new(&settings, HttpTarget::new(Guard::On).unwrap(), clock.clone()).unwrap()
+        JwtAuthenticator::new(&settings, HttpTarget::new(Guard::On).unwrap(), clock.clone())
+            .unwrap()
     }
 
     fn asked(&self) -> usize {
@@ -102,7 +106,8 @@ fn claims(clock: &FakeClock) -> Value {
 
 fn sign(id: Option<&str>, key: &EncodingKey, algorithm: Algorithm, claims: &Value) -> Credentials {
     let header = Header { kid: id.map(Into::into), ..Header::new(algorithm) };
-    Credentials::from_header(Some(&format!("Bearer {}", encode(&header, claims, key).unwrap()))).unwrap()
+    Credentials::from_header(Some(&format!("Bearer {}", encode(&header, claims, key).unwrap())))
+        .unwrap()
 }
 
 fn reason(answer: Result<Principal, AuthError>) -> String {
@@ -116,12 +121,19 @@ fn reason(answer: Result<Principal, AuthError>) -> String {
 async fn a_token_signed_by_any_published_key_is_good_and_the_keys_are_fetched_once() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
-    for (id, key, algorithm) in [("rsa", rsa(), Algorithm::RS256), ("ec", ec(), Algorithm::ES256), ("ed", ed(), Algorithm::EdDSA)] {
+    for (id, key, algorithm) in [
+        ("rsa", rsa(), Algorithm::RS256),
+        ("ec", ec(), Algorithm::ES256),
+        ("ed", ed(), Algorithm::EdDSA),
+    ] {
         for id in [Some(id), None] {
             let credentials = sign(id, &key, algorithm, &claims(&clock));
             assert!(credentials.is_jwt());
             let principal = jwt.authenticate(&credentials).await.unwrap();
-            assert_eq!((principal.name.as_str(), principal.scopes.to_string().as_str()), ("ann", "work read"));
+            assert_eq!(
+                (principal.name.as_str(), principal.scopes.to_string().as_str()),
+                ("ann", "work read")
+            );
         }
     }
     assert_eq!(provider.asked(), 1);
@@ -175,7 +187,8 @@ async fn scopes_come_from_the_claim_as_words_or_as_a_list() {
         let mut claims = claims(&clock);
         claims.as_object_mut().unwrap().remove("scope");
         claims[name] = value;
-        let principal = jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims)).await.unwrap();
+        let principal =
+            jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims)).await.unwrap();
         assert_eq!(principal.scopes.to_string(), scopes, "{claims}");
     }
 }
@@ -186,7 +199,9 @@ async fn a_token_signed_by_anybody_else_or_in_another_way_is_refused() {
     let jwt = provider.authenticator(&clock);
     let claims = claims(&clock);
     // A public key, known to all, taken for the secret of an HMAC; a key of one kind under the name of another; a stranger's.
-    let public = EncodingKey::from_secret(published("rsa", &rsa(), Algorithm::RS256)["n"].as_str().unwrap().as_bytes());
+    let public = EncodingKey::from_secret(
+        published("rsa", &rsa(), Algorithm::RS256)["n"].as_str().unwrap().as_bytes(),
+    );
     for (id, key, algorithm) in [
         ("rsa", &public, Algorithm::HS256),
         ("rsa", &ed(), Algorithm::EdDSA),
@@ -194,18 +209,30 @@ async fn a_token_signed_by_anybody_else_or_in_another_way_is_refused() {
         ("rsa", &rsa(), Algorithm::RS512),
     ] {
         assert!(
-            matches!(jwt.authenticate(&sign(Some(id), key, algorithm, &claims)).await, Err(AuthError::Refused(_))),
+            matches!(
+                jwt.authenticate(&sign(Some(id), key, algorithm, &claims)).await,
+                Err(AuthError::Refused(_))
+            ),
             "{id} {algorithm:?}"
         );
     }
     let good = sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims);
-    let [header, _, signature] = good.secret().unwrap().split('.').collect::<Vec<_>>()[..] else { panic!() };
+    let [header, _, signature] = good.secret().unwrap().split('.').collect::<Vec<_>>()[..] else {
+        panic!()
+    };
     let changed = sign(Some("ed"), &other(), Algorithm::EdDSA, &json!({"scope": "admin"}));
     let body = changed.secret().unwrap().split('.').nth(1).unwrap();
     // {"alg":"none"}
-    for forged in [format!("{header}.{body}.{signature}"), format!("eyJhbGciOiJub25lIn0.{body}."), "a.b.c".into()] {
+    for forged in [
+        format!("{header}.{body}.{signature}"),
+        format!("eyJhbGciOiJub25lIn0.{body}."),
+        "a.b.c".into(),
+    ] {
         let credentials = Credentials::from_header(Some(&format!("Bearer {forged}"))).unwrap();
-        assert!(matches!(jwt.authenticate(&credentials).await, Err(AuthError::Refused(_))), "{forged}");
+        assert!(
+            matches!(jwt.authenticate(&credentials).await, Err(AuthError::Refused(_))),
+            "{forged}"
+        );
     }
 }
 
@@ -214,8 +241,10 @@ async fn a_new_key_is_fetched_when_a_token_names_it_but_at_most_once_a_minute() 
     let first = json!({"keys": [published("ed", &ed(), Algorithm::EdDSA)]});
     let (provider, clock) = (Provider::start(&first).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
-    let (old, new) =
-        (sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock)), sign(Some("ec"), &ec(), Algorithm::ES256, &claims(&clock)));
+    let (old, new) = (
+        sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock)),
+        sign(Some("ec"), &ec(), Algorithm::ES256, &claims(&clock)),
+    );
     jwt.authenticate(&old).await.unwrap();
 
     *provider.answer.lock() = (200, all_keys().to_string());
@@ -231,7 +260,9 @@ async fn a_new_key_is_fetched_when_a_token_names_it_but_at_most_once_a_minute() 
 async fn a_withdrawn_key_is_forgotten_after_an_hour_unless_the_provider_is_silent() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
-    let ask = async || jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock))).await;
+    let ask = async || {
+        jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock))).await
+    };
     ask().await.unwrap();
     *provider.answer.lock() = (500, String::new());
     clock.advance(KEYS_LIVE);
@@ -246,7 +277,9 @@ async fn a_withdrawn_key_is_forgotten_after_an_hour_unless_the_provider_is_silen
 async fn while_one_call_waits_for_a_silent_provider_the_others_go_on_with_old_keys() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
-    let ask = async || jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock))).await;
+    let ask = async || {
+        jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock))).await
+    };
     ask().await.unwrap();
     *provider.answer.lock() = (SILENT, String::new());
     clock.advance(KEYS_LIVE);
@@ -264,7 +297,12 @@ async fn while_no_keys_were_ever_fetched_nobody_can_be_known() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let token = sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock));
-    for bad in [(500, String::new()), (200, "<html>".into()), (302, String::new()), (200, "x".repeat(MAX_KEYS_BYTES + 1))] {
+    for bad in [
+        (500, String::new()),
+        (200, "<html>".into()),
+        (302, String::new()),
+        (200, "x".repeat(MAX_KEYS_BYTES + 1)),
+    ] {
         *provider.answer.lock() = bad;
         for _ in 0..2 {
             assert!(matches!(jwt.authenticate(&token).await, Err(AuthError::Unavailable(_))));

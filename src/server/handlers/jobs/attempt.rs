@@ -98,17 +98,30 @@ impl ReportBody<'_> {
     /// # Errors
     ///
     /// 400 or 413 with the field that is to blame.
-    pub fn into_report(self, body: &Body, api: &Api, token: Option<Token>) -> Result<Report, Problem> {
+    pub fn into_report(
+        self,
+        body: &Body,
+        api: &Api,
+        token: Option<Token>,
+    ) -> Result<Report, Problem> {
         let id = self.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
         let verdict = match self.status {
             Status::Succeeded => {
-                let foreign = [("error", self.error.is_some()), ("message", self.message.is_some()), ("reason", self.reason.is_some())];
+                let foreign = [
+                    ("error", self.error.is_some()),
+                    ("message", self.message.is_some()),
+                    ("reason", self.reason.is_some()),
+                ];
                 if let Some((field, _)) = foreign.into_iter().find(|(_, given)| *given) {
                     return Err(Problem::invalid(field, "belongs to status failed"));
                 }
                 let most = api.options.max_data_bytes;
                 ReportOutcome::Succeeded {
-                    result: self.result.map(|raw| body.checked(raw, "result", most)).transpose()?.map(tidegate_core::job::Body::Inline),
+                    result: self
+                        .result
+                        .map(|raw| body.checked(raw, "result", most))
+                        .transpose()?
+                        .map(tidegate_core::job::Body::Inline),
                 }
             }
             Status::Failed => {
@@ -116,14 +129,32 @@ impl ReportBody<'_> {
                     return Err(Problem::invalid("result", "belongs to status succeeded"));
                 }
                 if self.message.as_ref().is_some_and(|message| message.len() > MOST_MESSAGE) {
-                    return Err(Problem::invalid("message", format!("must have at most {MOST_MESSAGE} bytes")));
+                    return Err(Problem::invalid(
+                        "message",
+                        format!("must have at most {MOST_MESSAGE} bytes"),
+                    ));
                 }
-                let details = self.error.map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?)).transpose()?;
-                let failure = Failure { reason: self.reason.unwrap_or(Reason::Failed), message: self.message, details, status: None };
-                ReportOutcome::Failed { failure, retryable: self.retryable.unwrap_or(true), least_wait: Duration::ZERO }
+                let details = self
+                    .error
+                    .map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?))
+                    .transpose()?;
+                let failure = Failure {
+                    reason: self.reason.unwrap_or(Reason::Failed),
+                    message: self.message,
+                    details,
+                    status: None,
+                };
+                ReportOutcome::Failed {
+                    failure,
+                    retryable: self.retryable.unwrap_or(true),
+                    least_wait: Duration::ZERO,
+                }
             }
         };
-        let shown = self.token.map(|text| attempt_token(&text).ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits")));
+        let shown = self.token.map(|text| {
+            attempt_token(&text)
+                .ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits"))
+        });
         let token = shown.transpose()?.or(token);
         Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, outcome: verdict })
     }
@@ -145,12 +176,23 @@ fn details(payload: &Payload) -> Result<String, Problem> {
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`stale_attempt`, `not_running`: the attempt is not the running one"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
-pub async fn report(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
+pub async fn report(
+    State(api): State<Api>,
+    accept: Accept,
+    Holder(token): Holder,
+    path: JobPath,
+    body: Body,
+) -> Answer {
     let ask: ReportBody<'_> = body.read()?;
     let report = ask.about(&path)?.into_report(&body, &api, token)?;
     let answer = api.server.report(vec![report]).await.pop();
-    let job = answer.unwrap_or_else(|| Err(tidegate_engine::Error::Internal("a report has no answer".into())))?;
-    Ok(accept.ok(JobView::new(&job, accept.0, Bodies::Small)).etag(job.life.revision.0).into_response())
+    let job = answer.unwrap_or_else(|| {
+        Err(tidegate_engine::Error::Internal("a report has no answer".into()))
+    })?;
+    Ok(accept
+        .ok(JobView::new(&job, accept.0, Bodies::Small))
+        .etag(job.life.revision.0)
+        .into_response())
 }
 
 /// A sign of life.
@@ -186,19 +228,35 @@ pub struct BeatView {
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`stale_attempt`: the attempt is not the running one; stop"),
     ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
-pub async fn heartbeat(State(api): State<Api>, accept: Accept, Holder(token): Holder, path: JobPath, body: Body) -> Answer {
+pub async fn heartbeat(
+    State(api): State<Api>,
+    accept: Accept,
+    Holder(token): Holder,
+    path: JobPath,
+    body: Body,
+) -> Answer {
     let ask: HeartbeatBody = body.read()?;
     if ask.note.as_ref().is_some_and(|note| note.len() > MOST_MESSAGE) {
         return Err(Problem::invalid("note", format!("must have at most {MOST_MESSAGE} bytes")));
     }
     let progress = match ask.progress {
-        Some(percent) if (0.0..=100.0).contains(&percent) => Some(Progress { percent, note: ask.note }),
+        Some(percent) if (0.0..=100.0).contains(&percent) => {
+            Some(Progress { percent, note: ask.note })
+        }
         Some(_) => return Err(Problem::invalid("progress", "must be 0 to 100")),
-        None if ask.note.is_some() => return Err(Problem::invalid("note", "needs progress beside it")),
+        None if ask.note.is_some() => {
+            return Err(Problem::invalid("note", "needs progress beside it"));
+        }
         None => None,
     };
-    let beat =
-        Heartbeat { id: path.id, job_type: Some(path.job_type), attempt: ask.attempt, token, lease_seconds: ask.lease_seconds, progress };
+    let beat = Heartbeat {
+        id: path.id,
+        job_type: Some(path.job_type),
+        attempt: ask.attempt,
+        token,
+        lease_seconds: ask.lease_seconds,
+        progress,
+    };
     let beat = api.server.heartbeat(beat).await?;
     Ok(accept.ok(BeatView { cancel: beat.cancel, expires_at: beat.expires_at }).into_response())
 }

@@ -69,10 +69,19 @@ impl FilterBody {
         };
         let mut states = Vec::new();
         for word in words {
-            states.extend(states_of(&word).ok_or_else(|| Problem::invalid("filter.state", NO_STATE))?);
+            states.extend(
+                states_of(&word).ok_or_else(|| Problem::invalid("filter.state", NO_STATE))?,
+            );
         }
         let attributes = self.attribute.unwrap_or_default();
-        Ok(JobFilter { job_type: self.job_type, queue: self.queue, states, attributes, from: self.from, to: self.to })
+        Ok(JobFilter {
+            job_type: self.job_type,
+            queue: self.queue,
+            states,
+            attributes,
+            from: self.from,
+            to: self.to,
+        })
     }
 }
 
@@ -89,7 +98,13 @@ pub struct OperationView {
 /// # Errors
 ///
 /// As the server refuses it.
-pub async fn start(api: &Api, accept: Accept, kind: BulkKind, filter: JobFilter, IdempotencyKey(key): IdempotencyKey) -> Answer {
+pub async fn start(
+    api: &Api,
+    accept: Accept,
+    kind: BulkKind,
+    filter: JobFilter,
+    IdempotencyKey(key): IdempotencyKey,
+) -> Answer {
     let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
     let place = format!("/v1/operations/{}", operation.id);
     let reply = accept.reply(StatusCode::ACCEPTED, OperationView { operation });
@@ -105,7 +120,13 @@ pub async fn start(api: &Api, accept: Accept, kind: BulkKind, filter: JobFilter,
         (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, key: IdempotencyKey, body: Body) -> Answer {
+pub async fn cancel(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    key: IdempotencyKey,
+    body: Body,
+) -> Answer {
     start(&api, accept, BulkKind::Cancel, body.read::<BulkBody>()?.filter.into_filter()?, key).await
 }
 
@@ -118,7 +139,13 @@ pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Admin>, key: 
         (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, key: IdempotencyKey, body: Body) -> Answer {
+pub async fn replay(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    key: IdempotencyKey,
+    body: Body,
+) -> Answer {
     start(&api, accept, BulkKind::Replay, body.read::<BulkBody>()?.filter.into_filter()?, key).await
 }
 
@@ -127,6 +154,11 @@ pub async fn replay(State(api): State<Api>, accept: Accept, _: May<Admin>, key: 
     params(("id" = String, Path, description = "The operation's id")),
     responses((status = 200, description = "How it stands", body = OperationView), (status = 404, description = "`operation_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-pub async fn operation(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Name<String>) -> Answer {
+pub async fn operation(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(id): Name<String>,
+) -> Answer {
     Ok(accept.ok(OperationView { operation: api.server.operation(&id).await? }).into_response())
 }

@@ -73,11 +73,20 @@ pub async fn patch(
     body: Body,
 ) -> Answer {
     let ask: PatchBody<'_> = body.read()?;
-    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
-    let patch = JobPatch { run_at: ask.run_at, priority: ask.priority, data, expires_at: ask.expires_at, windows: ask.windows };
+    let data =
+        ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let patch = JobPatch {
+        run_at: ask.run_at,
+        priority: ask.priority,
+        data,
+        expires_at: ask.expires_at,
+        windows: ask.windows,
+    };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
-    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
+    Ok(api.fitting(|bodies| {
+        accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()
+    }))
 }
 
 /// Cancel a job.
@@ -96,7 +105,13 @@ pub async fn patch(
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`ended`, `already_dispatched`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
-pub async fn cancel(State(api): State<Api>, accept: Accept, _: May<Enqueue>, path: JobPath, mut params: Params) -> Answer {
+pub async fn cancel(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Enqueue>,
+    path: JobPath,
+    mut params: Params,
+) -> Answer {
     let force = params.one::<bool>("force")?.unwrap_or_default();
     params.done()?;
     let cancelled = api.server.cancel(&path.id, Some(&path.job_type), force).await?;
@@ -194,7 +209,8 @@ async fn again(
     body: &Body,
 ) -> Answer {
     let ask: ReplayBody<'_> = body.read_or_default()?;
-    let data = ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let data =
+        ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
     let with = ReplayWith {
         data,
         priority: ask.priority,
@@ -211,7 +227,11 @@ async fn again(
     let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
     let job = api.whole(replayed.job).await?;
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    let answer =
-        |bodies| accept.reply(status, JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    let answer = |bodies| {
+        accept
+            .reply(status, JobView::new(&job, accept.0, bodies))
+            .etag(job.life.revision.0)
+            .header(header::LOCATION, &place)
+    };
     Ok(api.fitting(|bodies| answer(bodies).into_response()))
 }

@@ -98,7 +98,13 @@ pub struct NewJobBody<'a> {
 }
 
 impl NewJobBody<'_> {
-    fn into_job(self, text: &Body, api: &Api, caller: &May<Enqueue>, trace: &BTreeMap<String, String>) -> Result<NewJob, Problem> {
+    fn into_job(
+        self,
+        text: &Body,
+        api: &Api,
+        caller: &May<Enqueue>,
+        trace: &BTreeMap<String, String>,
+    ) -> Result<NewJob, Problem> {
         let critical = self.critical.unwrap_or_default();
         if critical {
             caller.critical()?;
@@ -136,12 +142,17 @@ impl NewJobBody<'_> {
 pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut kept = BTreeMap::new();
     let mut parents = headers.get_all(trace::PARENT).iter();
-    let (Some(parent), None) = (parents.next().and_then(|parent| parent.to_str().ok()), parents.next()) else { return kept };
+    let (Some(parent), None) =
+        (parents.next().and_then(|parent| parent.to_str().ok()), parents.next())
+    else {
+        return kept;
+    };
     if parent.parse::<TraceContext>().is_err() {
         return kept;
     }
     kept.insert(trace::PARENT.to_owned(), parent.to_owned());
-    let states: Option<Vec<&str>> = headers.get_all(trace::STATE).iter().map(|state| state.to_str().ok()).collect();
+    let states: Option<Vec<&str>> =
+        headers.get_all(trace::STATE).iter().map(|state| state.to_str().ok()).collect();
     let state = states.unwrap_or_default().join(",");
     if !state.is_empty() && state.len() <= MOST_STATE {
         kept.insert(trace::STATE.to_owned(), state);
@@ -150,14 +161,24 @@ pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 /// The answer to one enqueue. A job that was there before is read in; of a new one the data is at hand.
-pub(crate) async fn accepted(api: &Api, accept: Accept, enqueued: Enqueued, data: job::Body) -> Answer {
+pub(crate) async fn accepted(
+    api: &Api,
+    accept: Accept,
+    enqueued: Enqueued,
+    data: job::Body,
+) -> Answer {
     let new = enqueued.new;
     let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
     let data = if new { &data } else { &job.data };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
     let view = |bodies| JobView::with_data(&job, data, accept.0, bodies);
-    let answer = |bodies| accept.reply(status, view(bodies)).etag(job.life.revision.0).header(header::LOCATION, &place);
+    let answer = |bodies| {
+        accept
+            .reply(status, view(bodies))
+            .etag(job.life.revision.0)
+            .header(header::LOCATION, &place)
+    };
     Ok(api.fitting(|bodies| answer(bodies).into_response()))
 }
 
@@ -180,7 +201,8 @@ pub async fn enqueue(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let mut job = body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace_of(&headers))?;
+    let mut job =
+        body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace_of(&headers))?;
     job.idempotency_key = key;
     let data = job::Body::Inline(job.data.clone());
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
@@ -197,7 +219,14 @@ pub async fn enqueue(
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`id_taken`, `correlation_key_taken`; `holder` names the job"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
-pub async fn put(State(api): State<Api>, accept: Accept, caller: May<Enqueue>, path: JobPath, headers: HeaderMap, body: Body) -> Answer {
+pub async fn put(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: May<Enqueue>,
+    path: JobPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let mut ask: NewJobBody<'_> = body.read()?;
     if ask.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
         return Err(Problem::invalid("type", "differs from the type in the path"));
@@ -295,11 +324,18 @@ pub async fn enqueue_many(
     let answer = |bodies: Option<Bodies>| {
         let results = results.iter().map(|result| match result {
             Ok((Enqueued { job, new }, data)) => {
-                let whole = |bodies| JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies);
-                let one = bodies.map_or_else(|| One::Short(ShortView::from(job)), |bodies| One::Job(Box::new(whole(bodies))));
+                let whole = |bodies| {
+                    JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies)
+                };
+                let one = bodies.map_or_else(
+                    || One::Short(ShortView::from(job)),
+                    |bodies| One::Job(Box::new(whole(bodies))),
+                );
                 BatchItem { status: if *new { 201 } else { 200 }, one }
             }
-            Err(problem) => BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) },
+            Err(problem) => {
+                BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) }
+            }
         });
         accept.ok(BatchView { results: results.collect() }).into_response()
     };
@@ -312,13 +348,26 @@ pub async fn enqueue_many(
 fn read_batch(body: &Body) -> Result<Vec<Result<NewJobBody<'_>, Problem>>, Problem> {
     match body.read::<BatchBody<'_>>() {
         Ok(batch) => Ok(batch.jobs.into_iter().map(Ok).collect()),
-        Err(_) => Ok(body.read::<BatchTexts<'_>>()?.jobs.into_iter().map(|text| body::read(text.get().as_bytes())).collect()),
+        Err(_) => Ok(body
+            .read::<BatchTexts<'_>>()?
+            .jobs
+            .into_iter()
+            .map(|text| body::read(text.get().as_bytes()))
+            .collect()),
     }
 }
 
 /// Reads in the bodies of jobs that were there before.
-async fn read_in_repeats(api: &Api, answers: &mut [Result<Enqueued, tidegate_engine::Error>]) -> Result<(), Problem> {
-    let mut repeats: Vec<&mut Job> = answers.iter_mut().flatten().filter(|answer| !answer.new).map(|answer| &mut answer.job).collect();
+async fn read_in_repeats(
+    api: &Api,
+    answers: &mut [Result<Enqueued, tidegate_engine::Error>],
+) -> Result<(), Problem> {
+    let mut repeats: Vec<&mut Job> = answers
+        .iter_mut()
+        .flatten()
+        .filter(|answer| !answer.new)
+        .map(|answer| &mut answer.job)
+        .collect();
     if repeats.is_empty() {
         return Ok(());
     }

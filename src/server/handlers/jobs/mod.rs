@@ -23,7 +23,13 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(bulk::replay))
         .routes(routes!(bulk::operation))
         .routes(routes!(read::by_id))
-        .routes(routes!(enqueue::put, read::by_type_and_id, change::patch, change::cancel, attempt::report))
+        .routes(routes!(
+            enqueue::put,
+            read::by_type_and_id,
+            change::patch,
+            change::cancel,
+            attempt::report
+        ))
         .routes(routes!(attempt::heartbeat))
         .routes(routes!(change::replay))
         .routes(routes!(change::replay_by_id))

@@ -1,8 +1,9 @@
 //! Looking at jobs: one, a list, a result, and why one waits.
 
 use std::time::Duration;
+use tidegate_core::error_code::ErrorCode;
 
-use axum::{extract::State, http::StatusCode, response::IntoResponse};
+use axum::{extract::State, response::IntoResponse};
 
 use super::{
     super::{
@@ -26,7 +27,9 @@ const LONGEST_WAIT: Seconds = Seconds::new(60);
 
 async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> Answer {
     let job = api.whole(api.server.job(id, job_type).await?).await?;
-    Ok(api.fitting(|bodies| accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()))
+    Ok(api.fitting(|bodies| {
+        accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()
+    }))
 }
 
 /// A job, by its id.
@@ -34,7 +37,12 @@ async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "The job, its `ETag` the revision", body = JobView), (status = 404, description = "`job_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-pub async fn by_id(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id): Name<JobId>) -> Answer {
+pub async fn by_id(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(id): Name<JobId>,
+) -> Answer {
     show(&api, accept, &id, None).await
 }
 
@@ -45,7 +53,12 @@ pub async fn by_id(State(api): State<Api>, accept: Accept, _: May<Read>, Name(id
         (status = 200, description = "The job, its `ETag` the revision", body = JobView),
         (status = 404, description = "`job_not_found`, also if it has another type"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
-pub async fn by_type_and_id(State(api): State<Api>, accept: Accept, _: May<Read>, path: JobPath) -> Answer {
+pub async fn by_type_and_id(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    path: JobPath,
+) -> Answer {
     show(&api, accept, &path.id, Some(&path.job_type)).await
 }
 
@@ -85,7 +98,13 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
         (status = 404, description = "`job_not_found`"),
         (status = 408, description = "`wait_timeout`: the job has not ended; ask again"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
-pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: JobPath, mut params: Params) -> Answer {
+pub async fn result(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    path: JobPath,
+    mut params: Params,
+) -> Answer {
     let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
         None => Duration::ZERO,
         Some(Ok(wait)) if wait <= LONGEST_WAIT => wait.duration(),
@@ -94,12 +113,13 @@ pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: 
     params.done()?;
     let shown = |result: &Payload| accept.ok(Raw::new(result, accept.0)).into_response();
     // One that is read once is not to be lost with an answer that is too large.
-    let fits = |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
+    let fits =
+        |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
     match api.server.result_if(&path.id, Some(&path.job_type), wait, fits).await? {
         Some(Some(result)) => Ok(shown(&result)),
         Some(None) => Ok(accept.ok(()).into_response()),
         None if wait.is_zero() => Ok(accept.ok(()).into_response()),
-        None => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "wait_timeout", "the job has not ended yet; ask again")),
+        None => Err(Problem::new(ErrorCode::WaitTimeout, "the job has not ended yet; ask again")),
     }
 }
 
@@ -108,6 +128,11 @@ pub async fn result(State(api): State<Api>, accept: Accept, _: May<Read>, path: 
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses((status = 200, description = "What holds it", body = Explanation), (status = 404, description = "`job_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-pub async fn explain(State(api): State<Api>, accept: Accept, _: May<Read>, path: JobPath) -> Answer {
+pub async fn explain(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    path: JobPath,
+) -> Answer {
     Ok(accept.ok(api.server.explain(&path.id, Some(&path.job_type)).await?).into_response())
 }

@@ -185,9 +185,14 @@ impl<'a> JobView<'a> {
     pub fn with_data(job: &'a Job, data: &Body, encoding: Encoding, bodies: Bodies) -> Self {
         let (spec, life) = (&*job.spec, &job.life);
         let (data, data_bytes) = shown(data, encoding, bodies);
-        let kept = life.result.as_ref().filter(|_| spec.keep_result != KeepResult::Once).map(ResultBody::body);
+        let kept = life
+            .result
+            .as_ref()
+            .filter(|_| spec.keep_result != KeepResult::Once)
+            .map(ResultBody::body);
         let of_result = if bodies == Bodies::Whole { Bodies::Whole } else { Bodies::Small };
-        let (result, result_bytes) = kept.map_or((None, None), |body| shown(&body, encoding, of_result));
+        let (result, result_bytes) =
+            kept.map_or((None, None), |body| shown(&body, encoding, of_result));
         Self {
             id: &job.id,
             r#type: &spec.job_type,
@@ -237,7 +242,9 @@ impl<'a> JobView<'a> {
 /// What is shown of a body, or how large it is.
 fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<Raw>, Option<usize>) {
     match body.inline() {
-        Some(payload) if bodies != Bodies::Small || payload.bytes.len() <= INLINE_BYTES => (Some(Raw::new(payload, encoding)), None),
+        Some(payload) if bodies != Bodies::Small || payload.bytes.len() <= INLINE_BYTES => {
+            (Some(Raw::new(payload, encoding)), None)
+        }
         _ => (None, Some(body.len())),
     }
 }
@@ -271,8 +278,14 @@ impl<'a> From<&'a Job> for ShortView<'a> {
 
 impl<'a> ErrorView<'a> {
     fn new(failure: &'a Failure, encoding: Encoding) -> Self {
-        let details = failure.details.as_ref().map(|text| Raw::new(&Payload::json(text.clone()), encoding));
-        Self { reason: failure.reason, message: failure.message.as_deref(), details, status: failure.status }
+        let details =
+            failure.details.as_ref().map(|text| Raw::new(&Payload::json(text.clone()), encoding));
+        Self {
+            reason: failure.reason,
+            message: failure.message.as_deref(),
+            details,
+            status: failure.status,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use axum::{
 };
 use bytes::Bytes;
 use serde::Deserialize;
+use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::view::{PluginPage, PluginView, VersionPage, VersionView};
@@ -36,11 +37,17 @@ impl<S: Send + Sync> FromRequest<S> for Component {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("application/wasm");
+        let kind = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or("application/wasm");
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if kind != "application/wasm" {
-            let detail = format!("Content-Type {kind:?} is not known here; send a component as application/wasm");
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+            let detail = format!(
+                "Content-Type {kind:?} is not known here; send a component as application/wasm"
+            );
+            return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
         }
         body::bounded(request, COMPONENT_BYTES).await.map(Self)
     }
@@ -50,7 +57,8 @@ impl From<CannotPush> for Problem {
     fn from(error: CannotPush) -> Self {
         match error {
             CannotPush::Refused(reasons) => {
-                Self::new(StatusCode::BAD_REQUEST, "invalid_plugin", "the component cannot be used as a plugin").reasons(reasons)
+                Self::new(ErrorCode::InvalidPlugin, "the component cannot be used as a plugin")
+                    .reasons(reasons)
             }
             CannotPush::Failed(error) => error.into(),
         }
@@ -84,7 +92,10 @@ async fn put(
     params.done()?;
     let pushed = api.server.push_component(&name, wasm, stage).await?;
     let status = if pushed.new { StatusCode::CREATED } else { StatusCode::OK };
-    let view = PluginView { pushed: Some(pushed.number), ..PluginView::of(&api.server, &name, &pushed.item).await? };
+    let view = PluginView {
+        pushed: Some(pushed.number),
+        ..PluginView::of(&api.server, &name, &pushed.item).await?
+    };
     Ok(accept.reply(status, view).etag(pushed.item.version).into_response())
 }
 
@@ -108,7 +119,12 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 }
 
 /// The answer `item`, with its `ETag`.
-async fn shown(api: &Api, accept: Accept, name: &PluginName, item: &tidegate_core::queue::plugin::PluginItem) -> Answer {
+async fn shown(
+    api: &Api,
+    accept: Accept,
+    name: &PluginName,
+    item: &tidegate_core::queue::plugin::PluginItem,
+) -> Answer {
     let view = PluginView::of(&api.server, name, item).await?;
     Ok(accept.ok(view).etag(item.version).into_response())
 }
@@ -118,7 +134,12 @@ async fn shown(api: &Api, accept: Accept, name: &PluginName, item: &tidegate_cor
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses((status = 200, description = "The plugin", body = PluginView), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
+async fn get(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+) -> Answer {
     let item = api.server.plugin(&name).await?;
     shown(&api, accept, &name, &item).await
 }
@@ -131,7 +152,11 @@ async fn get(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): N
         (status = 404, description = "`plugin_not_found`"),
         (status = 409, description = "`plugin_in_use`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<PluginName>) -> Result<StatusCode, Problem> {
+async fn delete(
+    State(api): State<Api>,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+) -> Result<StatusCode, Problem> {
     api.server.delete_plugin(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -145,11 +170,18 @@ async fn delete(State(api): State<Api>, _: May<Admin>, Name(name): Name<PluginNa
     ),
     responses((status = 200, description = "A page", body = VersionPage), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn versions(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>, mut params: Params) -> Answer {
+async fn versions(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+    mut params: Params,
+) -> Answer {
     let (limit, cursor) = (params.limit()?, params.one::<u32>("cursor")?);
     params.done()?;
     let item = api.server.plugin(&name).await?;
-    let mut versions: Vec<VersionView> = item.versions.iter().map(|version| VersionView::new(&item, version)).collect();
+    let mut versions: Vec<VersionView> =
+        item.versions.iter().map(|version| VersionView::new(&item, version)).collect();
     versions.retain(|version| cursor.is_none_or(|cursor| version.number > cursor));
     let more = versions.len() > limit as usize;
     versions.truncate(limit as usize);
@@ -186,7 +218,13 @@ struct Rollback {
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
         (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn rollback(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>, body: Body) -> Answer {
+async fn rollback(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+    body: Body,
+) -> Answer {
     let ask: Rollback = if body.is_empty() { Rollback::default() } else { body.read()? };
     let item = api.server.rollback_plugin(&name, ask.version).await?;
     shown(&api, accept, &name, &item).await
@@ -208,7 +246,13 @@ struct InShadow {
         (status = 200, description = "The plugin as it stands", body = PluginView),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn shadow(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>, body: Body) -> Answer {
+async fn shadow(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+    body: Body,
+) -> Answer {
     let ask: InShadow = body.read()?;
     let item = api.server.shadow_plugin(&name, Some(ask.version)).await?;
     shown(&api, accept, &name, &item).await
@@ -219,7 +263,12 @@ async fn shadow(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses((status = 200, description = "The plugin as it stands", body = PluginView), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn no_shadow(State(api): State<Api>, accept: Accept, _: May<Admin>, Name(name): Name<PluginName>) -> Answer {
+async fn no_shadow(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    Name(name): Name<PluginName>,
+) -> Answer {
     let item = api.server.shadow_plugin(&name, None).await?;
     shown(&api, accept, &name, &item).await
 }

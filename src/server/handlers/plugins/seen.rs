@@ -42,7 +42,14 @@ impl FaultView {
     /// `failed` without its call.
     pub fn new(failed: &Failed, shadow: bool) -> Self {
         let Failed { at, version, role, fault, .. } = failed;
-        Self { at: *at, version: *version, shadow, role: *role, kind: fault.kind.as_str(), message: fault.message.clone() }
+        Self {
+            at: *at,
+            version: *version,
+            shadow,
+            role: *role,
+            kind: fault.kind.as_str(),
+            message: fault.message.clone(),
+        }
     }
 }
 
@@ -86,7 +93,14 @@ struct LogView {
 impl LogView {
     fn new(line: &LogLine) -> Self {
         let LogLine { number, at, version, role, level, text } = line;
-        Self { number: *number, at: *at, version: *version, role: *role, level: level.as_str(), message: text.clone() }
+        Self {
+            number: *number,
+            at: *at,
+            version: *version,
+            role: *role,
+            level: level.as_str(),
+            message: text.clone(),
+        }
     }
 }
 
@@ -107,15 +121,28 @@ struct Logs {
     ),
     responses((status = 200, description = "The lines", body = Logs), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn logs(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>, mut params: Params) -> Answer {
+async fn logs(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+    mut params: Params,
+) -> Answer {
     let (limit, after) = (params.limit()? as usize, params.one::<u64>("after")?);
     params.done()?;
     api.server.plugin(&name).await?;
     let seen = api.server.plugin_seen(&name);
-    let logs: Vec<LogView> = seen.log.iter().filter(|line| after.is_none_or(|after| line.number > after)).map(LogView::new).collect();
+    let logs: Vec<LogView> = seen
+        .log
+        .iter()
+        .filter(|line| after.is_none_or(|after| line.number > after))
+        .map(LogView::new)
+        .collect();
     // Who follows wants what comes next, who looks wants what came last.
     let skipped = if after.is_some() { 0 } else { logs.len().saturating_sub(limit) };
-    Ok(accept.ok(Logs { logs: logs.into_iter().skip(skipped).take(limit).collect() }).into_response())
+    Ok(accept
+        .ok(Logs { logs: logs.into_iter().skip(skipped).take(limit).collect() })
+        .into_response())
 }
 
 /// The latest calls that gave no answer, each as it can be made again.
@@ -123,7 +150,12 @@ async fn logs(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): 
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses((status = 200, description = "The faults, latest first; at most 8 are kept of the live version and 8 of the one in its shadow. A call is kept with at most 64 KiB of data; `data-left-out` has the bytes of what is missing", body = Faults), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
+async fn faults(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+) -> Answer {
     api.server.plugin(&name).await?;
     let recorded = |failed: &Failed, shadow| RecordedFault {
         fault: FaultView::new(failed, shadow),
@@ -131,7 +163,8 @@ async fn faults(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name)
     };
     let seen = api.server.plugin_seen(&name);
     let live = seen.live.failed.iter().map(|failed| recorded(failed, false));
-    let mut faults: Vec<RecordedFault> = live.chain(seen.shadow.failed.iter().map(|failed| recorded(failed, true))).collect();
+    let mut faults: Vec<RecordedFault> =
+        live.chain(seen.shadow.failed.iter().map(|failed| recorded(failed, true))).collect();
     faults.sort_by_key(|recorded| std::cmp::Reverse(recorded.fault.at));
     Ok(accept.ok(Faults { faults }).into_response())
 }
@@ -162,12 +195,20 @@ struct ShadowView {
         (status = 200, description = "What was compared; the latest 100 differences are kept", body = ShadowView),
         (status = 404, description = "`plugin_not_found`"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn differences(State(api): State<Api>, accept: Accept, _: May<Read>, Name(name): Name<PluginName>) -> Answer {
-    let Comparison { version, compared, different, failed, missed, differences } = api.server.plugin_differences(&name).await?;
+async fn differences(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<PluginName>,
+) -> Answer {
+    let Comparison { version, compared, different, failed, missed, differences } =
+        api.server.plugin_differences(&name).await?;
     let differences = differences.into_iter().rev().collect();
     // Versions are counted from 1.
     let version = Some(version).filter(|version| *version > 0);
-    Ok(accept.ok(ShadowView { version, compared, different, failed, missed, differences }).into_response())
+    Ok(accept
+        .ok(ShadowView { version, compared, different, failed, missed, differences })
+        .into_response())
 }
 
 /// The routes of what is known of calls.

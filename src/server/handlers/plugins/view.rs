@@ -58,12 +58,16 @@ impl PluginView {
     /// The store's.
     pub async fn of(server: &Server, name: &PluginName, item: &PluginItem) -> Result<Self, Error> {
         let (live, seen) = (item.numbered(item.live), server.plugin_seen(name));
-        let shadow = item.shadow.map(|number| if seen.shadow.version == number { seen.shadow.clone() } else { Calls::default() });
+        let shadow = item.shadow.map(|number| {
+            if seen.shadow.version == number { seen.shadow.clone() } else { Calls::default() }
+        });
         Ok(Self {
             name: name.clone(),
             roles: live.map(|version| roles(version)).unwrap_or_default(),
             live: item.live,
-            runnable: live.is_some_and(|version| version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE)),
+            runnable: live.is_some_and(|version| {
+                version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE)
+            }),
             shadow: item.shadow,
             pushed: None,
             throttler: live.and_then(|version| version.throttler.clone()),
@@ -77,7 +81,10 @@ impl PluginView {
 }
 
 fn roles(version: &PluginVersion) -> Vec<Role> {
-    [Role::Throttler, Role::Retry].into_iter().filter(|role| version.description(*role).is_some()).collect()
+    [Role::Throttler, Role::Retry]
+        .into_iter()
+        .filter(|role| version.description(*role).is_some())
+        .collect()
 }
 
 /// How a plugin's calls went since the server started.
@@ -194,7 +201,12 @@ impl VersionView {
             roles: roles(version),
             throttler: version.throttler.clone(),
             retry: version.retry.clone(),
-            compiled: compiled.map(|code| CompiledView { target: code.target.clone(), engine: code.engine.clone() }).collect(),
+            compiled: compiled
+                .map(|code| CompiledView {
+                    target: code.target.clone(),
+                    engine: code.engine.clone(),
+                })
+                .collect(),
         }
     }
 }

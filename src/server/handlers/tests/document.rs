@@ -32,7 +32,13 @@ fn document() -> Value {
 /// Every operation as `method path`.
 fn operations(document: &Value) -> BTreeSet<String> {
     let paths = document["paths"].as_object().unwrap();
-    let named = |path: &String, item: &Value| item.as_object().unwrap().keys().map(|method| format!("{method} {path}")).collect::<Vec<_>>();
+    let named = |path: &String, item: &Value| {
+        item.as_object()
+            .unwrap()
+            .keys()
+            .map(|method| format!("{method} {path}"))
+            .collect::<Vec<_>>()
+    };
     paths.iter().flat_map(|(path, item)| named(path, item)).collect()
 }
 
@@ -54,7 +60,8 @@ fn every_route_of_the_specification_is_there() {
         post /v1/schedules/{schedule}/resume, post /v1/schedules/{schedule}/run, post /v1/events, get /v1/triggers, put /v1/triggers/{trigger},
         get /v1/triggers/{trigger}, delete /v1/triggers/{trigger}, get /v1/dead-letters, get /v1/dead-letters/{id}, delete /v1/dead-letters/{id},
         post /v1/dead-letters/{id}/replay, post /v1/dead-letters/replay";
-    let wanted: BTreeSet<String> = wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
+    let wanted: BTreeSet<String> =
+        wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
     assert_eq!(operations(&document()), wanted);
 }
 
@@ -64,21 +71,46 @@ fn every_operation_says_who_may_and_how_it_fails() {
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let name = format!("{method} {path}");
-            assert!(operation["operationId"].is_string() && operation["summary"].is_string(), "{name} has no name or no words");
-            let open = operation["security"].as_array().unwrap_or_else(|| panic!("{name} says nothing of who may"));
+            assert!(
+                operation["operationId"].is_string() && operation["summary"].is_string(),
+                "{name} has no name or no words"
+            );
+            let open = operation["security"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{name} says nothing of who may"));
             let guarded = open.iter().any(|scheme| scheme.get("bearer").is_some());
-            assert_eq!(guarded, !["/healthz", "/readyz", "/openapi.json"].contains(&path.as_str()), "{name}");
+            assert_eq!(
+                guarded,
+                !["/healthz", "/readyz", "/openapi.json"].contains(&path.as_str()),
+                "{name}"
+            );
             let responses = operation["responses"].as_object().unwrap();
-            assert_eq!(guarded, responses.contains_key("401") && responses.contains_key("403"), "{name}");
-            assert_eq!(operation.get("requestBody").is_some(), responses.contains_key("415"), "{name}");
+            assert_eq!(
+                guarded,
+                responses.contains_key("401") && responses.contains_key("403"),
+                "{name}"
+            );
+            assert_eq!(
+                operation.get("requestBody").is_some(),
+                responses.contains_key("415"),
+                "{name}"
+            );
             for (status, response) in responses {
                 let words = response["description"].as_str().unwrap();
-                assert!(!words.is_empty() && (status.as_str() < "400" || words.contains('`')), "{name} {status} names no code");
+                assert!(
+                    !words.is_empty() && (status.as_str() < "400" || words.contains('`')),
+                    "{name} {status} names no code"
+                );
             }
-            let named: BTreeSet<&str> = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+            let named: BTreeSet<&str> = path
+                .split('/')
+                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+                .collect();
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            let documented: BTreeSet<&str> =
-                parameters.filter(|parameter| parameter["in"] == "path").map(|parameter| parameter["name"].as_str().unwrap()).collect();
+            let documented: BTreeSet<&str> = parameters
+                .filter(|parameter| parameter["in"] == "path")
+                .map(|parameter| parameter["name"].as_str().unwrap())
+                .collect();
             assert_eq!(named, documented, "{name}");
         }
     }
@@ -89,7 +121,11 @@ fn every_operation_says_who_may_and_how_it_fails() {
         .flat_map(|item| item.as_object().unwrap().values())
         .map(|operation| operation["operationId"].as_str().unwrap())
         .collect();
-    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "operation ids are unique: {ids:?}");
+    assert_eq!(
+        ids.iter().collect::<BTreeSet<_>>().len(),
+        ids.len(),
+        "operation ids are unique: {ids:?}"
+    );
 }
 
 #[test]
@@ -117,11 +153,17 @@ fn every_reference_leads_somewhere() {
 /// What `value` has that `schema` does not say, or lacks that it demands.
 fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
-        return faults(document, document.pointer(reference.trim_start_matches('#')).unwrap(), value, at);
+        return faults(
+            document,
+            document.pointer(reference.trim_start_matches('#')).unwrap(),
+            value,
+            at,
+        );
     }
     for any in ["oneOf", "anyOf"] {
         if let Some(choices) = schema[any].as_array() {
-            let each: Vec<_> = choices.iter().map(|choice| faults(document, choice, value, at)).collect();
+            let each: Vec<_> =
+                choices.iter().map(|choice| faults(document, choice, value, at)).collect();
             return if each.iter().any(Vec::is_empty) { Vec::new() } else { each.concat() };
         }
     }
@@ -129,9 +171,17 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         // The parts share one object, so that what one does not know another may.
         let mut merged = json!({"type": "object", "properties": {}, "required": []});
         for part in parts {
-            let part = part["$ref"].as_str().map_or(part, |reference| document.pointer(reference.trim_start_matches('#')).unwrap());
-            merged["properties"].as_object_mut().unwrap().extend(part["properties"].as_object().cloned().unwrap_or_default());
-            merged["required"].as_array_mut().unwrap().extend(part["required"].as_array().cloned().unwrap_or_default());
+            let part = part["$ref"].as_str().map_or(part, |reference| {
+                document.pointer(reference.trim_start_matches('#')).unwrap()
+            });
+            merged["properties"]
+                .as_object_mut()
+                .unwrap()
+                .extend(part["properties"].as_object().cloned().unwrap_or_default());
+            merged["required"]
+                .as_array_mut()
+                .unwrap()
+                .extend(part["required"].as_array().cloned().unwrap_or_default());
         }
         return faults(document, &merged, value, at);
     }
@@ -144,8 +194,11 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    let allowed: Vec<&str> =
-        schema["type"].as_str().into_iter().chain(schema["type"].as_array().into_iter().flatten().filter_map(Value::as_str)).collect();
+    let allowed: Vec<&str> = schema["type"]
+        .as_str()
+        .into_iter()
+        .chain(schema["type"].as_array().into_iter().flatten().filter_map(Value::as_str))
+        .collect();
     let fits = |kind: &str| allowed.is_empty() || allowed.contains(&kind);
     let whole = kind == "integer" && fits("number");
     if !fits(kind) && !whole {
@@ -157,18 +210,26 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         return vec![format!("{at} is not one of {words:?}")];
     }
     match value {
-        Value::Array(items) => {
-            items.iter().enumerate().flat_map(|(n, item)| faults(document, &schema["items"], item, &format!("{at}[{n}]"))).collect()
-        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .flat_map(|(n, item)| faults(document, &schema["items"], item, &format!("{at}[{n}]")))
+            .collect(),
         Value::Object(fields) => {
             let known = schema["properties"].as_object();
-            let missing =
-                schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).filter(|name| !fields.contains_key(*name));
+            let missing = schema["required"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .filter(|name| !fields.contains_key(*name));
             let missing = missing.map(|name| format!("{at}.{name} is missing"));
-            let inner = fields.iter().flat_map(|(name, inner)| match known.and_then(|known| known.get(name)) {
-                Some(schema) => faults(document, schema, inner, &format!("{at}.{name}")),
-                None if known.is_some() => vec![format!("{at}.{name} is not documented")],
-                None => Vec::new(),
+            let inner = fields.iter().flat_map(|(name, inner)| {
+                match known.and_then(|known| known.get(name)) {
+                    Some(schema) => faults(document, schema, inner, &format!("{at}.{name}")),
+                    None if known.is_some() => vec![format!("{at}.{name} is not documented")],
+                    None => Vec::new(),
+                }
             });
             missing.chain(inner).collect()
         }
@@ -178,7 +239,9 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
 
 fn conforms(schema: &str, value: &Value) {
     let document = document();
-    let schema = document.pointer(&format!("/components/schemas/{schema}")).unwrap_or_else(|| panic!("no schema {schema}"));
+    let schema = document
+        .pointer(&format!("/components/schemas/{schema}"))
+        .unwrap_or_else(|| panic!("no schema {schema}"));
     let faults = faults(&document, schema, value, "");
     assert!(faults.is_empty(), "{faults:#?}\n{value:#}");
 }
@@ -194,12 +257,19 @@ fn job(state: State) -> Job {
         created_at: at,
         expires_at: Some(at),
         deadline_at: Some(at),
-        windows: serde_json::from_value(json!([{"from": "08:00", "to": "17:30", "days": ["mon"], "tz": "Europe/Berlin"}])).unwrap(),
+        windows: serde_json::from_value(
+            json!([{"from": "08:00", "to": "17:30", "days": ["mon"], "tz": "Europe/Berlin"}]),
+        )
+        .unwrap(),
         timeout: Seconds::from_millis(1500),
         max_attempts: 3,
         retry: job::retry::Retry::default(),
         correlation_key: Some("order:1".into()),
-        unique: Some(Unique { key: "k".into(), hold: UniqueWhile::Live, period_seconds: Some(Seconds::new(5)) }),
+        unique: Some(Unique {
+            key: "k".into(),
+            hold: UniqueWhile::Live,
+            period_seconds: Some(Seconds::new(5)),
+        }),
         attributes: serde_json::from_value(json!({"region": "east", "size": 3})).unwrap(),
         keep_result: KeepResult::For(Seconds::new(60)),
         callback_url: Some("https://example.com/told".parse().unwrap()),
@@ -209,8 +279,12 @@ fn job(state: State) -> Job {
         partition: String::new(),
         request_digest: [0; 16],
     };
-    let failure =
-        Failure { reason: Reason::Timeout, message: Some("too slow".into()), details: Some("{\"n\":1}".into()), status: Some(500) };
+    let failure = Failure {
+        reason: Reason::Timeout,
+        message: Some("too slow".into()),
+        details: Some("{\"n\":1}".into()),
+        status: Some(500),
+    };
     let entry = AttemptRecord {
         attempt: 1,
         started_at: at,
@@ -229,7 +303,12 @@ fn job(state: State) -> Job {
         history: vec![entry],
         ..Lifecycle::new(at, Waiting::Due)
     };
-    Job { id: "j1".parse().unwrap(), spec: Arc::new(spec), data: Body::Inline(Payload::json(r#"{"a":1}"#)), life }
+    Job {
+        id: "j1".parse().unwrap(),
+        spec: Arc::new(spec),
+        data: Body::Inline(Payload::json(r#"{"a":1}"#)),
+        life,
+    }
 }
 
 fn shown(job: &Job, bodies: Bodies) -> Value {
@@ -240,8 +319,16 @@ fn shown(job: &Job, bodies: Bodies) -> Value {
 fn a_job_has_the_shape_that_the_document_says() {
     let at = Timestamp::from_millis(2000);
     let progress = Some(job::life::Progress { percent: 40.0, note: None });
-    let running =
-        Running { token: Token(7), started_at: at, lease_until: at, timeout_at: at, worker: None, granted: false, cancel: true, progress };
+    let running = Running {
+        token: Token(7),
+        started_at: at,
+        lease_until: at,
+        timeout_at: at,
+        worker: None,
+        granted: false,
+        cancel: true,
+        progress,
+    };
     for state in [
         State::Scheduled { run_at: at, waiting: Waiting::Retry },
         State::Running(running),
@@ -262,8 +349,16 @@ fn a_job_has_the_shape_that_the_document_says() {
 fn the_token_of_an_attempt_is_not_shown() {
     let at = Timestamp::EPOCH;
     let token = Token(0xdead_beef_dead_beef);
-    let running =
-        Running { token, started_at: at, lease_until: at, timeout_at: at, worker: None, granted: false, cancel: false, progress: None };
+    let running = Running {
+        token,
+        started_at: at,
+        lease_until: at,
+        timeout_at: at,
+        worker: None,
+        granted: false,
+        cancel: false,
+        progress: None,
+    };
     let text = shown(&job(State::Running(running)), Bodies::Whole).to_string();
     assert!(!text.contains("deadbeef") && !text.contains(&token.0.to_string()), "{text}");
 }
@@ -281,7 +376,8 @@ fn a_list_leaves_out_large_bodies_and_says_how_large_they_are() {
 #[test]
 fn a_result_that_is_kept_once_is_shown_by_its_own_route_alone() {
     let mut job = job(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Succeeded });
-    job.life.result = Some(job::life::ResultBody { encoding: Encoding::Json, bytes: "42".into(), object: None });
+    job.life.result =
+        Some(job::life::ResultBody { encoding: Encoding::Json, bytes: "42".into(), object: None });
     assert_eq!(shown(&job, Bodies::Whole)["result"], 42);
     Arc::make_mut(&mut job.spec).keep_result = KeepResult::Once;
     assert_eq!(shown(&job, Bodies::Whole)["result"], Value::Null);
@@ -297,11 +393,16 @@ fn configurations_have_the_shape_that_the_document_says() {
         concurrency: Some(3),
         rate: Some(Rate { count: 1, per_seconds: Seconds::new(1), burst: Some(2) }),
     };
-    let queue = QueueConfig { concurrency: Some(1), constraints: vec![constraint], ..QueueConfig::default() };
+    let queue = QueueConfig {
+        concurrency: Some(1),
+        constraints: vec![constraint],
+        ..QueueConfig::default()
+    };
     conforms("QueueConfig", &serde_json::to_value(&queue).unwrap());
     conforms("TypeConfig", &serde_json::to_value(TypeConfig::default()).unwrap());
     let target = json!({"url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "basic_auth": {"username": "u", "password": "p"}, "encoding": "msgpack"});
-    let push: TypeConfig = serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
+    let push: TypeConfig =
+        serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
     conforms("TypeConfig", &serde_json::to_value(&push).unwrap());
     let whole = json!({
         "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
@@ -313,9 +414,16 @@ fn configurations_have_the_shape_that_the_document_says() {
     let schedule: ScheduleConfig = serde_json::from_value(whole.clone()).unwrap();
     let shown = serde_json::to_value(&schedule).unwrap();
     conforms("ScheduleConfig", &shown);
-    assert_eq!(shown.as_object().unwrap().len(), whole.as_object().unwrap().len(), "every field is read and shown");
+    assert_eq!(
+        shown.as_object().unwrap().len(),
+        whole.as_object().unwrap().len(),
+        "every field is read and shown"
+    );
     let every = json!({"type": "a", "every_seconds": 1.5, "anchor": "2026-01-01T00:00:00Z"});
-    conforms("ScheduleConfig", &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap());
+    conforms(
+        "ScheduleConfig",
+        &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap(),
+    );
     let trigger = json!({"filter": {"type": {"prefix": "a"}, "data": {"/x": 1}, "not": {"source": "s"}}, "enqueue": {"type": "t", "data": {"$expr": "id"}}});
     let trigger: tidegate_core::event::TriggerConfig = serde_json::from_value(trigger).unwrap();
     conforms("TriggerConfig", &serde_json::to_value(&trigger).unwrap());
@@ -339,7 +447,11 @@ fn what_became_of_an_event_has_the_shape_that_the_document_says() {
     for did in all {
         let word = did.word();
         conforms("Did", &serde_json::to_value(&did).unwrap());
-        let ingested = Ingested { id: "1".into(), source: "s".into(), outcomes: vec![Applied { trigger: "t".parse().unwrap(), did }] };
+        let ingested = Ingested {
+            id: "1".into(),
+            source: "s".into(),
+            outcomes: vec![Applied { trigger: "t".parse().unwrap(), did }],
+        };
         let value = serde_json::to_value(&ingested).unwrap();
         assert_eq!(value["outcomes"][0]["did"], word);
     }
@@ -350,11 +462,18 @@ fn a_rule_can_say_every_field_of_a_job() {
     let document = document();
     let fields = document["components"]["schemas"]["NewJob"]["properties"].as_object().unwrap();
     let own = ["id", "type", "data"];
-    let theirs: BTreeSet<&str> = fields.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
+    let theirs: BTreeSet<&str> =
+        fields.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
     assert_eq!(tidegate_core::event::fields::NAMES.into_iter().collect::<BTreeSet<_>>(), theirs);
 }
 
 #[test]
 fn a_problem_has_the_shape_that_the_document_says() {
-    conforms("Problem", &serde_json::to_value(handlers::error::Problem::invalid("weight", "must be at least 1").at("/v1/jobs")).unwrap());
+    conforms(
+        "Problem",
+        &serde_json::to_value(
+            handlers::error::Problem::invalid("weight", "must be at least 1").at("/v1/jobs"),
+        )
+        .unwrap(),
+    );
 }

@@ -26,18 +26,31 @@ use tidegate_core::time::Timestamp;
 use tidegate_engine::memory::SeededEntropy;
 
 fn routes() -> Router {
-    let echo =
-        async |accept: Accept, body: Body| -> Result<_, Problem> { Ok(accept.ok(body.read::<serde_json::Value>()?).into_response()) };
+    let echo = async |accept: Accept, body: Body| -> Result<_, Problem> {
+        Ok(accept.ok(body.read::<serde_json::Value>()?).into_response())
+    };
     let small = post(echo).get(async || "got");
     around(
         Router::<Arc<ApiOptions>>::new()
             .route("/v1/echo", small)
             .route("/v1/large", post(echo).layer(Extension(BodyLimit(200_000))))
             .route("/v1/read", get(async |_: May<Read>| "read"))
-            .route("/v1/critical", get(async |caller: May<Enqueue>| caller.critical().map(|()| "critical")))
-            .route("/v1/attempt", post(async |Holder(token): Holder| format!("{:?}", token.map(|token| token.0))))
-            .route("/v1/guarded", post(async |_: May<Read>, body: Body| body.read::<serde_json::Value>().map(|_| ())))
-            .route("/v1/panic", get(async || if true { panic!("the secret of the {}", "handler") } else { "" })),
+            .route(
+                "/v1/critical",
+                get(async |caller: May<Enqueue>| caller.critical().map(|()| "critical")),
+            )
+            .route(
+                "/v1/attempt",
+                post(async |Holder(token): Holder| format!("{:?}", token.map(|token| token.0))),
+            )
+            .route(
+                "/v1/guarded",
+                post(async |_: May<Read>, body: Body| body.read::<serde_json::Value>().map(|_| ())),
+            )
+            .route(
+                "/v1/panic",
+                get(async || if true { panic!("the secret of the {}", "handler") } else { "" }),
+            ),
     )
 }
 
@@ -49,8 +62,13 @@ async fn every_answer_has_an_id_the_servers_name_and_no_store() {
     assert_eq!(answer.headers()["cache-control"], "no-store");
     let long = "x".repeat(129);
     for header in ["", &long] {
-        let (answer, _) = ask(&routes(), "GET", "/v1/nothing", &[("x-request-id", header)], "").await;
-        assert_eq!(answer.headers()["x-request-id"].len(), 16, "one is drawn instead of {header:?}");
+        let (answer, _) =
+            ask(&routes(), "GET", "/v1/nothing", &[("x-request-id", header)], "").await;
+        assert_eq!(
+            answer.headers()["x-request-id"].len(),
+            16,
+            "one is drawn instead of {header:?}"
+        );
     }
 }
 
@@ -74,10 +92,14 @@ async fn a_panic_is_an_internal_problem_that_tells_nothing() {
 
 #[tokio::test]
 async fn a_problem_comes_in_the_encoding_that_was_asked_for() {
-    let (answer, body) = ask(&routes(), "GET", "/v1/nothing", &[("accept", "application/x-msgpack")], "").await;
+    let (answer, body) =
+        ask(&routes(), "GET", "/v1/nothing", &[("accept", "application/x-msgpack")], "").await;
     assert_eq!(answer.headers()["content-type"], "application/problem+msgpack");
     let problem: serde_json::Value = rmp_serde::from_slice(&body).unwrap();
-    assert_eq!((&problem["code"], &problem["instance"]), (&json!("route_not_found"), &json!("/v1/nothing")));
+    assert_eq!(
+        (&problem["code"], &problem["instance"]),
+        (&json!("route_not_found"), &json!("/v1/nothing"))
+    );
 }
 
 #[tokio::test]
@@ -88,7 +110,9 @@ async fn a_body_is_answered_in_either_encoding() {
     let (answer, body) = ask(&routes(), "POST", "/v1/echo", &[msgpack], packed.clone()).await;
     assert_eq!(answer.headers()["content-type"], "application/msgpack");
     assert_eq!(rmp_serde::from_slice::<serde_json::Value>(&body).unwrap(), value);
-    let (answer, body) = ask(&routes(), "POST", "/v1/echo", &[msgpack, ("accept", "application/json")], packed).await;
+    let (answer, body) =
+        ask(&routes(), "POST", "/v1/echo", &[msgpack, ("accept", "application/json")], packed)
+            .await;
     assert_eq!(answer.headers()["content-type"], "application/json");
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&body).unwrap(), value);
 }
@@ -100,11 +124,20 @@ async fn what_cannot_be_read_is_a_problem_of_its_kind() {
         (&[("content-type", "text/plain")][..], "{}", 415, "unsupported_media_type"),
         (&[("accept", "image/png")], "{}", 406, "not_acceptable"),
         (&[], "{", 400, "invalid_body"),
-        (&[("content-type", "application/msgpack"), ("accept", "application/json")], "\u{7f}\u{7f}", 400, "invalid_body"),
+        (
+            &[("content-type", "application/msgpack"), ("accept", "application/json")],
+            "\u{7f}\u{7f}",
+            400,
+            "invalid_body",
+        ),
         (&[], &deep, 400, "nesting_too_deep"),
     ] {
         let answer = ask(&routes(), "POST", "/v1/echo", headers, body.to_owned()).await;
-        assert_eq!(problem(&answer), (StatusCode::from_u16(status).unwrap(), code.into()), "{headers:?} {body}");
+        assert_eq!(
+            problem(&answer),
+            (StatusCode::from_u16(status).unwrap(), code.into()),
+            "{headers:?} {body}"
+        );
     }
 }
 
@@ -112,9 +145,12 @@ async fn what_cannot_be_read_is_a_problem_of_its_kind() {
 async fn a_body_is_bounded_and_a_route_may_take_more() {
     let text = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
     let most = 1000 + 64 * 1024;
-    for (path, len, status) in
-        [("/v1/echo", most, 200), ("/v1/echo", most + 1, 413), ("/v1/large", most + 1, 200), ("/v1/large", 200_001, 413)]
-    {
+    for (path, len, status) in [
+        ("/v1/echo", most, 200),
+        ("/v1/echo", most + 1, 413),
+        ("/v1/large", most + 1, 200),
+        ("/v1/large", 200_001, 413),
+    ] {
         let answer = ask(&routes(), "POST", path, &[], text(len)).await;
         assert_eq!(answer.0.status().as_u16(), status, "{path} {len}");
         if status == 413 {
@@ -127,11 +163,21 @@ async fn a_body_is_bounded_and_a_route_may_take_more() {
 async fn nobody_unknown_is_let_in_and_is_told_how_to_be_known() {
     let answer = ask(&routes(), "GET", "/v1/read", &[], "").await;
     assert_eq!(problem(&answer), (StatusCode::UNAUTHORIZED, "unauthorized".into()));
-    let challenges: Vec<_> = answer.0.headers().get_all("www-authenticate").iter().map(|value| value.to_str().unwrap()).collect();
-    assert_eq!(challenges, ["Bearer realm=\"tidegate\"", "Basic realm=\"tidegate\", charset=\"UTF-8\""]);
+    let challenges: Vec<_> = answer
+        .0
+        .headers()
+        .get_all("www-authenticate")
+        .iter()
+        .map(|value| value.to_str().unwrap())
+        .collect();
+    assert_eq!(
+        challenges,
+        ["Bearer realm=\"tidegate\"", "Basic realm=\"tidegate\", charset=\"UTF-8\""]
+    );
     let page = ask(&routes(), "GET", "/v1/read", &[("x-requested-with", "dashboard")], "").await;
     assert_eq!(page.0.headers().get_all("www-authenticate").iter().count(), 1);
-    let unknown = ask(&routes(), "GET", "/v1/read", &[("authorization", "Bearer nonsense")], "").await;
+    let unknown =
+        ask(&routes(), "GET", "/v1/read", &[("authorization", "Bearer nonsense")], "").await;
     assert_eq!(unknown.0.status(), 401);
 }
 
@@ -153,17 +199,22 @@ async fn a_scope_opens_what_it_is_for() {
 
 #[tokio::test]
 async fn nobody_unknown_makes_the_server_look_at_a_body() {
-    let answer = ask(&routes(), "POST", "/v1/guarded", &[("content-type", "text/plain")], "x").await;
+    let answer =
+        ask(&routes(), "POST", "/v1/guarded", &[("content-type", "text/plain")], "x").await;
     assert_eq!(answer.0.status(), 401);
 }
 
 #[tokio::test]
 async fn an_attempt_is_held_by_its_token_or_by_the_scope_work() {
     let token = format!("Bearer {:032x}", 255);
-    for (token, status, shown) in
-        [(token.as_str(), 200, "Some(255)"), ("Bearer work", 200, "None"), ("Bearer read", 403, ""), ("Bearer ff", 401, "")]
-    {
-        let (answer, body) = ask(&routes(), "POST", "/v1/attempt", &[("authorization", token)], "").await;
+    for (token, status, shown) in [
+        (token.as_str(), 200, "Some(255)"),
+        ("Bearer work", 200, "None"),
+        ("Bearer read", 403, ""),
+        ("Bearer ff", 401, ""),
+    ] {
+        let (answer, body) =
+            ask(&routes(), "POST", "/v1/attempt", &[("authorization", token)], "").await;
         assert_eq!(answer.status().as_u16(), status, "{token}");
         if status == 200 {
             assert_eq!(String::from_utf8(body).unwrap(), shown);
@@ -173,10 +224,14 @@ async fn an_attempt_is_held_by_its_token_or_by_the_scope_work() {
 
 #[tokio::test]
 async fn a_page_of_another_site_changes_nothing() {
-    for (method, site, status) in
-        [("POST", "cross-site", 403), ("POST", "same-site", 403), ("POST", "same-origin", 200), ("GET", "cross-site", 200)]
-    {
-        let (answer, _) = ask(&routes(), method, "/v1/echo", &[("sec-fetch-site", site)], "{}").await;
+    for (method, site, status) in [
+        ("POST", "cross-site", 403),
+        ("POST", "same-site", 403),
+        ("POST", "same-origin", 200),
+        ("GET", "cross-site", 200),
+    ] {
+        let (answer, _) =
+            ask(&routes(), method, "/v1/echo", &[("sec-fetch-site", site)], "{}").await;
         assert_eq!(answer.status().as_u16(), status, "{method} {site}");
     }
 }
@@ -194,44 +249,86 @@ async fn what_came_unencrypted_to_a_proxy_is_refused_and_what_came_encrypted_is_
     ];
     for (proto, status, told) in cases {
         let answer = ask(&routes(), "GET", "/v1/echo", &[("x-forwarded-proto", proto)], "").await;
-        let header = answer.0.headers().get("strict-transport-security").map(|value| value.to_str().unwrap());
+        let header = answer
+            .0
+            .headers()
+            .get("strict-transport-security")
+            .map(|value| value.to_str().unwrap());
         assert_eq!((answer.0.status().as_u16(), header), (status, told), "{proto:?}");
         if status == 403 {
             assert_eq!(problem(&answer).1, "insecure_request");
         }
     }
-    let allowing = Arc::new(ApiOptions { allow_unencrypted_proxy: true, ..ApiOptions::clone(&options()) });
+    let allowing =
+        Arc::new(ApiOptions { allow_unencrypted_proxy: true, ..ApiOptions::clone(&options()) });
     let hosts = Hosts::new(Arc::clone(&allowing.auth), "");
     let router = wrapped(Router::new().route("/v1/echo", get(async || "got")), allowing, hosts);
-    assert_eq!(ask(&router, "GET", "/v1/echo", &[("x-forwarded-proto", "http")], "").await.0.status(), 200);
+    assert_eq!(
+        ask(&router, "GET", "/v1/echo", &[("x-forwarded-proto", "http")], "").await.0.status(),
+        200
+    );
 }
 
 #[tokio::test]
 async fn an_open_server_answers_to_this_machines_names_and_its_own_alone() {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens));
-    let routes = Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));
-    let options = Arc::new(ApiOptions { auth: Arc::clone(&auth) as _, ..ApiOptions::clone(&options()) });
+    let routes =
+        Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));
+    let options =
+        Arc::new(ApiOptions { auth: Arc::clone(&auth) as _, ..ApiOptions::clone(&options()) });
     let hosts = Hosts::new(Arc::clone(&auth) as _, "https://Queue.example/jobs");
     let router = wrapped(routes.with_state(Arc::clone(&options)), options, hosts);
-    let status = async |headers: &[(&str, &str)]| ask(&router, "GET", "/v1/read", headers, "").await.0.status().as_u16();
-    for ours in
-        ["127.0.0.1:8080", "127.9.9.9", "localhost", "LOCALHOST.:8080", "a.localhost", "[::1]:8080", "queue.example", "Queue.Example:443"]
-    {
+    let status = async |headers: &[(&str, &str)]| {
+        ask(&router, "GET", "/v1/read", headers, "").await.0.status().as_u16()
+    };
+    for ours in [
+        "127.0.0.1:8080",
+        "127.9.9.9",
+        "localhost",
+        "LOCALHOST.:8080",
+        "a.localhost",
+        "[::1]:8080",
+        "queue.example",
+        "Queue.Example:443",
+    ] {
         assert_eq!(status(&[("host", ours)]).await, 200, "{ours}");
     }
-    for foreign in ["evil.example:8080", "localhost.evil.example", "0.0.0.0:8080", "10.0.0.1", "[::2]", "a b", "127.0.0.1.evil.example"] {
+    for foreign in [
+        "evil.example:8080",
+        "localhost.evil.example",
+        "0.0.0.0:8080",
+        "10.0.0.1",
+        "[::2]",
+        "a b",
+        "127.0.0.1.evil.example",
+    ] {
         assert_eq!(status(&[("host", foreign)]).await, 403, "{foreign}");
-        assert_eq!(status(&[("host", foreign), ("authorization", "Bearer x")]).await, 403, "{foreign}, whatever is shown");
+        assert_eq!(
+            status(&[("host", foreign), ("authorization", "Bearer x")]).await,
+            403,
+            "{foreign}, whatever is shown"
+        );
     }
-    assert_eq!(status(&[("host", "localhost"), ("host", "evil.example")]).await, 403, "of two, both count");
-    assert_eq!(problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1, "host_not_allowed");
+    assert_eq!(
+        status(&[("host", "localhost"), ("host", "evil.example")]).await,
+        403,
+        "of two, both count"
+    );
+    assert_eq!(
+        problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1,
+        "host_not_allowed"
+    );
     assert_eq!(status(&[]).await, 200, "no browser leaves it out");
     assert_eq!(status(&[("host", "")]).await, 200, "or empty");
 
     // Behind a proxy, with tokens, it is reached by any name.
-    let (item, text) = TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
+    let (item, text) =
+        TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
     auth.set_tokens(vec![item]);
     assert!(!auth.is_open());
     assert_eq!(status(&[("host", "evil.example")]).await, 401);
-    assert_eq!(status(&[("host", "queue.internal"), ("authorization", &format!("Bearer {text}"))]).await, 200);
+    assert_eq!(
+        status(&[("host", "queue.internal"), ("authorization", &format!("Bearer {text}"))]).await,
+        200
+    );
 }

@@ -53,19 +53,34 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
     let mut seen = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let scope = operation["security"].as_array().unwrap().iter().find_map(|scheme| scheme["bearer"][0].as_str());
+            let scope = operation["security"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find_map(|scheme| scheme["bearer"][0].as_str());
             let Some(scope) = scope else { continue };
-            let path = path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
-            let path = path.replace("{queue}", "none").replace("{worker}", "none").replace("{plugin}", "none");
+            let path =
+                path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
+            let path = path
+                .replace("{queue}", "none")
+                .replace("{worker}", "none")
+                .replace("{plugin}", "none");
             let path = path.replace("{schedule}", "none").replace("{trigger}", "none");
             let method = method.to_uppercase();
             let (nobody, _) = ask(&router, &method, &path, &[], "").await;
             assert_eq!(nobody.status(), 401, "{method} {path}");
-            let others =
-                ["enqueue", "work", "read", "enqueue:critical"].into_iter().filter(|other| *other != scope).collect::<Vec<_>>().join(",");
-            let (other, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {others}"))], "").await;
+            let others = ["enqueue", "work", "read", "enqueue:critical"]
+                .into_iter()
+                .filter(|other| *other != scope)
+                .collect::<Vec<_>>()
+                .join(",");
+            let (other, _) =
+                ask(&router, &method, &path, &[("authorization", &format!("Bearer {others}"))], "")
+                    .await;
             assert_eq!(other.status(), 403, "{method} {path}");
-            let (right, _) = ask(&router, &method, &path, &[("authorization", &format!("Bearer {scope}"))], "").await;
+            let (right, _) =
+                ask(&router, &method, &path, &[("authorization", &format!("Bearer {scope}"))], "")
+                    .await;
             assert!(
                 ![401, 403, 404, 405].contains(&right.status().as_u16()) || right.status() == 404,
                 "{method} {path} {}",
@@ -81,22 +96,31 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
 async fn data_comes_back_byte_for_byte_and_converted_for_the_other_encoding() {
     let router = router().await;
     let text = r#"{"n":1.0e2,  "s":"\u00e9"}"#;
-    let (made, body) = ask(&router, "POST", "/v1/jobs", &[ALL], format!(r#"{{"type":"invoice","data":{text}}}"#)).await;
+    let (made, body) =
+        ask(&router, "POST", "/v1/jobs", &[ALL], format!(r#"{{"type":"invoice","data":{text}}}"#))
+            .await;
     assert_eq!(made.status(), 201);
     assert!(String::from_utf8(body).unwrap().contains(text));
     let place = made.headers()["location"].to_str().unwrap().to_owned();
     let (_, body) = ask(&router, "GET", &place, &[ALL], "").await;
     assert!(String::from_utf8(body).unwrap().contains(text));
-    let (_, body) = ask(&router, "GET", &place, &[ALL, ("accept", "application/msgpack")], "").await;
+    let (_, body) =
+        ask(&router, "GET", &place, &[ALL, ("accept", "application/msgpack")], "").await;
     let value: Value = rmp_serde::from_slice(&body).unwrap();
     assert_eq!(value["data"], json!({"n": 100.0, "s": "é"}));
 
     // {"type": "invoice", "data": binary 01 02}
-    let sent = [&[0x82, 0xa4][..], b"type", &[0xa7], b"invoice", &[0xa4], b"data", &[0xc4, 2, 1, 2]].concat();
+    let sent =
+        [&[0x82, 0xa4][..], b"type", &[0xa7], b"invoice", &[0xa4], b"data", &[0xc4, 2, 1, 2]]
+            .concat();
     let (made, body) = ask(&router, "POST", "/v1/jobs", &[ALL, MSGPACK], sent).await;
-    assert_eq!((made.status().as_u16(), &made.headers()["content-type"]), (201, &"application/msgpack".parse().unwrap()));
+    assert_eq!(
+        (made.status().as_u16(), &made.headers()["content-type"]),
+        (201, &"application/msgpack".parse().unwrap())
+    );
     assert!(body.windows(4).any(|bytes| bytes == [0xc4, 2, 1, 2]));
-    let (_, value) = json(&router, "GET", made.headers()["location"].to_str().unwrap(), Value::Null).await;
+    let (_, value) =
+        json(&router, "GET", made.headers()["location"].to_str().unwrap(), Value::Null).await;
     assert_eq!(value["data"], json!({"$binary": "AQI="}));
 }
 
@@ -109,8 +133,12 @@ async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
     ]);
     let (status, answer) = json(&router, "POST", "/v1/jobs/batch", json!({"jobs": jobs})).await;
     assert_eq!(status, 200);
-    let shown: Vec<_> =
-        answer["results"].as_array().unwrap().iter().map(|one| (&one["status"], &one["error"]["code"], &one["error"]["field"])).collect();
+    let shown: Vec<_> = answer["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (&one["status"], &one["error"]["code"], &one["error"]["field"]))
+        .collect();
     let null = Value::Null;
     let wanted = [
         (json!(201), null.clone(), null.clone()),
@@ -123,8 +151,13 @@ async fn a_batch_answers_each_job_and_a_wrong_one_stops_nothing() {
     let wanted: Vec<_> = wanted.iter().map(|(status, code, field)| (status, code, field)).collect();
     assert_eq!(shown, wanted);
     assert_eq!(answer["results"][4]["job"]["data"], 1);
-    let (status, answer) =
-        json(&router, "POST", "/v1/jobs/batch", json!({"jobs": vec![json!({"type": "invoice", "data": 0}); 1001]})).await;
+    let (status, answer) = json(
+        &router,
+        "POST",
+        "/v1/jobs/batch",
+        json!({"jobs": vec![json!({"type": "invoice", "data": 0}); 1001]}),
+    )
+    .await;
     assert_eq!((status, &answer["field"]), (400, &json!("jobs")));
 }
 
@@ -141,18 +174,43 @@ async fn a_trace_that_is_not_well_said_is_none() {
         serde_json::from_slice::<Value>(&body).unwrap().get("headers").cloned().unwrap_or(json!({}))
     };
     let state = ("tracestate", "a=1,b=2");
-    assert_eq!(kept(&[("traceparent", GOOD), state], json!({})).await, json!({"traceparent": GOOD, "tracestate": "a=1,b=2"}));
+    assert_eq!(
+        kept(&[("traceparent", GOOD), state], json!({})).await,
+        json!({"traceparent": GOOD, "tracestate": "a=1,b=2"})
+    );
     let long = "x".repeat(513);
-    assert_eq!(kept(&[("traceparent", GOOD), ("tracestate", &long)], json!({})).await, json!({"traceparent": GOOD}));
-    for bad in ["", "nonsense", &GOOD[1..], "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+    assert_eq!(
+        kept(&[("traceparent", GOOD), ("tracestate", &long)], json!({})).await,
+        json!({"traceparent": GOOD})
+    );
+    for bad in
+        ["", "nonsense", &GOOD[1..], "00-00000000000000000000000000000000-b7ad6b7169203331-01"]
+    {
         assert_eq!(kept(&[("traceparent", bad), state], json!({})).await, json!({}), "{bad:?}");
     }
-    assert_eq!(kept(&[("traceparent", GOOD), ("traceparent", GOOD)], json!({})).await, json!({}), "one of two is none");
-    assert_eq!(kept(&[state], json!({})).await, json!({}), "a state without its parent means nothing");
+    assert_eq!(
+        kept(&[("traceparent", GOOD), ("traceparent", GOOD)], json!({})).await,
+        json!({}),
+        "one of two is none"
+    );
+    assert_eq!(
+        kept(&[state], json!({})).await,
+        json!({}),
+        "a state without its parent means nothing"
+    );
     let own = json!({"Traceparent": GOOD.replace("0af", "1af")});
-    assert_eq!(kept(&[("traceparent", GOOD), state], own.clone()).await, own, "the job's own trace is not mixed with another");
-    let many: Value = (0..32).map(|n| (format!("x-{n}"), json!("y"))).collect::<serde_json::Map<_, _>>().into();
-    assert_eq!(kept(&[("traceparent", GOOD)], many.clone()).await, many, "a trace makes no good request a bad one");
+    assert_eq!(
+        kept(&[("traceparent", GOOD), state], own.clone()).await,
+        own,
+        "the job's own trace is not mixed with another"
+    );
+    let many: Value =
+        (0..32).map(|n| (format!("x-{n}"), json!("y"))).collect::<serde_json::Map<_, _>>().into();
+    assert_eq!(
+        kept(&[("traceparent", GOOD)], many.clone()).await,
+        many,
+        "a trace makes no good request a bad one"
+    );
 }
 
 #[tokio::test]
@@ -160,7 +218,14 @@ async fn a_repeat_is_the_same_request_whatever_its_trace() {
     let router = router().await;
     let put = async |trace: &str, data: u8| {
         let headers = [ALL, ("traceparent", trace)];
-        let (answer, body) = ask(&router, "PUT", "/v1/jobs/invoice/order:1", &headers, format!(r#"{{"data":{data}}}"#)).await;
+        let (answer, body) = ask(
+            &router,
+            "PUT",
+            "/v1/jobs/invoice/order:1",
+            &headers,
+            format!(r#"{{"data":{data}}}"#),
+        )
+        .await;
         (answer.status().as_u16(), serde_json::from_slice::<Value>(&body).unwrap())
     };
     let parent = |span: u8| format!("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b{span}-01");
@@ -168,8 +233,12 @@ async fn a_repeat_is_the_same_request_whatever_its_trace() {
     assert_eq!((status, &job["headers"]["traceparent"]), (201, &json!(parent(1))));
     assert_eq!(put(&parent(2), 1).await.0, 200);
     let (status, clash) = put(&parent(3), 2).await;
-    assert_eq!((status, &clash["code"], &clash["holder"]), (409, &json!("id_taken"), &json!("order:1")));
-    let (status, other) = json(&router, "PUT", "/v1/jobs/invoice/b", json!({"data": 1, "id": "c"})).await;
+    assert_eq!(
+        (status, &clash["code"], &clash["holder"]),
+        (409, &json!("id_taken"), &json!("order:1"))
+    );
+    let (status, other) =
+        json(&router, "PUT", "/v1/jobs/invoice/b", json!({"data": 1, "id": "c"})).await;
     assert_eq!((status, &other["field"]), (400, &json!("id")));
 }
 
@@ -187,7 +256,10 @@ async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
     for status in [201, 200] {
         let (_, body) = ask(&router, "POST", "/v1/jobs/batch", &[ALL, key], batch.clone()).await;
         let answer: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!([&answer["results"][0]["status"], &answer["results"][1]["status"]], [status, status]);
+        assert_eq!(
+            [&answer["results"][0]["status"], &answer["results"][1]["status"]],
+            [status, status]
+        );
     }
 }
 
@@ -195,15 +267,26 @@ async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
 async fn a_worker_leases_says_it_lives_and_reports_with_the_attempts_token_alone() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": {"a": 1}})).await;
-    let (status, leased) =
-        json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"})).await;
+    let (status, leased) = json(
+        &router,
+        "POST",
+        "/v1/leases",
+        json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"}),
+    )
+    .await;
     assert_eq!((status, leased["leases"].as_array().unwrap().len()), (200, 1));
     let lease = &leased["leases"][0];
     assert_eq!((&lease["job"]["data"], &lease["attempt"]), (&json!({"a": 1}), &json!(1)));
     let token = format!("Bearer {}", lease["token"].as_str().unwrap());
     let held = [("authorization", token.as_str())];
-    let (beat, body) =
-        ask(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", &held, r#"{"attempt":1,"progress":40,"note":"half way"}"#).await;
+    let (beat, body) = ask(
+        &router,
+        "POST",
+        "/v1/jobs/invoice/j1/heartbeat",
+        &held,
+        r#"{"attempt":1,"progress":40,"note":"half way"}"#,
+    )
+    .await;
     assert_eq!(beat.status(), 200);
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["cancel"], false);
     let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
@@ -226,15 +309,23 @@ async fn a_worker_leases_says_it_lives_and_reports_with_the_attempts_token_alone
 async fn a_lease_call_carries_reports_and_answers_each() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
-    let (_, leased) = json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "wait_seconds": 5})).await;
+    let (_, leased) =
+        json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "wait_seconds": 5})).await;
     let token = &leased["leases"][0]["token"];
     let reports = json!([
         {"id": "j1", "type": "invoice", "attempt": 1, "token": token, "status": "failed", "message": "no", "error": {"n": 1}, "retryable": false},
         {"id": "j2", "attempt": 1, "status": "succeeded"},
     ]);
-    let (status, answer) = json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
-    assert_eq!((status, &answer["reports"][0]), (200, &json!({"status": 200, "id": "j1", "state": "failed"})));
-    assert_eq!((&answer["reports"][1]["status"], &answer["reports"][1]["error"]["code"]), (&json!(404), &json!("job_not_found")));
+    let (status, answer) =
+        json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
+    assert_eq!(
+        (status, &answer["reports"][0]),
+        (200, &json!({"status": 200, "id": "j1", "state": "failed"}))
+    );
+    assert_eq!(
+        (&answer["reports"][1]["status"], &answer["reports"][1]["error"]["code"]),
+        (&json!(404), &json!("job_not_found"))
+    );
     let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
     assert_eq!(job["error"], json!({"reason": "failed", "message": "no", "details": {"n": 1}}));
 }
@@ -243,25 +334,55 @@ async fn a_lease_call_carries_reports_and_answers_each() {
 async fn a_result_is_waited_for_and_408_says_that_the_wait_is_over() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
-    assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result", Value::Null).await, (200, Value::Null));
-    let (status, problem) = json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=0.05", Value::Null).await;
+    assert_eq!(
+        json(&router, "GET", "/v1/jobs/invoice/j1/result", Value::Null).await,
+        (200, Value::Null)
+    );
+    let (status, problem) =
+        json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=0.05", Value::Null).await;
     assert_eq!((status, &problem["code"]), (408, &json!("wait_timeout")));
-    assert_eq!(json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=61", Value::Null).await.0, 400);
+    assert_eq!(
+        json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=61", Value::Null).await.0,
+        400
+    );
     assert_eq!(json(&router, "GET", "/v1/jobs/other/j1/result", Value::Null).await.0, 404);
 }
 
 #[tokio::test]
 async fn configuration_is_replaced_patched_and_guarded_by_its_etag() {
     let router = router().await;
-    let (status, queue) = json(&router, "PUT", "/v1/queues/mail", json!({"concurrency": 5, "partition_by": "tenant"})).await;
+    let (status, queue) = json(
+        &router,
+        "PUT",
+        "/v1/queues/mail",
+        json!({"concurrency": 5, "partition_by": "tenant"}),
+    )
+    .await;
     assert_eq!((status, &queue["concurrency"], &queue["paused"]), (201, &json!(5), &json!(false)));
     let (got, _) = ask(&router, "GET", "/v1/queues/mail", &[ALL], "").await;
     let etag = got.headers()["etag"].to_str().unwrap().to_owned();
-    let (patched, body) = ask(&router, "PATCH", "/v1/queues/mail", &[ALL, ("if-match", &etag)], r#"{"concurrency":6}"#).await;
+    let (patched, body) = ask(
+        &router,
+        "PATCH",
+        "/v1/queues/mail",
+        &[ALL, ("if-match", &etag)],
+        r#"{"concurrency":6}"#,
+    )
+    .await;
     let queue: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!((patched.status().as_u16(), &queue["concurrency"], &queue["partition_by"]), (200, &json!(6), &json!("tenant")));
+    assert_eq!(
+        (patched.status().as_u16(), &queue["concurrency"], &queue["partition_by"]),
+        (200, &json!(6), &json!("tenant"))
+    );
     for method in ["PATCH", "PUT", "DELETE"] {
-        let (stale, body) = ask(&router, method, "/v1/queues/mail", &[ALL, ("if-match", &format!("W/{etag}"))], "{}").await;
+        let (stale, body) = ask(
+            &router,
+            method,
+            "/v1/queues/mail",
+            &[ALL, ("if-match", &format!("W/{etag}"))],
+            "{}",
+        )
+        .await;
         assert_eq!(stale.status(), 412, "{method}");
         assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "precondition_failed");
     }
@@ -282,13 +403,25 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1, "delay_seconds": 3600})).await;
     let (got, _) = ask(&router, "GET", "/v1/jobs/invoice/j1", &[ALL], "").await;
     let etag = got.headers()["etag"].to_str().unwrap().to_owned();
-    let (status, job) =
-        json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"priority": 7, "data": null, "expires_at": "2100-01-01T00:00:00Z"})).await;
+    let (status, job) = json(
+        &router,
+        "PATCH",
+        "/v1/jobs/invoice/j1",
+        json!({"priority": 7, "data": null, "expires_at": "2100-01-01T00:00:00Z"}),
+    )
+    .await;
     assert_eq!(
         (status, &job["priority"], &job["data"], &job["expires_at"]),
         (200, &json!(7), &Value::Null, &json!("2100-01-01T00:00:00.000Z"))
     );
-    let (stale, _) = ask(&router, "PATCH", "/v1/jobs/invoice/j1", &[ALL, ("if-match", &etag)], r#"{"priority":8}"#).await;
+    let (stale, _) = ask(
+        &router,
+        "PATCH",
+        "/v1/jobs/invoice/j1",
+        &[ALL, ("if-match", &etag)],
+        r#"{"priority":8}"#,
+    )
+    .await;
     assert_eq!(stale.status(), 412);
     let (_, job) = json(&router, "PATCH", "/v1/jobs/invoice/j1", json!({"expires_at": null})).await;
     assert_eq!(job["expires_at"], Value::Null);
@@ -299,14 +432,27 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     let (status, job) = json(&router, "DELETE", "/v1/jobs/invoice/j1", Value::Null).await;
     assert_eq!((status, &job["state"]), (200, &json!("cancelled")));
     assert_eq!(json(&router, "DELETE", "/v1/jobs/invoice/j1?force=true", Value::Null).await.0, 409);
-    let (status, again) = json(&router, "POST", "/v1/jobs/invoice/j1/replay", json!({"priority": 1})).await;
+    let (status, again) =
+        json(&router, "POST", "/v1/jobs/invoice/j1/replay", json!({"priority": 1})).await;
     assert_eq!((status, &again["replay_of"], &again["priority"]), (201, &json!("j1"), &json!(1)));
     let (status, again) = json(&router, "POST", "/v1/jobs/j1/replay", Value::Null).await;
-    assert_eq!((status, &again["replay_of"], &again["type"]), (201, &json!("j1"), &json!("invoice")));
+    assert_eq!(
+        (status, &again["replay_of"], &again["type"]),
+        (201, &json!("j1"), &json!("invoice"))
+    );
     assert_eq!(json(&router, "POST", "/v1/jobs/none/replay", Value::Null).await.0, 404);
     let (_, ended) = json(&router, "GET", "/v1/jobs?state=ended&type=invoice", Value::Null).await;
-    assert_eq!((ended["jobs"].as_array().unwrap().len(), &ended["jobs"][0]["id"]), (1, &json!("j1")));
-    let (status, answer) = json(&router, "POST", "/v1/jobs/cancel", json!({"filter": {"type": "invoice", "state": ["scheduled"]}})).await;
+    assert_eq!(
+        (ended["jobs"].as_array().unwrap().len(), &ended["jobs"][0]["id"]),
+        (1, &json!("j1"))
+    );
+    let (status, answer) = json(
+        &router,
+        "POST",
+        "/v1/jobs/cancel",
+        json!({"filter": {"type": "invoice", "state": ["scheduled"]}}),
+    )
+    .await;
     assert_eq!((status, &answer["operation"]["kind"]), (202, &json!("cancel")));
     let path = format!("/v1/operations/{}", answer["operation"]["id"].as_str().unwrap());
     assert_eq!(json(&router, "GET", &path, Value::Null).await.0, 200);
@@ -317,12 +463,18 @@ async fn a_bulk_change_is_idempotent_by_its_key() {
     let router = router().await;
     for path in ["/v1/jobs/replay", "/v1/jobs/cancel", "/v1/queues/default/purge"] {
         let started = async |body: &str| {
-            let (answer, body) = ask(&router, "POST", path, &[ALL, ("idempotency-key", path)], body.to_owned()).await;
+            let (answer, body) =
+                ask(&router, "POST", path, &[ALL, ("idempotency-key", path)], body.to_owned())
+                    .await;
             let body: Value = serde_json::from_slice(&body).unwrap();
             (answer.status().as_u16(), body["operation"]["id"].clone(), body["code"].clone())
         };
         let first = started(r#"{"filter":{"type":"invoice"}}"#).await;
-        assert_eq!((first.0, &first), (202, &started(r#"{"filter":{"type":"invoice"}}"#).await), "{path}");
+        assert_eq!(
+            (first.0, &first),
+            (202, &started(r#"{"filter":{"type":"invoice"}}"#).await),
+            "{path}"
+        );
         if !path.ends_with("purge") {
             let other = started(r#"{"filter":{}}"#).await;
             assert_eq!((other.0, other.2), (409, json!("idempotency_key_reused")), "{path}");
@@ -333,16 +485,25 @@ async fn a_bulk_change_is_idempotent_by_its_key() {
 #[tokio::test]
 async fn tokens_are_made_listed_without_secrets_and_revoked() {
     let router = router().await;
-    let (status, made) = json(&router, "POST", "/v1/tokens", json!({"name": "ci", "scopes": ["enqueue", "read"]})).await;
+    let (status, made) =
+        json(&router, "POST", "/v1/tokens", json!({"name": "ci", "scopes": ["enqueue", "read"]}))
+            .await;
     let text = made["token"].as_str().unwrap();
     assert_eq!((status, text.starts_with("tg_")), (201, true));
     let (_, listed) = json(&router, "GET", "/v1/tokens", Value::Null).await;
-    assert_eq!((listed["tokens"].as_array().unwrap().len(), &listed["tokens"][0]["scopes"]), (1, &json!(["enqueue", "read"])));
-    assert!(!listed.to_string().contains(text.rsplit('_').next().unwrap()) && !listed.to_string().contains("hash"));
+    assert_eq!(
+        (listed["tokens"].as_array().unwrap().len(), &listed["tokens"][0]["scopes"]),
+        (1, &json!(["enqueue", "read"]))
+    );
+    assert!(
+        !listed.to_string().contains(text.rsplit('_').next().unwrap())
+            && !listed.to_string().contains("hash")
+    );
     let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
     assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 204);
     assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 404);
-    let (status, problem) = json(&router, "POST", "/v1/tokens", json!({"name": "x", "scopes": ["everything"]})).await;
+    let (status, problem) =
+        json(&router, "POST", "/v1/tokens", json!({"name": "x", "scopes": ["everything"]})).await;
     assert_eq!((status, &problem["field"]), (400, &json!("scopes")));
 }
 
@@ -364,7 +525,11 @@ fn order(id: &str) -> Value {
     json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "order", "data": {"id": id}})
 }
 
-async fn send(router: &Router, headers: &[(&str, &str)], body: impl Into<axum::body::Body>) -> (u16, Value) {
+async fn send(
+    router: &Router,
+    headers: &[(&str, &str)],
+    body: impl Into<axum::body::Body>,
+) -> (u16, Value) {
     let headers: Vec<_> = [ALL].into_iter().chain(headers.iter().copied()).collect();
     let (answer, body) = ask(router, "POST", "/v1/events", &headers, body).await;
     (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -382,7 +547,10 @@ async fn events_are_taken_in_every_mode() {
     let router = with_trigger().await;
     let did = |answer: &Value| answer["outcomes"][0]["did"].clone();
     let (status, answer) = send(&router, &[STRUCTURED], order("1").to_string()).await;
-    assert_eq!((status, did(&answer), &answer["source"]), (200, json!("enqueued"), &json!("/shop")));
+    assert_eq!(
+        (status, did(&answer), &answer["source"]),
+        (200, json!("enqueued"), &json!("/shop"))
+    );
     let job = answer["outcomes"][0]["job"].as_str().unwrap().to_owned();
     let (_, shown) = json(&router, "GET", &format!("/v1/jobs/{job}"), Value::Null).await;
     assert_eq!((&shown["correlation_key"], &shown["data"]), (&json!("1"), &json!({"id": "1"})));
@@ -391,21 +559,48 @@ async fn events_are_taken_in_every_mode() {
     let batch = json!([order("2"), {"id": "3"}, order("1")]);
     let (status, answer) = send(&router, &[BATCH], batch.to_string()).await;
     let results = answer["results"].as_array().unwrap();
-    assert_eq!((status, &results[0]["status"], did(&results[0]["event"])), (200, &json!(200), json!("enqueued")));
-    assert_eq!((&results[1]["status"], &results[1]["error"]["field"]), (&json!(400), &json!("specversion")));
+    assert_eq!(
+        (status, &results[0]["status"], did(&results[0]["event"])),
+        (200, &json!(200), json!("enqueued"))
+    );
+    assert_eq!(
+        (&results[1]["status"], &results[1]["error"]["field"]),
+        (&json!(400), &json!("specversion"))
+    );
     assert_eq!(did(&results[2]["event"]), "repeated");
     assert_eq!(send(&router, &[BATCH], "[]").await, (200, json!({"results": []})));
 
-    let binary =
-        [("ce-specversion", "1.0"), ("ce-id", "4"), ("ce-source", "/shop"), ("ce-type", "order"), ("content-type", "application/json")];
+    let binary = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "4"),
+        ("ce-source", "/shop"),
+        ("ce-type", "order"),
+        ("content-type", "application/json"),
+    ];
     let (status, answer) = send(&router, &binary, r#"{"id": "four"}"#).await;
     assert_eq!((status, did(&answer)), (200, json!("enqueued")));
-    let image = [("ce-specversion", "1.0"), ("ce-id", "5"), ("ce-source", "/shop"), ("ce-type", "image"), ("content-type", "image/png")];
+    let image = [
+        ("ce-specversion", "1.0"),
+        ("ce-id", "5"),
+        ("ce-source", "/shop"),
+        ("ce-type", "image"),
+        ("content-type", "image/png"),
+    ];
     assert_eq!(send(&router, &image, vec![0, 255]).await.1["outcomes"], json!([]));
 
     let packed = tidegate_core::job::Payload::json(order("6").to_string()).to_msgpack().unwrap();
-    let (answer, body) = ask(&router, "POST", "/v1/events", &[ALL, ("content-type", "application/cloudevents+msgpack")], packed).await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &"application/msgpack".parse().unwrap()));
+    let (answer, body) = ask(
+        &router,
+        "POST",
+        "/v1/events",
+        &[ALL, ("content-type", "application/cloudevents+msgpack")],
+        packed,
+    )
+    .await;
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/msgpack".parse().unwrap())
+    );
     let value: Value = rmp_serde::from_slice(&body).unwrap();
     assert_eq!(did(&value), "enqueued");
 }
@@ -430,12 +625,34 @@ async fn a_bad_event_is_refused_with_what_is_to_blame_and_changes_nothing() {
         (&[STRUCTURED], "x".repeat(700_000), 413, "body_too_large", Value::Null),
         (&[BATCH], many, 400, "invalid_field", Value::Null),
         (&[BATCH], order("x").to_string(), 400, "invalid_body", Value::Null),
-        (&[("content-type", "application/cloudevents+xml")], "<a/>".into(), 415, "unsupported_media_type", Value::Null),
-        (&[("content-type", "application/json")], order("x").to_string(), 400, "invalid_field", json!("ce-specversion")),
-        (&[("ce-specversion", "1.0"), ("ce-id", "x")], String::new(), 400, "invalid_field", json!("ce-source")),
+        (
+            &[("content-type", "application/cloudevents+xml")],
+            "<a/>".into(),
+            415,
+            "unsupported_media_type",
+            Value::Null,
+        ),
+        (
+            &[("content-type", "application/json")],
+            order("x").to_string(),
+            400,
+            "invalid_field",
+            json!("ce-specversion"),
+        ),
+        (
+            &[("ce-specversion", "1.0"), ("ce-id", "x")],
+            String::new(),
+            400,
+            "invalid_field",
+            json!("ce-source"),
+        ),
     ] {
         let (told, problem) = send(&router, headers, body).await;
-        assert_eq!((told, &problem["code"], problem.get("field").cloned().unwrap_or_default()), (status, &json!(code), field), "{problem}");
+        assert_eq!(
+            (told, &problem["code"], problem.get("field").cloned().unwrap_or_default()),
+            (status, &json!(code), field),
+            "{problem}"
+        );
     }
     let (_, jobs) = json(&router, "GET", "/v1/jobs", Value::Null).await;
     assert_eq!(jobs["jobs"], json!([]));
@@ -445,35 +662,67 @@ async fn a_bad_event_is_refused_with_what_is_to_blame_and_changes_nothing() {
 async fn a_trigger_is_put_shown_listed_and_deleted() {
     let router = with_trigger().await;
     let rule = json!({"filter": {"type": "order"}, "enqueue": {"type": "invoice", "priority": {"$expr": "data.id"}}});
-    let (answer, _) = ask(&router, "PUT", "/v1/triggers/orders", &[ALL, ("if-match", "\"v7\"")], rule.to_string()).await;
+    let (answer, _) = ask(
+        &router,
+        "PUT",
+        "/v1/triggers/orders",
+        &[ALL, ("if-match", "\"v7\"")],
+        rule.to_string(),
+    )
+    .await;
     assert_eq!(answer.status(), 412);
     let (status, answer) = json(&router, "PUT", "/v1/triggers/orders", rule.clone()).await;
-    assert_eq!((status, &answer["version"], &answer["enqueue"]), (200, &json!(2), &rule["enqueue"]));
+    assert_eq!(
+        (status, &answer["version"], &answer["enqueue"]),
+        (200, &json!(2), &rule["enqueue"])
+    );
     let (shown, _) = ask(&router, "GET", "/v1/triggers/orders", &[ALL], "").await;
     assert_eq!(shown.headers()["etag"], "\"v2\"");
     let (_, listed) = json(&router, "GET", "/v1/triggers?limit=1", Value::Null).await;
     assert_eq!(listed["triggers"][0]["name"], "orders");
     for (rule, code, field) in [
         (json!({}), "invalid_trigger", "enqueue"),
-        (json!({"filter": {"tpye": "x"}, "enqueue": {"type": "invoice"}}), "unknown_field", "filter.tpye"),
-        (json!({"enqueue": {"type": "invoice", "data": {"$expr": "a["}}}), "invalid_expression", "enqueue.data"),
+        (
+            json!({"filter": {"tpye": "x"}, "enqueue": {"type": "invoice"}}),
+            "unknown_field",
+            "filter.tpye",
+        ),
+        (
+            json!({"enqueue": {"type": "invoice", "data": {"$expr": "a["}}}),
+            "invalid_expression",
+            "enqueue.data",
+        ),
     ] {
         let (status, problem) = json(&router, "PUT", "/v1/triggers/bad", rule).await;
-        assert_eq!((status, &problem["code"], &problem["field"]), (400, &json!(code), &json!(field)), "{problem}");
+        assert_eq!(
+            (status, &problem["code"], &problem["field"]),
+            (400, &json!(code), &json!(field)),
+            "{problem}"
+        );
     }
     // The rule is good and the event is not: it is dead until the rule is mended.
     let (_, answer) = send(&router, &[STRUCTURED], order("seven").to_string()).await;
     let letter = answer["outcomes"][0]["letter"].as_str().unwrap().to_owned();
     let (_, page) = json(&router, "GET", "/v1/dead-letters?trigger=orders", Value::Null).await;
-    assert_eq!((&page["dead_letters"][0]["id"], &page["dead_letters"][0]["event"]["data"]), (&json!(letter), &json!({"id": "seven"})));
+    assert_eq!(
+        (&page["dead_letters"][0]["id"], &page["dead_letters"][0]["event"]["data"]),
+        (&json!(letter), &json!({"id": "seven"}))
+    );
     let (status, answer) = json(&router, "POST", "/v1/dead-letters/replay", Value::Null).await;
     assert_eq!((status, answer), (200, json!({"replayed": 0, "dead": 1})));
     let mended = json!({"enqueue": {"type": "invoice", "priority": {"$expr": "length(data.id)"}}});
     json(&router, "PUT", "/v1/triggers/orders", mended).await;
-    let (status, answer) = json(&router, "POST", &format!("/v1/dead-letters/{letter}/replay"), Value::Null).await;
+    let (status, answer) =
+        json(&router, "POST", &format!("/v1/dead-letters/{letter}/replay"), Value::Null).await;
     assert_eq!((status, &answer["did"]), (200, &json!("enqueued")), "{answer}");
-    assert_eq!(json(&router, "GET", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0, 404);
-    assert_eq!(json(&router, "DELETE", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0, 404);
+    assert_eq!(
+        json(&router, "GET", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0,
+        404
+    );
+    assert_eq!(
+        json(&router, "DELETE", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0,
+        404
+    );
     assert_eq!(json(&router, "DELETE", "/v1/triggers/orders", Value::Null).await.0, 204);
     assert_eq!(json(&router, "GET", "/v1/triggers/orders", Value::Null).await.0, 404);
 }

@@ -29,8 +29,10 @@ struct ByWord;
 #[async_trait]
 impl Authenticate for ByWord {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
-        let words = credentials.secret().ok_or_else(|| AuthError::Refused("a token is needed".into()))?;
-        let scopes: Scopes = words.parse().map_err(|_| AuthError::Refused("the token is not known".into()))?;
+        let words =
+            credentials.secret().ok_or_else(|| AuthError::Refused("a token is needed".into()))?;
+        let scopes: Scopes =
+            words.parse().map_err(|_| AuthError::Refused("the token is not known".into()))?;
         Ok(Principal { name: "someone".into(), scopes })
     }
 }
@@ -55,7 +57,13 @@ fn around(routes: Router<Arc<ApiOptions>>) -> Router {
 }
 
 /// The answer to one request: method, path, headers, body.
-async fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], sent: impl Into<Body>) -> (Response<()>, Vec<u8>) {
+async fn ask(
+    router: &Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    sent: impl Into<Body>,
+) -> (Response<()>, Vec<u8>) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -24,9 +24,21 @@ pub struct Sketch {
 
 impl Sketch {
     /// What names it, and its type: without one of these there is no event.
-    pub fn new(id: impl Into<String>, source: impl Into<String>, event_type: impl Into<String>) -> Self {
-        let own = [("specversion", "1.0".into()), ("id", id.into()), ("source", source.into()), ("type", event_type.into())];
-        Self { attributes: own.map(|(name, value)| (name.to_owned(), Extension::Text(value))).into(), data: None }
+    pub fn new(
+        id: impl Into<String>,
+        source: impl Into<String>,
+        event_type: impl Into<String>,
+    ) -> Self {
+        let own = [
+            ("specversion", "1.0".into()),
+            ("id", id.into()),
+            ("source", source.into()),
+            ("type", event_type.into()),
+        ];
+        Self {
+            attributes: own.map(|(name, value)| (name.to_owned(), Extension::Text(value))).into(),
+            data: None,
+        }
     }
 
     /// What else is known of it. What no attribute can be (nothing, over 1024 bytes, with control characters) is left out.
@@ -49,7 +61,9 @@ impl Sketch {
     pub fn beside<'a>(mut self, beside: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         for (name, value) in beside {
             let name = extension_name(name);
-            let own = ATTRIBUTES.contains(&name.as_str()) || name == "data" || self.attributes.contains_key(&name);
+            let own = ATTRIBUTES.contains(&name.as_str())
+                || name == "data"
+                || self.attributes.contains_key(&name);
             let room = self.attributes.len() < EXTENSIONS;
             if room && !own && (1..=NAME_BYTES).contains(&name.len()) && fits(value) {
                 self.attributes.insert(name, Extension::Text(value.to_owned()));
@@ -68,7 +82,8 @@ impl Sketch {
     /// The event, or why `raw` makes none.
     pub fn finish(self, raw: &Bytes) -> Read {
         let headers = self.data.as_ref().map(headers_in).unwrap_or_default();
-        let Self { attributes, data } = self.beside(headers.iter().map(|(name, value)| (*name, value.as_str())));
+        let Self { attributes, data } =
+            self.beside(headers.iter().map(|(name, value)| (*name, value.as_str())));
         read::parts(attributes, data).map_err(|fault| Unread::faulty(raw, &fault))
     }
 }
@@ -83,10 +98,15 @@ fn headers_in(data: &Payload) -> Vec<(&'static str, String)> {
     if data.encoding != Encoding::Json || data.bytes.trim_ascii_start().first() != Some(&b'{') {
         return Vec::new();
     }
-    let Ok(Message { mut headers }) = serde_json::from_slice(&data.bytes) else { return Vec::new() };
+    let Ok(Message { mut headers }) = serde_json::from_slice(&data.bytes) else {
+        return Vec::new();
+    };
     // Whatever else calls itself so makes no event a bad one.
     headers.retain(|name, value| name != HOPS_HEADER || value.parse::<u16>().is_ok());
-    [HOPS_HEADER, trace::PARENT, trace::STATE].into_iter().filter_map(|name| Some((name, headers.remove(name)?))).collect()
+    [HOPS_HEADER, trace::PARENT, trace::STATE]
+        .into_iter()
+        .filter_map(|name| Some((name, headers.remove(name)?)))
+        .collect()
 }
 
 fn fits(value: &str) -> bool {

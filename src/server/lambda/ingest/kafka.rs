@@ -39,10 +39,15 @@ pub fn records(fields: &Fields<'_>, payload: &Bytes) -> Option<Vec<Record>> {
     if !matches!(service.as_ref(), "aws:kafka" | "SelfManagedKafka") {
         return None;
     }
-    let partitions: BTreeMap<String, Vec<&RawValue>> = serde_json::from_str(fields.get("records")?.get()).ok()?;
-    let cluster = text(fields, "eventSourceArn").map_or_else(|| named_by_servers(fields), Cow::into_owned);
+    let partitions: BTreeMap<String, Vec<&RawValue>> =
+        serde_json::from_str(fields.get("records")?.get()).ok()?;
+    let cluster =
+        text(fields, "eventSourceArn").map_or_else(|| named_by_servers(fields), Cow::into_owned);
     let raw = partitions.into_values().flatten().map(|raw| payload.slice_ref(raw.get().as_bytes()));
-    Some(raw.map(|raw| Record { again: RedeliveryScope::Whole, events: read(&raw, &cluster) }).collect())
+    Some(
+        raw.map(|raw| Record { again: RedeliveryScope::Whole, events: read(&raw, &cluster) })
+            .collect(),
+    )
 }
 
 /// A cluster without a name of its own: by its servers, in an order that does not change.
@@ -54,15 +59,19 @@ fn named_by_servers(fields: &Fields<'_>) -> String {
 }
 
 fn read(raw: &Bytes, cluster: &str) -> Vec<Read> {
-    message(raw, cluster).map_or_else(|why| vec![Err(Unread::new(raw, why))], |message| message.read(raw, LEVELS))
+    message(raw, cluster)
+        .map_or_else(|why| vec![Err(Unread::new(raw, why))], |message| message.read(raw, LEVELS))
 }
 
 fn message(raw: &Bytes, cluster: &str) -> Result<Message, String> {
-    let record: KafkaRecord =
-        serde_json::from_slice(raw).map_err(|error| format!("the record is not as Kafka's poller makes it: {error}"))?;
+    let record: KafkaRecord = serde_json::from_slice(raw)
+        .map_err(|error| format!("the record is not as Kafka's poller makes it: {error}"))?;
     let decoded = |what: &str, text: Option<String>| match text {
         None => Ok(None),
-        Some(text) => BASE64_STANDARD.decode(text).map(Some).map_err(|error| format!("the record's {what} is no base64: {error}")),
+        Some(text) => BASE64_STANDARD
+            .decode(text)
+            .map(Some)
+            .map_err(|error| format!("the record's {what} is no base64: {error}")),
     };
     let key = decoded("key", record.key)?.and_then(|key| String::from_utf8(key).ok());
     let bytes = decoded("value", record.value)?.map(Bytes::from);
@@ -70,7 +79,10 @@ fn message(raw: &Bytes, cluster: &str) -> Result<Message, String> {
     let at = record.timestamp.filter(|millis| *millis >= 0);
     let place = format!("{}-{}-{}", record.topic, record.partition, record.offset);
     let id = at.map_or_else(|| place.clone(), |at| format!("{place}@{at}"));
-    let sketch = Sketch::new(id, cluster, "org.apache.kafka.Record").at(at).say("subject", Some(record.topic)).say("partitionkey", key);
+    let sketch = Sketch::new(id, cluster, "org.apache.kafka.Record")
+        .at(at)
+        .say("subject", Some(record.topic))
+        .say("partitionkey", key);
     let header = |(name, value): (String, Option<Vec<i16>>)| {
         let value: Vec<u8> = value?.into_iter().map(|byte| byte as u8).collect();
         Some((name, String::from_utf8(value).ok()?))

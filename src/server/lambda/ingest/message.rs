@@ -59,9 +59,12 @@ impl Message {
     /// The event whose attributes stand beside its data: the binary mode of CloudEvents.
     fn binary(self, raw: &Bytes) -> Read {
         let own = self.beside.iter().filter_map(|(name, value)| Some((attribute(name)?, value)));
-        let mut attributes: Vec<(String, Extension)> = own.map(|(name, value)| (name, Extension::Text(value.clone()))).collect();
+        let mut attributes: Vec<(String, Extension)> =
+            own.map(|(name, value)| (name, Extension::Text(value.clone()))).collect();
         let media = self.media().map(str::to_owned);
-        attributes.extend(media.clone().map(|media| ("datacontenttype".to_owned(), Extension::Text(media))));
+        attributes.extend(
+            media.clone().map(|media| ("datacontenttype".to_owned(), Extension::Text(media))),
+        );
         let data = self.bytes.map(|bytes| read::payload_of(media.as_deref(), bytes));
         read::parts(attributes, data).map_err(|fault| Unread::faulty(raw, &fault))
     }
@@ -78,17 +81,28 @@ impl Message {
             _ => return None,
         };
         let events = read.unwrap_or_else(|fault| vec![Err(fault)]);
-        Some(events.into_iter().map(|event| event.map_err(|fault| Unread::faulty(raw, &fault))).collect())
+        Some(
+            events
+                .into_iter()
+                .map(|event| event.map_err(|fault| Unread::faulty(raw, &fault)))
+                .collect(),
+        )
     }
 
     /// The media type that it says it has, if it can be one.
     fn media(&self) -> Option<&str> {
-        self.beside.iter().find(|(name, _)| is_media(name)).map(|(_, value)| value.as_str()).filter(|media| media.contains('/'))
+        self.beside
+            .iter()
+            .find(|(name, _)| is_media(name))
+            .map(|(_, value)| value.as_str())
+            .filter(|media| media.contains('/'))
     }
 }
 
 fn is_media(name: &str) -> bool {
-    ["content-type", "contenttype", "content_type"].iter().any(|media| name.eq_ignore_ascii_case(media))
+    ["content-type", "contenttype", "content_type"]
+        .iter()
+        .any(|media| name.eq_ignore_ascii_case(media))
 }
 
 /// The attribute of CloudEvents that a header of this name has: `ce_id` in Kafka, and in SQS and SNS `ce-id` too.

@@ -76,7 +76,9 @@ impl Ingest {
         match source::read(&Bytes::from(String::from(Box::<str>::from(payload)))) {
             Invocation::Request(request) => {
                 let most = self.server.engine().rules().max_data_bytes;
-                let api = self.api.get_or_init(|| router(self.server.clone(), most, self.first.clone(), Metrics::off()));
+                let api = self.api.get_or_init(|| {
+                    router(self.server.clone(), most, self.first.clone(), Metrics::off())
+                });
                 let Ok(answer) = api.await.clone().oneshot(*request).await;
                 Ok(proxy::answer(answer).await)
             }
@@ -105,7 +107,10 @@ impl Ingest {
                         places.push(place);
                     }
                     Err(record) => {
-                        tracing::warn!(record.reason, "what came is no event; it is kept as a dead one");
+                        tracing::warn!(
+                            record.reason,
+                            "what came is no event; it is kept as a dead one"
+                        );
                         unread.push(record.kept(wrong));
                         unread_places.push(place);
                         wrong += 1;
@@ -114,7 +119,9 @@ impl Ingest {
             }
         }
         for (batch, places) in events.chunks(read::MOST).zip(places.chunks(read::MOST)) {
-            for ((answer, event), place) in self.server.ingest(batch).await.into_iter().zip(batch).zip(places) {
+            for ((answer, event), place) in
+                self.server.ingest(batch).await.into_iter().zip(batch).zip(places)
+            {
                 match answer {
                     Ok(_) => {}
                     Err(Error::TooLarge { limit, .. }) => {
@@ -160,12 +167,20 @@ impl Failed {
 ///
 /// That all failed is told as an error: it comes to the same, it counts among the function's errors, and a source whose mapping was made
 /// without `ReportBatchItemFailures` hears it too.
-fn answer(records: &[RedeliveryScope], Failed { mut places, why }: Failed) -> Result<Value, NotTaken> {
+fn answer(
+    records: &[RedeliveryScope],
+    Failed { mut places, why }: Failed,
+) -> Result<Value, NotTaken> {
     places.sort_unstable();
     places.dedup();
-    let names: Option<Vec<Value>> = places.iter().map(|place| Some(json!({"itemIdentifier": records[*place].name()?}))).collect();
+    let names: Option<Vec<Value>> = places
+        .iter()
+        .map(|place| Some(json!({"itemIdentifier": records[*place].name()?})))
+        .collect();
     match names {
-        Some(names) if names.is_empty() || names.len() < records.len() => Ok(json!({ "batchItemFailures": names })),
+        Some(names) if names.is_empty() || names.len() < records.len() => {
+            Ok(json!({ "batchItemFailures": names }))
+        }
         _ => Err(NotTaken { failed: places.len(), of: records.len(), why }),
     }
 }

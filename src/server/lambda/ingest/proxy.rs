@@ -48,7 +48,9 @@ pub fn request(payload: &Bytes) -> Option<Request<Body>> {
     let method = proxied.request_context.http.map(|http| http.method).or(proxied.http_method)?;
     let mut headers = HeaderMap::new();
     let all = proxied.multi_value_headers.unwrap_or_default();
-    let several = all.into_iter().flat_map(|(name, values)| values.unwrap_or_default().into_iter().map(move |value| (name.clone(), value)));
+    let several = all.into_iter().flat_map(|(name, values)| {
+        values.unwrap_or_default().into_iter().map(move |value| (name.clone(), value))
+    });
     for (name, value) in several {
         add(&mut headers, &name, &value);
     }
@@ -58,7 +60,11 @@ pub fn request(payload: &Bytes) -> Option<Request<Body>> {
         }
     }
     let body = proxied.body.unwrap_or_default();
-    let body = if proxied.is_base64_encoded { BASE64_STANDARD.decode(body).ok()?.into() } else { Bytes::from(body) };
+    let body = if proxied.is_base64_encoded {
+        BASE64_STANDARD.decode(body).ok()?.into()
+    } else {
+        Bytes::from(body)
+    };
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = Method::from_bytes(method.as_bytes()).ok()?;
     *request.uri_mut() = axum::http::Uri::from_static(PATH);
@@ -67,7 +73,9 @@ pub fn request(payload: &Bytes) -> Option<Request<Body>> {
 }
 
 fn add(headers: &mut HeaderMap, name: &str, value: &str) {
-    if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value.as_bytes())) {
+    if let (Ok(name), Ok(value)) =
+        (name.parse::<HeaderName>(), HeaderValue::from_bytes(value.as_bytes()))
+    {
         headers.append(name, value);
     }
 }
@@ -77,8 +85,11 @@ pub async fn answer(answer: Response<Body>) -> Value {
     let (head, body) = answer.into_parts();
     // It was made here, and has its bytes: nothing of it can be missing.
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let headers: HashMap<&str, &str> =
-        head.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect();
+    let headers: HashMap<&str, &str> = head
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
     let (body, encoded) = match String::from_utf8(body.to_vec()) {
         Ok(text) => (text, false),
         Err(_) => (BASE64_STANDARD.encode(&body), true),

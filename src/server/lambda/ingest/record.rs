@@ -95,8 +95,12 @@ struct Known {
 }
 
 fn stand_in(id: String, source: String, data: Payload) -> Result<Event, ValidationError> {
-    let attributes = [("specversion", "1.0".into()), ("id", id), ("source", source), ("type", UNREAD.into())];
-    read::parts(attributes.map(|(name, value)| (name.to_owned(), Extension::Text(value))), Some(data))
+    let attributes =
+        [("specversion", "1.0".into()), ("id", id), ("source", source), ("type", UNREAD.into())];
+    read::parts(
+        attributes.map(|(name, value)| (name.to_owned(), Extension::Text(value))),
+        Some(data),
+    )
 }
 
 /// `event` without its data, since it is over `limit`, and why.

@@ -28,7 +28,8 @@ use tidegate_core::{
 const JSON: &str = "application/json";
 
 fn parsed<T: DeserializeOwned>(raw: &Bytes) -> Result<T, String> {
-    serde_json::from_slice(raw).map_err(|error| format!("the record is not as its service makes it: {error}"))
+    serde_json::from_slice(raw)
+        .map_err(|error| format!("the record is not as its service makes it: {error}"))
 }
 
 fn named(name: Option<String>) -> RedeliveryScope {
@@ -37,7 +38,8 @@ fn named(name: Option<String>) -> RedeliveryScope {
 
 /// An event of a bus. Its data is the detail, byte for byte.
 pub fn event_bridge(raw: &Bytes) -> Read {
-    let event: EventBridgeEvent<Box<RawValue>> = parsed(raw).map_err(|why| Unread::new(raw, why))?;
+    let event: EventBridgeEvent<Box<RawValue>> =
+        parsed(raw).map_err(|why| Unread::new(raw, why))?;
     // A source is a URI reference here, and any text there.
     let source = event.source.replace(char::is_whitespace, "%20");
     Sketch::new(event.id.unwrap_or_default(), source, event.detail_type)
@@ -64,10 +66,14 @@ pub fn notification(raw: &Bytes, levels: usize) -> Vec<Read> {
 }
 
 fn published(message: SnsMessage, raw: &Bytes, levels: usize) -> Vec<Read> {
-    let sketch = Sketch::new(message.message_id, message.topic_arn, "com.amazonaws.sns.Notification")
-        .at(Some(message.timestamp.timestamp_millis()))
-        .say("subject", message.subject);
-    let texts = message.message_attributes.into_iter().filter(|(_, attribute)| attribute.data_type != "Binary");
+    let sketch =
+        Sketch::new(message.message_id, message.topic_arn, "com.amazonaws.sns.Notification")
+            .at(Some(message.timestamp.timestamp_millis()))
+            .say("subject", message.subject);
+    let texts = message
+        .message_attributes
+        .into_iter()
+        .filter(|(_, attribute)| attribute.data_type != "Binary");
     let beside = in_order(texts.map(|(name, attribute)| (name, attribute.value)));
     Message { sketch, beside, bytes: Some(message.message.into()) }.read(raw, levels)
 }
@@ -78,11 +84,16 @@ pub fn sqs(raw: &Bytes) -> Result<Record, String> {
     let body = message.body.ok_or("the message has no body")?;
     let id = message.message_id.unwrap_or_default();
     let of = |name: &str| message.attributes.get(name);
-    let sketch = Sketch::new(&id, message.event_source_arn.unwrap_or_default(), "com.amazonaws.sqs.Message")
-        .at(of("SentTimestamp").and_then(|millis| millis.parse().ok()))
-        .say("partitionkey", of("MessageGroupId"));
-    let texts = message.message_attributes.into_iter().filter_map(|(name, attribute)| Some((name, attribute.string_value?)));
-    let events = Message { sketch, beside: in_order(texts), bytes: Some(body.into()) }.read(raw, LEVELS);
+    let sketch =
+        Sketch::new(&id, message.event_source_arn.unwrap_or_default(), "com.amazonaws.sqs.Message")
+            .at(of("SentTimestamp").and_then(|millis| millis.parse().ok()))
+            .say("partitionkey", of("MessageGroupId"));
+    let texts = message
+        .message_attributes
+        .into_iter()
+        .filter_map(|(name, attribute)| Some((name, attribute.string_value?)));
+    let events =
+        Message { sketch, beside: in_order(texts), bytes: Some(body.into()) }.read(raw, LEVELS);
     Ok(Record { again: named(Some(id)), events })
 }
 
@@ -91,11 +102,13 @@ pub fn s3(raw: &Bytes) -> Result<Record, String> {
     let record: S3EventRecord = parsed(raw)?;
     let object = record.s3.object;
     let key = object.key.ok_or("the record does not say which object it is about")?;
-    let bucket = record.s3.bucket.arn.or_else(|| Some(format!("arn:aws:s3:::{}", record.s3.bucket.name?)));
+    let bucket =
+        record.s3.bucket.arn.or_else(|| Some(format!("arn:aws:s3:::{}", record.s3.bucket.name?)));
     let name = record.event_name.unwrap_or_default();
     // Requests may change many objects, and an object may change many times: the sequencer orders the latter, where there is one.
     let when = object.sequencer.unwrap_or_else(|| record.event_time.to_rfc3339());
-    let id = hex(&digest(&[&name, &key, object.version_id.as_deref().unwrap_or_default(), &when])[..20]);
+    let id =
+        hex(&digest(&[&name, &key, object.version_id.as_deref().unwrap_or_default(), &when])[..20]);
     let event = Sketch::new(id, bucket.unwrap_or_default(), format!("com.amazonaws.s3.{name}"))
         .at(Some(record.event_time.timestamp_millis()))
         .say("subject", Some(object_key(&key)))
@@ -108,19 +121,26 @@ pub fn s3(raw: &Bytes) -> Result<Record, String> {
 /// An object's key, which is written as in a form.
 fn object_key(key: &str) -> String {
     let form = format!("key={}", key.replace('&', "%26"));
-    form_urlencoded::parse(form.as_bytes()).next().map(|(_, key)| key.into_owned()).unwrap_or_default()
+    form_urlencoded::parse(form.as_bytes())
+        .next()
+        .map(|(_, key)| key.into_owned())
+        .unwrap_or_default()
 }
 
 /// A record of a stream.
 pub fn kinesis(raw: &Bytes) -> Result<Record, String> {
     let record: KinesisEventRecord = parsed(raw)?;
     let kinesis = record.kinesis;
-    let sketch =
-        Sketch::new(record.event_id.unwrap_or_default(), record.event_source_arn.unwrap_or_default(), "com.amazonaws.kinesis.Record")
-            .at(Some(kinesis.approximate_arrival_timestamp.timestamp_millis()))
-            .say("partitionkey", Some(kinesis.partition_key))
-            .say("region", record.aws_region);
-    let events = Message { sketch, beside: Vec::new(), bytes: Some(kinesis.data.0.into()) }.read(raw, LEVELS);
+    let sketch = Sketch::new(
+        record.event_id.unwrap_or_default(),
+        record.event_source_arn.unwrap_or_default(),
+        "com.amazonaws.kinesis.Record",
+    )
+    .at(Some(kinesis.approximate_arrival_timestamp.timestamp_millis()))
+    .say("partitionkey", Some(kinesis.partition_key))
+    .say("region", record.aws_region);
+    let events = Message { sketch, beside: Vec::new(), bytes: Some(kinesis.data.0.into()) }
+        .read(raw, LEVELS);
     Ok(Record { again: named(Some(kinesis.sequence_number)), events })
 }
 
@@ -146,14 +166,16 @@ pub fn dynamodb(raw: &Bytes) -> Result<Record, String> {
         #[serde(rename = "ApproximateCreationDateTime")]
         seconds: Option<f64>,
     }
-    let wrong = |error: serde_json::Error| format!("the record is not as its service makes it: {error}");
+    let wrong =
+        |error: serde_json::Error| format!("the record is not as its service makes it: {error}");
     let change: Change<'_> = serde_json::from_slice(raw).map_err(wrong)?;
     let of: Of = serde_json::from_str(change.dynamodb.get()).map_err(wrong)?;
-    let event = Sketch::new(change.id, change.stream, format!("com.amazonaws.dynamodb.{}", change.name))
-        .at(of.seconds.map(|seconds| (seconds * 1000.0) as i64))
-        .say("region", change.region)
-        .carry(JSON, Payload::json(raw.slice_ref(change.dynamodb.get().as_bytes())))
-        .finish(raw);
+    let event =
+        Sketch::new(change.id, change.stream, format!("com.amazonaws.dynamodb.{}", change.name))
+            .at(of.seconds.map(|seconds| (seconds * 1000.0) as i64))
+            .say("region", change.region)
+            .carry(JSON, Payload::json(raw.slice_ref(change.dynamodb.get().as_bytes())))
+            .finish(raw);
     Ok(Record { again: named(of.sequence), events: vec![event] })
 }
 

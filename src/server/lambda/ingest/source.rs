@@ -32,7 +32,8 @@ pub type Fields<'a> = HashMap<String, &'a RawValue>;
 
 /// What `payload` is.
 pub fn read(payload: &Bytes) -> Invocation {
-    let whole = |events| Invocation::Records(vec![Record { again: RedeliveryScope::Whole, events }]);
+    let whole =
+        |events| Invocation::Records(vec![Record { again: RedeliveryScope::Whole, events }]);
     let Ok(fields) = serde_json::from_slice::<Fields<'_>>(payload) else {
         return whole(vec![Err(Unread::new(payload, "what came is no JSON object"))]);
     };
@@ -40,15 +41,19 @@ pub fn read(payload: &Bytes) -> Invocation {
         return Invocation::Request(Box::new(request));
     }
     if let Some(records) = list(&fields) {
-        return Invocation::Records(records.into_iter().map(|raw| record(&payload.slice_ref(raw.get().as_bytes()))).collect());
+        return Invocation::Records(
+            records
+                .into_iter()
+                .map(|raw| record(&payload.slice_ref(raw.get().as_bytes())))
+                .collect(),
+        );
     }
     if let Some(records) = kafka::records(&fields, payload) {
         return Invocation::Records(records);
     }
-    whole(
-        event_of(&fields, payload, LEVELS)
-            .unwrap_or_else(|| vec![Err(Unread::new(payload, "what came is of no service that is known here"))]),
-    )
+    whole(event_of(&fields, payload, LEVELS).unwrap_or_else(|| {
+        vec![Err(Unread::new(payload, "what came is of no service that is known here"))]
+    }))
 }
 
 /// The record of a service that hands them over in `Records`.
@@ -62,23 +67,32 @@ fn record(raw: &Bytes) -> Record {
         Some(other) => Err(format!("the record is of {other}, which is not known here")),
         None => Err("the record does not say of which service it is".to_owned()),
     };
-    read.unwrap_or_else(|why| Record { again: RedeliveryScope::Whole, events: vec![Err(Unread::new(raw, why))] })
+    read.unwrap_or_else(|why| Record {
+        again: RedeliveryScope::Whole,
+        events: vec![Err(Unread::new(raw, why))],
+    })
 }
 
 /// The events that an object is if it is a `CloudEvent` or a service's own, wherever it was found; none if it is only data.
 pub fn event_of(fields: &Fields<'_>, bytes: &Bytes, levels: usize) -> Option<Vec<Read>> {
     let has = |names: &[&str]| names.iter().all(|name| fields.contains_key(*name));
     if has(&["specversion"]) {
-        return Some(vec![cloud_events::structured(bytes).map_err(|fault| Unread::faulty(bytes, &fault))]);
+        return Some(vec![
+            cloud_events::structured(bytes).map_err(|fault| Unread::faulty(bytes, &fault)),
+        ]);
     }
     if has(&["detail-type", "detail", "source", "account", "id"]) {
         return Some(vec![services::event_bridge(bytes)]);
     }
-    if has(&["MessageId", "TopicArn", "Message"]) && text(fields, "Type").as_deref() == Some("Notification") {
+    if has(&["MessageId", "TopicArn", "Message"])
+        && text(fields, "Type").as_deref() == Some("Notification")
+    {
         return Some(services::notification(bytes, levels));
     }
-    let records: Vec<Bytes> = list(fields)?.into_iter().map(|raw| bytes.slice_ref(raw.get().as_bytes())).collect();
-    let of_s3 = !records.is_empty() && records.iter().all(|raw| service(raw).as_deref() == Some("aws:s3"));
+    let records: Vec<Bytes> =
+        list(fields)?.into_iter().map(|raw| bytes.slice_ref(raw.get().as_bytes())).collect();
+    let of_s3 =
+        !records.is_empty() && records.iter().all(|raw| service(raw).as_deref() == Some("aws:s3"));
     of_s3.then(|| records.iter().flat_map(|raw| record(raw).events).collect())
 }
 

@@ -55,7 +55,8 @@ impl Server {
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
-        let target = HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
+        let target =
+            HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
         Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
     }
 }

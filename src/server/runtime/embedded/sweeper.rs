@@ -36,7 +36,9 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         let mut depth_at = Timestamp::EPOCH;
         let (mut replies_at, mut replies_after) = (Timestamp::EPOCH, None);
-        let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else { return };
+        let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else {
+            return;
+        };
         // Plugins take their time: neither what else is due nor another plugin waits for one.
         let mut asking: HashMap<Option<PluginName>, JoinHandle<()>> = HashMap::new();
         let mut turn = None;
@@ -67,7 +69,8 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
                     let mut first = by_strategy(swept.pending);
                     let then = first.split_off(&turn);
                     for (plugin, jobs) in then.into_iter().chain(first) {
-                        if asking.len() < MAX_CONCURRENT_DECISIONS && !asking.contains_key(&plugin) {
+                        if asking.len() < MAX_CONCURRENT_DECISIONS && !asking.contains_key(&plugin)
+                        {
                             turn.clone_from(&plugin);
                             asking.insert(plugin, tokio::spawn(verdicts(Arc::clone(&inner), jobs)));
                         }

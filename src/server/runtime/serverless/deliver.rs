@@ -69,7 +69,9 @@ impl Server {
                             metrics::claimed(&claimed, self.now());
                             // One for all, as the claim has just read it.
                             let catalog = self.engine().known_catalog().await;
-                            steps.extend(claimed.into_iter().map(|claimed| self.attempt(claimed.job, catalog.clone(), until).boxed()));
+                            steps.extend(claimed.into_iter().map(|claimed| {
+                                self.attempt(claimed.job, catalog.clone(), until).boxed()
+                            }));
                         }
                     }
                     Step::Claimed(pieces, Err(error)) => {
@@ -93,11 +95,21 @@ impl Server {
         Step::Claimed(pieces, self.engine().claim(&work, None).await)
     }
 
-    async fn attempt(&self, job: Job, catalog: Result<Arc<Catalog>, Error>, until: Timestamp) -> Step {
+    async fn attempt(
+        &self,
+        job: Job,
+        catalog: Result<Arc<Catalog>, Error>,
+        until: Timestamp,
+    ) -> Step {
         let report = match catalog {
             Ok(catalog) => deliver::push(&self.inner, job, &catalog, until).await,
             // Its type cannot be read, so where it goes is not known.
-            Err(error) => Some(deliver::failed(&job, Failure::new(Reason::NotDelivered, error.to_string()), true, Duration::ZERO)),
+            Err(error) => Some(deliver::failed(
+                &job,
+                Failure::new(Reason::NotDelivered, error.to_string()),
+                true,
+                Duration::ZERO,
+            )),
         };
         Step::Over(report)
     }
@@ -106,7 +118,10 @@ impl Server {
     async fn settle_until(&self, mut reports: Vec<Report>, until: Timestamp) -> Step {
         loop {
             let answers = self.report(reports.clone()).await;
-            let unsettled = reports.into_iter().zip(answers).filter(|(_, answer)| matches!(answer, Err(Error::Unavailable { .. })));
+            let unsettled = reports
+                .into_iter()
+                .zip(answers)
+                .filter(|(_, answer)| matches!(answer, Err(Error::Unavailable { .. })));
             reports = unsettled.map(|(report, _)| report).collect();
             let now = self.now();
             if reports.is_empty() || now >= until {
@@ -115,7 +130,10 @@ impl Server {
             self.engine().ports().clock.sleep_until(now + AGAIN).await;
         }
         if !reports.is_empty() {
-            tracing::error!(results = reports.len(), "results could not be written; the attempts are lost when their leases end");
+            tracing::error!(
+                results = reports.len(),
+                "results could not be written; the attempts are lost when their leases end"
+            );
         }
         let _ = self.flush().await;
         Step::Settled
@@ -136,7 +154,12 @@ impl Server {
             let Some(claimed) = claim else { continue };
             metrics::claimed(std::slice::from_ref(&claimed), self.now());
             let job = claimed.job;
-            reports.push(deliver::failed(&job, Failure::new(Reason::NotDelivered, why), true, Duration::ZERO));
+            reports.push(deliver::failed(
+                &job,
+                Failure::new(Reason::NotDelivered, why),
+                true,
+                Duration::ZERO,
+            ));
             places.push(index);
         }
         for (place, answer) in places.into_iter().zip(self.report(reports).await) {
@@ -154,7 +177,9 @@ impl Server {
 fn by_time(work: &[Work], now: Timestamp) -> Vec<(Timestamp, Vec<usize>)> {
     let mut groups: Vec<(Timestamp, Vec<usize>)> = Vec::new();
     let mut order: Vec<usize> = (0..work.len()).collect();
-    let at = |index: usize| if work[index].granted_at.is_some() { now } else { work[index].run_at.max(now) };
+    let at = |index: usize| {
+        if work[index].granted_at.is_some() { now } else { work[index].run_at.max(now) }
+    };
     order.sort_by_key(|index| at(*index));
     let mut tenth = None;
     for index in order {

@@ -26,17 +26,28 @@ const REPORTED: usize = 480;
 
 impl Server {
     /// Settles reports of jobs of one queue, and notes what must follow.
-    pub(crate) async fn settle_serverless(&self, queue: &QueueName, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
-        let Some(away) = &self.inner.serverless else { return Vec::new() };
+    pub(crate) async fn settle_serverless(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+    ) -> Vec<Result<Job, Error>> {
+        let Some(away) = &self.inner.serverless else {
+            return Vec::new();
+        };
         let count = reports.len();
         let ticked = match self.engine().report(queue, reports).await {
             Ok(ticked) => ticked,
             Err(error) => return (0..count).map(|_| Err(error.clone())).collect(),
         };
         crate::telemetry::metrics::settled(queue.as_str(), &ticked);
-        ticked.settled().filter(|job| job.life.ended().is_some()).for_each(crate::telemetry::metrics::ended);
+        ticked
+            .settled()
+            .filter(|job| job.life.ended().is_some())
+            .for_each(crate::telemetry::metrics::ended);
         for job in ticked.reports.iter().flatten() {
-            let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else { continue };
+            let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else {
+                continue;
+            };
             away.outbox.job_changed(job, Some(*version));
             if job.life.ended().is_some() {
                 self.inner.on_job_finished(job);
@@ -47,15 +58,31 @@ impl Server {
 
     /// Leases from `lanes` in turn, until there is something or `until` has come; the reports are settled first, and what they
     /// freed goes into the round that leases.
-    pub(crate) async fn lease_serverless(&self, lanes: Vec<Lane>, request: LeaseRequest, until: Timestamp) -> Result<Leased, Error> {
+    pub(crate) async fn lease_serverless(
+        &self,
+        lanes: Vec<Lane>,
+        request: LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Leased, Error> {
         let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
         let reports = Box::pin(self.report(request.reports.clone())).await;
         let settled = reports.iter().flatten();
         let mut freed: Vec<(QueueName, (JobId, Version))> = settled
-            .filter_map(|job| Some((job, before.iter().find(|(id, version)| *id == job.id && job.life.version > *version)?)))
+            .filter_map(|job| {
+                Some((
+                    job,
+                    before
+                        .iter()
+                        .find(|(id, version)| *id == job.id && job.life.version > *version)?,
+                ))
+            })
             .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
             .collect();
-        let most = self.inner.options.answer_bytes.map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
+        let most = self
+            .inner
+            .options
+            .answer_bytes
+            .map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
         let mut space = most.map(|most| ByteBudget { left: most, most });
         let mut jobs = Vec::new();
         let mut wait = FIRST_POLL_DELAY;
@@ -65,8 +92,12 @@ impl Server {
                 if room == 0 {
                     break;
                 }
-                let here = freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
-                let leased = match self.lease_tick(queue, types.as_deref(), room, space, &request, here).await {
+                let here =
+                    freed.extract_if(.., |(of, _)| of == queue).map(|(_, left)| left).collect();
+                let leased = match self
+                    .lease_tick(queue, types.as_deref(), room, space, &request, here)
+                    .await
+                {
                     Ok(leased) => leased,
                     Err(error) if jobs.is_empty() => return Err(error),
                     // What another queue gave is not to be lost with this one's answer, and the next may give more.
@@ -75,8 +106,11 @@ impl Server {
                         continue;
                     }
                 };
-                space =
-                    space.map(|space| leased.iter().fold(space, |space, job| space.after(job).unwrap_or(ByteBudget { left: 0, ..space })));
+                space = space.map(|space| {
+                    leased.iter().fold(space, |space, job| {
+                        space.after(job).unwrap_or(ByteBudget { left: 0, ..space })
+                    })
+                });
                 jobs.extend(leased);
             }
             let now = self.now();
@@ -96,7 +130,12 @@ impl Server {
         }
         let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
         let jobs = self.engine().cached_jobs(&ids).await?;
-        Ok(jobs.into_iter().flatten().filter(|job| job.life.running().is_some()).map(|job| (job.id, job.life.version)).collect())
+        Ok(jobs
+            .into_iter()
+            .flatten()
+            .filter(|job| job.life.running().is_some())
+            .map(|job| (job.id, job.life.version))
+            .collect())
     }
 
     /// One round that gives pull jobs to the caller.
@@ -109,18 +148,35 @@ impl Server {
         request: &LeaseRequest,
         released: Vec<(JobId, Version)>,
     ) -> Result<Vec<Job>, Error> {
-        let Some(away) = &self.inner.serverless else { return Ok(Vec::new()) };
+        let Some(away) = &self.inner.serverless else {
+            return Ok(Vec::new());
+        };
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         if is_drained(&catalog, request.worker.as_deref()) {
             return Ok(Vec::new());
         }
-        let pulled = catalog.types_of(queue).filter(|(_, item)| !engine.is_pushed(&item.config)).map(|(name, _)| name.clone());
+        let pulled = catalog
+            .types_of(queue)
+            .filter(|(_, item)| !engine.is_pushed(&item.config))
+            .map(|(name, _)| name.clone());
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
-        let ask = Demand { types, capacity: room, worker: request.worker.clone(), lease: request.lease_seconds, dispatch: Dispatch::Claim };
+        let ask = Demand {
+            types,
+            capacity: room,
+            worker: request.worker.clone(),
+            lease: request.lease_seconds,
+            dispatch: Dispatch::Claim,
+        };
         let (began, mut memory) = (self.now(), away.take_cache(queue));
         let news = !released.is_empty();
-        let round = TickInput { released, demands: vec![ask], news, byte_budget: space, ..TickInput::default() };
+        let round = TickInput {
+            released,
+            demands: vec![ask],
+            news,
+            byte_budget: space,
+            ..TickInput::default()
+        };
         let ticked = engine.tick(queue, &mut memory, round).await;
         away.keep_cache(queue, memory);
         let mut ticked = ticked?;

@@ -99,7 +99,9 @@ impl Server {
     ///
     /// The store's and the work queue's. Nothing is lost: the minute's round finds it.
     pub async fn flush(&self) -> Result<(), Error> {
-        let Some(away) = &self.inner.serverless else { return Ok(()) };
+        let Some(away) = &self.inner.serverless else {
+            return Ok(());
+        };
         let notes = &away.outbox;
         let _turn = notes.sending.lock().await;
         let taken = std::mem::take(&mut *notes.pending.lock());
@@ -119,7 +121,9 @@ impl Server {
         let mut mail = Outgoing::default();
         let hint = |queue: &QueueName, news| Hint { queue: queue.clone(), kind: news };
         let operations: QueueName = OPERATIONS.parse().expect("a good name");
-        mail.hints.extend(taken.operations.iter().map(|id| hint(&operations, HintKind::Operation(id.clone()))));
+        mail.hints.extend(
+            taken.operations.iter().map(|id| hint(&operations, HintKind::Operation(id.clone()))),
+        );
         let mut wakes = taken.timers.clone();
         let mut looks = taken.due.clone();
         if !taken.jobs.is_empty() {
@@ -127,13 +131,24 @@ impl Server {
             let catalog = self.engine().known_catalog().await?;
             let mut horizon = None;
             for (job, left) in &taken.jobs {
-                self.route_job(job, *left, &catalog, &mut horizon, &mut mail, &mut looks, &mut wakes).await?;
+                self.route_job(
+                    job,
+                    *left,
+                    &catalog,
+                    &mut horizon,
+                    &mut mail,
+                    &mut looks,
+                    &mut wakes,
+                )
+                .await?;
             }
         }
         mail.hints.extend(looks.iter().map(|queue| hint(queue, HintKind::Due)));
         let now = self.now();
         let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
-        let wakes = wakes.into_iter().filter(|(queue, at)| !looks.contains(queue) && !notes.has_timer(queue, *at, now));
+        let wakes = wakes
+            .into_iter()
+            .filter(|(queue, at)| !looks.contains(queue) && !notes.has_timer(queue, *at, now));
         mail.timers.extend(wakes.map(|(queue, at)| Timer { at, queue }));
         Ok(mail)
     }
@@ -151,7 +166,8 @@ impl Server {
     ) -> Result<(), Error> {
         let (engine, queue, now) = (self.engine(), &job.spec.queue, self.now());
         if job.life.awaits_retry_decision() {
-            mail.hints.push(Hint { queue: queue.clone(), kind: HintKind::RetryDecision(job.id.clone()) });
+            mail.hints
+                .push(Hint { queue: queue.clone(), kind: HintKind::RetryDecision(job.id.clone()) });
         }
         let work = engine.unlimited_work(catalog, job);
         if engine.is_unlimited_in(queue, catalog).await? {
@@ -170,7 +186,10 @@ impl Server {
             return Ok(());
         }
         if let Some(version) = left.filter(|version| job.life.version > *version) {
-            mail.hints.push(Hint { queue: queue.clone(), kind: HintKind::Released(job.id.clone(), version) });
+            mail.hints.push(Hint {
+                queue: queue.clone(),
+                kind: HintKind::Released(job.id.clone(), version),
+            });
         }
         match work.map(|work| work.run_at) {
             Some(at) if at <= now => {
@@ -196,7 +215,10 @@ impl Server {
         if !mail.timers.is_empty() {
             queue.set_timers(&mail.timers).await?;
             let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
-            notes.scheduled_timers.lock().extend(mail.timers.into_iter().map(|wake| (wake.queue, wake.at)));
+            notes
+                .scheduled_timers
+                .lock()
+                .extend(mail.timers.into_iter().map(|wake| (wake.queue, wake.at)));
         }
         Ok(())
     }

@@ -11,7 +11,9 @@ use tidegate_core::{
     port::HintKind,
     time::Timestamp,
 };
-use tidegate_engine::{Demand, Dispatch, Error, Lookahead, TickInput, TickOutcome, events::reply::SweptReplies};
+use tidegate_engine::{
+    Demand, Dispatch, Error, Lookahead, TickInput, TickOutcome, events::reply::SweptReplies,
+};
 
 /// Most jobs that one round hands on.
 const ROOM: u32 = 1000;
@@ -47,8 +49,15 @@ impl Server {
     /// # Errors
     ///
     /// The store's and the work queue's: the hints are to be told again.
-    pub async fn tick_queue(&self, queue: &QueueName, news: Vec<HintKind>, until: Timestamp) -> Result<(), Error> {
-        let Some(away) = &self.inner.serverless else { return Ok(()) };
+    pub async fn tick_queue(
+        &self,
+        queue: &QueueName,
+        news: Vec<HintKind>,
+        until: Timestamp,
+    ) -> Result<(), Error> {
+        let Some(away) = &self.inner.serverless else {
+            return Ok(());
+        };
         let (mut released, mut verdicts, mut look) = (Vec::new(), Vec::new(), false);
         for news in news {
             match news {
@@ -91,9 +100,20 @@ impl Server {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
             let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-            let ask = Demand { types, capacity: ROOM, worker: None, lease: None, dispatch: Dispatch::Queue };
+            let ask = Demand {
+                types,
+                capacity: ROOM,
+                worker: None,
+                lease: None,
+                dispatch: Dispatch::Queue,
+            };
             let began = self.now();
-            let round = TickInput { released: std::mem::take(&mut released), demands: vec![ask], news: round == 0, ..TickInput::default() };
+            let round = TickInput {
+                released: std::mem::take(&mut released),
+                demands: vec![ask],
+                news: round == 0,
+                ..TickInput::default()
+            };
             let mut ticked = engine.tick(queue, memory, round).await?;
             self.follow(queue, &mut ticked, began).await?;
             released = ticked.left;
@@ -114,9 +134,18 @@ impl Server {
     }
 
     /// Does what a round leaves to be done.
-    pub(super) async fn follow(&self, queue: &QueueName, ticked: &mut TickOutcome, began: Timestamp) -> Result<(), Error> {
+    pub(super) async fn follow(
+        &self,
+        queue: &QueueName,
+        ticked: &mut TickOutcome,
+        began: Timestamp,
+    ) -> Result<(), Error> {
         metrics::round(queue, ticked, began, self.now().since(began));
-        self.inner.note_round(queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        self.inner.note_round(
+            queue,
+            std::mem::take(&mut ticked.asked),
+            std::mem::take(&mut ticked.faults),
+        );
         ticked.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
         for job in &ticked.ended {
             metrics::ended(job);
@@ -172,7 +201,12 @@ impl Server {
         minute
     }
 
-    async fn every_queue(&self, until: Timestamp, minute: &mut SweepReport, ahead: &mut Option<Lookahead>) -> Result<(), Error> {
+    async fn every_queue(
+        &self,
+        until: Timestamp,
+        minute: &mut SweepReport,
+        ahead: &mut Option<Lookahead>,
+    ) -> Result<(), Error> {
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
@@ -181,7 +215,11 @@ impl Server {
         let mut free = Vec::new();
         let mut limited = Vec::new();
         for queue in queues {
-            if engine.is_unlimited_in(&queue, &catalog).await? { free.push(queue) } else { limited.push(queue) }
+            if engine.is_unlimited_in(&queue, &catalog).await? {
+                free.push(queue)
+            } else {
+                limited.push(queue)
+            }
         }
         // What is late already is late because of this: it goes first.
         match engine.look_ahead(&free).await {
@@ -211,8 +249,10 @@ impl Server {
         let lates = free.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
         let looks: Vec<_> = looks.collect();
         let lates: Vec<_> = lates.collect();
-        let ticked: Vec<Result<(), Error>> = stream::iter(looks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
-        let late: Vec<_> = stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
+        let ticked: Vec<Result<(), Error>> =
+            stream::iter(looks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
+        let late: Vec<_> =
+            stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
         for done in late {
             match done {
                 Ok(done) => minute.late += done.sent,
@@ -249,7 +289,8 @@ impl Server {
         loop {
             let purged = self.engine().drop_replies(MAX_DROPPED_REPLIES).await?;
             all.dropped(purged);
-            if purged.expired + purged.over < u64::from(MAX_DROPPED_REPLIES) || self.now() >= until {
+            if purged.expired + purged.over < u64::from(MAX_DROPPED_REPLIES) || self.now() >= until
+            {
                 break;
             }
         }

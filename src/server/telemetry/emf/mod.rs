@@ -17,7 +17,9 @@ use std::{
     },
 };
 
-use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 
@@ -78,14 +80,19 @@ impl Buckets {
         match index {
             0 => 0.0,
             last if last == BUCKETS - 1 => edge((BUCKETS - 2) as f64),
-            index => format!("{:.3e}", edge(index as f64 - 0.5)).parse().expect("a number that was just written"),
+            index => format!("{:.3e}", edge(index as f64 - 0.5))
+                .parse()
+                .expect("a number that was just written"),
         }
     }
 
     /// The values that came since the last time, each with how often.
     fn take(&self) -> (Vec<f64>, Vec<u64>) {
         let counts = self.0.iter().map(|count| count.swap(0, Ordering::AcqRel)).enumerate();
-        counts.filter(|(_, count)| *count > 0).map(|(index, count)| (Self::value(index), count)).unzip()
+        counts
+            .filter(|(_, count)| *count > 0)
+            .map(|(index, count)| (Self::value(index), count))
+            .unzip()
     }
 }
 
@@ -113,7 +120,11 @@ struct Point {
 impl Emf {
     /// Metrics of `namespace`, none so far.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), series: RwLock::default(), told: AtomicBool::new(false) }
+        Self {
+            namespace: namespace.into(),
+            series: RwLock::default(),
+            told: AtomicBool::new(false),
+        }
     }
 
     /// What was measured since the last time, as of `now`: whole lines, one per set of labels and at most 100 metrics. Empty
@@ -132,10 +143,12 @@ impl Emf {
                 let (mut now_said, mut later) = (Vec::<Point>::new(), Vec::new());
                 for point in points {
                     // Two series of one name are told apart by labels that became alike when they were made fit.
-                    let fits = now_said.len() < LINE_METRICS && now_said.last().is_none_or(|last| last.name != point.name);
+                    let fits = now_said.len() < LINE_METRICS
+                        && now_said.last().is_none_or(|last| last.name != point.name);
                     if fits { now_said.push(point) } else { later.push(point) }
                 }
-                serde_json::to_writer(&mut lines, &self.line(now, &dimensions, now_said)).expect("memory takes what memory holds");
+                serde_json::to_writer(&mut lines, &self.line(now, &dimensions, now_said))
+                    .expect("memory takes what memory holds");
                 lines.push(b'\n');
                 points = later;
             }
@@ -145,10 +158,15 @@ impl Emf {
 
     fn line(&self, now: Timestamp, dimensions: &[(String, String)], points: Vec<Point>) -> Value {
         let names: Vec<&String> = dimensions.iter().map(|(name, _)| name).collect();
-        let metrics: Vec<Value> = points.iter().map(|point| json!({"Name": point.name, "Unit": point.unit})).collect();
-        let directive = json!({"Namespace": self.namespace, "Dimensions": [names], "Metrics": metrics});
+        let metrics: Vec<Value> =
+            points.iter().map(|point| json!({"Name": point.name, "Unit": point.unit})).collect();
+        let directive =
+            json!({"Namespace": self.namespace, "Dimensions": [names], "Metrics": metrics});
         let mut line = Map::new();
-        line.insert("_aws".to_owned(), json!({"Timestamp": now.millis(), "CloudWatchMetrics": [directive]}));
+        line.insert(
+            "_aws".to_owned(),
+            json!({"Timestamp": now.millis(), "CloudWatchMetrics": [directive]}),
+        );
         line.extend(dimensions.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         line.extend(points.into_iter().map(|point| (point.name, point.value)));
         line.into()
@@ -162,7 +180,9 @@ impl Emf {
         let mut all = self.series.write();
         if all.len() >= SERIES && !all.contains_key(key) {
             if !self.told.swap(true, Ordering::Relaxed) {
-                tracing::warn!("there are over {SERIES} metrics with their labels; further ones are not written for CloudWatch");
+                tracing::warn!(
+                    "there are over {SERIES} metrics with their labels; further ones are not written for CloudWatch"
+                );
             }
             return None;
         }
@@ -173,9 +193,13 @@ impl Emf {
 /// What a series has to say, if anything.
 fn point(name: &str, series: &Series) -> Option<Point> {
     let value = match series {
-        Series::Counter(count) => Some(count.swap(0, Ordering::AcqRel)).filter(|grown| *grown > 0)?.into(),
+        Series::Counter(count) => {
+            Some(count.swap(0, Ordering::AcqRel)).filter(|grown| *grown > 0)?.into()
+        }
         // What is no number has no JSON.
-        Series::Gauge(bits) => serde_json::Number::from_f64(f64::from_bits(bits.load(Ordering::Acquire)))?.into(),
+        Series::Gauge(bits) => {
+            serde_json::Number::from_f64(f64::from_bits(bits.load(Ordering::Acquire)))?.into()
+        }
         Series::Histogram(buckets) => {
             let (values, counts) = buckets.take();
             if values.is_empty() {
@@ -194,15 +218,20 @@ fn point(name: &str, series: &Series) -> Option<Point> {
 
 /// The labels of a metric in an order of their own, as CloudWatch takes them.
 fn dimensions(key: &Key) -> Vec<(String, String)> {
-    let mut labels: Vec<(String, String)> =
-        key.labels().take(DIMENSIONS).map(|label| (label.key().to_owned(), dimension(label.value()))).collect();
+    let mut labels: Vec<(String, String)> = key
+        .labels()
+        .take(DIMENSIONS)
+        .map(|label| (label.key().to_owned(), dimension(label.value())))
+        .collect();
     labels.sort_unstable();
     labels
 }
 
 /// The value of a dimension: 1 to 1024 bytes of visible ASCII, no colon in front.
 fn dimension(value: &str) -> String {
-    let fits = |letter: char| if letter.is_ascii_graphic() || letter == ' ' { letter } else { '?' };
+    let fits = |letter: char| {
+        if letter.is_ascii_graphic() || letter == ' ' { letter } else { '?' }
+    };
     let mut value: String = value.chars().take(DIMENSION_BYTES).map(fits).collect();
     if value.trim().is_empty() {
         return "-".to_owned();

@@ -12,16 +12,26 @@ fn check(line: &str) -> Value {
     let members = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let text = |value: &Value, most: usize| {
         let text = value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned();
-        assert!((1..=most).contains(&text.len()) && text.is_ascii() && !text.trim().is_empty(), "{text:?}");
+        assert!(
+            (1..=most).contains(&text.len()) && text.is_ascii() && !text.trim().is_empty(),
+            "{text:?}"
+        );
         text
     };
     assert_eq!(members(&root["_aws"]), ["CloudWatchMetrics", "Timestamp"]);
-    assert!(root["_aws"]["Timestamp"].as_u64().is_some_and(|millis| millis > 1_000_000_000_000), "milliseconds since the epoch");
+    assert!(
+        root["_aws"]["Timestamp"].as_u64().is_some_and(|millis| millis > 1_000_000_000_000),
+        "milliseconds since the epoch"
+    );
     let directives = root["_aws"]["CloudWatchMetrics"].as_array().unwrap();
     assert!(!directives.is_empty());
     for directive in directives {
         assert_eq!(members(directive), ["Dimensions", "Metrics", "Namespace"]);
-        assert!(text(&directive["Namespace"], 255).chars().all(|letter| letter.is_ascii_alphanumeric() || "._-/#:".contains(letter)));
+        assert!(
+            text(&directive["Namespace"], 255)
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || "._-/#:".contains(letter))
+        );
         let mut targets = std::collections::BTreeSet::from(["_aws".to_owned()]);
         for set in directive["Dimensions"].as_array().unwrap() {
             let set = set.as_array().unwrap();
@@ -32,23 +42,41 @@ fn check(line: &str) -> Value {
             }
         }
         let metrics = directive["Metrics"].as_array().unwrap();
-        assert!((1..=100).contains(&metrics.len()), "a directive has at most 100 metrics, not {}", metrics.len());
+        assert!(
+            (1..=100).contains(&metrics.len()),
+            "a directive has at most 100 metrics, not {}",
+            metrics.len()
+        );
         for metric in metrics {
             assert_eq!(members(metric), ["Name", "Unit"]);
-            assert!(["Seconds", "Bytes", "Count"].contains(&text(&metric["Unit"], 20).as_str()), "{metric}");
+            assert!(
+                ["Seconds", "Bytes", "Count"].contains(&text(&metric["Unit"], 20).as_str()),
+                "{metric}"
+            );
             let name = text(&metric["Name"], 255);
             assert!(targets.insert(name.clone()), "{name} stands for two things");
             match &root[&name] {
                 Value::Number(_) => {}
                 many => {
                     assert_eq!(members(many), ["Counts", "Values"]);
-                    let (values, counts) = (many["Values"].as_array().unwrap(), many["Counts"].as_array().unwrap());
-                    assert!((1..=100).contains(&values.len()) && values.len() == counts.len(), "{many}");
-                    assert!(values.iter().all(Value::is_number) && counts.iter().all(|count| count.as_u64().is_some_and(|n| n > 0)));
+                    let (values, counts) =
+                        (many["Values"].as_array().unwrap(), many["Counts"].as_array().unwrap());
+                    assert!(
+                        (1..=100).contains(&values.len()) && values.len() == counts.len(),
+                        "{many}"
+                    );
+                    assert!(
+                        values.iter().all(Value::is_number)
+                            && counts.iter().all(|count| count.as_u64().is_some_and(|n| n > 0))
+                    );
                 }
             }
         }
-        assert_eq!(targets, members(&root).into_iter().collect(), "what stands in the line is what is said of it");
+        assert_eq!(
+            targets,
+            members(&root).into_iter().collect(),
+            "what stands in the line is what is said of it"
+        );
     }
     root
 }
@@ -102,9 +130,13 @@ fn a_flush_has_everything_since_the_last_and_nothing_twice() {
     assert_eq!(lines(&emf.flush(NOW))[0]["c"], 2);
     assert!(emf.flush(NOW).is_empty(), "nothing happened since");
     std::thread::scope(|scope| {
-        let counting: Vec<_> = (0..4).map(|_| scope.spawn(|| (0..10_000).for_each(|_| count().increment(1)))).collect();
+        let counting: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| (0..10_000).for_each(|_| count().increment(1))))
+            .collect();
         let mut seen = 0;
-        let sum = |flushed: &[u8]| lines(flushed).iter().map(|line| line["c"].as_u64().unwrap()).sum::<u64>();
+        let sum = |flushed: &[u8]| {
+            lines(flushed).iter().map(|line| line["c"].as_u64().unwrap()).sum::<u64>()
+        };
         while counting.iter().any(|counting| !counting.is_finished()) {
             seen += sum(&emf.flush(NOW));
         }
@@ -117,7 +149,8 @@ fn a_flush_has_everything_since_the_last_and_nothing_twice() {
 
 #[test]
 fn a_histogram_keeps_every_count_and_each_value_nearly() {
-    let values: Vec<f64> = (0..200).map(|step| 0.0003 * 1.08_f64.powi(step)).filter(|value| *value < 4000.0).collect();
+    let values: Vec<f64> =
+        (0..200).map(|step| 0.0003 * 1.08_f64.powi(step)).filter(|value| *value < 4000.0).collect();
     for value in &values {
         let emf = measured(|| histogram!("h_seconds").record(*value));
         let shown = lines(&emf.flush(NOW))[0]["h_seconds"]["Values"][0].as_f64().unwrap();
@@ -132,9 +165,19 @@ fn a_histogram_keeps_every_count_and_each_value_nearly() {
         histogram.record(f64::NAN);
     });
     let line = lines(&emf.flush(NOW)).remove(0);
-    let counts: u64 = line["h_seconds"]["Counts"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum();
+    let counts: u64 = line["h_seconds"]["Counts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|count| count.as_u64().unwrap())
+        .sum();
     assert_eq!(counts, values.len() as u64 + 5 + 1_000_000);
-    let shown: Vec<f64> = line["h_seconds"]["Values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+    let shown: Vec<f64> = line["h_seconds"]["Values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|value| value.as_f64().unwrap())
+        .collect();
     assert_eq!((shown.first(), shown.last()), (Some(&0.0), Some(&4096.0)));
     assert!(shown.is_sorted());
 }
@@ -143,8 +186,11 @@ fn a_histogram_keeps_every_count_and_each_value_nearly() {
 fn a_line_is_bounded_however_much_is_measured() {
     let emf = measured(|| {
         for metric in 0..250 {
-            let histogram = histogram!(format!("a_name_of_the_usual_length_{metric}_seconds"), "queue" => "q");
-            (0..30_000).step_by(7).for_each(|step| histogram.record(f64::from(step) * f64::from(step) / 100_000.0));
+            let histogram =
+                histogram!(format!("a_name_of_the_usual_length_{metric}_seconds"), "queue" => "q");
+            (0..30_000)
+                .step_by(7)
+                .for_each(|step| histogram.record(f64::from(step) * f64::from(step) / 100_000.0));
         }
     });
     let lines = lines(&emf.flush(NOW));
@@ -158,10 +204,14 @@ fn labels_that_cloudwatch_would_refuse_are_made_fit() {
             gauge!("g", "label" => value.to_owned()).set(1.0);
         }
         gauge!("not_a_number").set(f64::NAN);
-        let many: Vec<metrics::Label> = (0..40).map(|n| metrics::Label::new(format!("l{n:02}"), "v")).collect();
+        let many: Vec<metrics::Label> =
+            (0..40).map(|n| metrics::Label::new(format!("l{n:02}"), "v")).collect();
         gauge!("wide", many).set(1.0);
     });
-    let mut shown: Vec<_> = lines(&emf.flush(NOW)).iter().filter_map(|line| Some(line["label"].as_str()?.to_owned())).collect();
+    let mut shown: Vec<_> = lines(&emf.flush(NOW))
+        .iter()
+        .filter_map(|line| Some(line["label"].as_str()?.to_owned()))
+        .collect();
     shown.sort_unstable();
     shown.dedup();
     assert_eq!(shown, ["-", "?x", "a?b", "caf?", &"x".repeat(1024)]);
@@ -169,6 +219,7 @@ fn labels_that_cloudwatch_would_refuse_are_made_fit() {
 
 #[test]
 fn there_is_an_end_to_the_series() {
-    let emf = measured(|| (0..SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1)));
+    let emf =
+        measured(|| (0..SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1)));
     assert_eq!(lines(&emf.flush(NOW)).len(), SERIES);
 }

@@ -44,7 +44,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The waits before a request that the collector did not take is sent again.
-const WAITS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+const WAITS: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The least time between two lines in the log.
 const QUIET: Duration = Duration::from_mins(1);
 
@@ -87,7 +88,8 @@ impl Exporter {
     pub fn start(collector: &Collector) -> Result<Self, CannotSend> {
         let mut headers = HeaderMap::new();
         for (name, value) in &collector.headers {
-            let bad = || CannotSend(format!("the header {name:?} has characters that HTTP has not"));
+            let bad =
+                || CannotSend(format!("the header {name:?} has characters that HTTP has not"));
             let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
@@ -95,7 +97,11 @@ impl Exporter {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let builder = || {
             let agent = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
-            Client::builder().user_agent(agent).default_headers(headers.clone()).timeout(TIMEOUT).redirect(redirect::Policy::none())
+            Client::builder()
+                .user_agent(agent)
+                .default_headers(headers.clone())
+                .timeout(TIMEOUT)
+                .redirect(redirect::Policy::none())
         };
         // A bare container has no certificates; a collector on plain HTTP is to be reached all the same.
         let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());
@@ -117,7 +123,9 @@ impl Exporter {
 
     /// Sends what was recorded so far and stops, within `wait`. What is recorded later is lost.
     pub async fn stop(&self, wait: Duration) {
-        let Some(mut sending) = self.sending.lock().take() else { return };
+        let Some(mut sending) = self.sending.lock().take() else {
+            return;
+        };
         self.stopping.send_replace(true);
         let sent = timeout(wait, async {
             if self.queue.send(Message::Stop).await.is_ok() {
@@ -205,7 +213,9 @@ impl Sender {
 
     async fn post(&self, body: Bytes) -> Result<(), Failed> {
         let answer = self.client.post(self.endpoint.clone()).body(body).send().await;
-        let status = answer.map_err(|fault| Failed { why: chain(&fault.without_url()), passes: true })?.status();
+        let status = answer
+            .map_err(|fault| Failed { why: chain(&fault.without_url()), passes: true })?
+            .status();
         if status.is_success() {
             return Ok(());
         }
@@ -215,7 +225,9 @@ impl Sender {
 
     /// Says in the log how many spans were lost, if some were and nothing was said lately.
     fn tell(&mut self, why: Option<&str>) {
-        if self.lost.load(Ordering::Relaxed) == 0 || self.told_at.is_some_and(|at| at.elapsed() < QUIET) {
+        if self.lost.load(Ordering::Relaxed) == 0
+            || self.told_at.is_some_and(|at| at.elapsed() < QUIET)
+        {
             return;
         }
         self.told_at = Some(Instant::now());

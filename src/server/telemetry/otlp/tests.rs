@@ -13,7 +13,11 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-const CONTEXT: TraceContext = TraceContext { trace: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, span: 0xb7ad_6b71_6920_3331, sampled: true };
+const CONTEXT: TraceContext = TraceContext {
+    trace: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c,
+    span: 0xb7ad_6b71_6920_3331,
+    sampled: true,
+};
 
 fn span(name: &str) -> Span {
     Span {
@@ -37,7 +41,10 @@ fn decoded(body: &[u8]) -> Vec<Decoded> {
     let name = &resource.resource.unwrap().attributes[0];
     assert_eq!((name.key.as_str(), text(name.value.as_ref())), ("service.name", "shop"));
     let scope = resource.scope_spans[0].scope.clone().unwrap();
-    assert_eq!((scope.name.as_str(), scope.version.as_str()), ("tidegate", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        (scope.name.as_str(), scope.version.as_str()),
+        ("tidegate", env!("CARGO_PKG_VERSION"))
+    );
     resource.scope_spans.into_iter().flat_map(|scope| scope.spans).collect()
 }
 
@@ -68,18 +75,40 @@ fn every_field_of_a_span_is_read_as_it_was_written() {
     let read = spans.pop().unwrap();
     let ids = |span: u64| (CONTEXT.trace.to_be_bytes().to_vec(), span.to_be_bytes().to_vec());
     assert_eq!((read.trace_id.clone(), read.span_id.clone()), ids(CONTEXT.span));
-    assert_eq!((read.parent_span_id.clone(), read.name.as_str(), read.kind), (ids(7).1, "deliver mail", 3));
-    assert_eq!((read.start_time_unix_nano, read.end_time_unix_nano), (1_700_000_000_001_000_000, 1_700_000_000_250_000_000));
+    assert_eq!(
+        (read.parent_span_id.clone(), read.name.as_str(), read.kind),
+        (ids(7).1, "deliver mail", 3)
+    );
+    assert_eq!(
+        (read.start_time_unix_nano, read.end_time_unix_nano),
+        (1_700_000_000_001_000_000, 1_700_000_000_250_000_000)
+    );
     let (trace_id, span_id) = ids(9);
     assert_eq!(read.links, [Link { trace_id, span_id, flags: 1, ..Link::default() }]);
     let status = read.status.clone().unwrap();
     assert_eq!((status.code(), status.message.as_str()), (Code::Error, "größer als erlaubt"));
     assert_eq!(read.flags, 0x301);
-    let values: Vec<(&str, Value)> =
-        read.attributes.iter().map(|KeyValue { key, value, .. }| (key.as_str(), value.clone().unwrap().value.unwrap())).collect();
-    let wanted = [("text", Value::StringValue("x".repeat(300))), ("number", Value::IntValue(-5)), ("seconds", Value::DoubleValue(0.25))];
+    let values: Vec<(&str, Value)> = read
+        .attributes
+        .iter()
+        .map(|KeyValue { key, value, .. }| (key.as_str(), value.clone().unwrap().value.unwrap()))
+        .collect();
+    let wanted = [
+        ("text", Value::StringValue("x".repeat(300))),
+        ("number", Value::IntValue(-5)),
+        ("seconds", Value::DoubleValue(0.25)),
+    ];
     assert_eq!(values, wanted);
-    assert_eq!((plain.kind, plain.status.clone(), plain.parent_span_id.len(), plain.links.len(), plain.flags), (1, None, 0, 0, 1));
+    assert_eq!(
+        (
+            plain.kind,
+            plain.status.clone(),
+            plain.parent_span_id.len(),
+            plain.links.len(),
+            plain.flags
+        ),
+        (1, None, 0, 0, 1)
+    );
 }
 
 #[test]
@@ -110,7 +139,9 @@ async fn collector(answers: Vec<u16>) -> (Url, mpsc::UnboundedReceiver<Vec<Decod
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/v1/traces", post(take))).await });
+    tokio::spawn(async move {
+        axum::serve(listener, Router::new().route("/v1/traces", post(take))).await
+    });
     (url, heard)
 }
 
@@ -155,7 +186,10 @@ async fn what_may_pass_is_tried_again_and_what_cannot_is_lost() {
     exporter.record(span("one"));
     assert_eq!(timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap().len(), 1);
     // The second try is refused for good.
-    assert_eq!(timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap()[0].name, "one");
+    assert_eq!(
+        timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap()[0].name,
+        "one"
+    );
     exporter.record(span("two"));
     exporter.stop(Duration::from_secs(20)).await;
     assert_eq!(heard.recv().await.unwrap()[0].name, "two");
@@ -169,7 +203,10 @@ async fn a_collector_that_hangs_holds_up_neither_whoever_records_nor_the_stop() 
     let recorded = Instant::now();
     (0..QUEUE * 3).for_each(|n| exporter.record(span(&n.to_string())));
     assert!(recorded.elapsed() < Duration::from_secs(5));
-    assert!(exporter.lost.load(Ordering::Relaxed) as usize >= QUEUE * 2 - BATCH, "the queue has an end");
+    assert!(
+        exporter.lost.load(Ordering::Relaxed) as usize >= QUEUE * 2 - BATCH,
+        "the queue has an end"
+    );
     let stopped = Instant::now();
     exporter.stop(Duration::from_millis(100)).await;
     assert!(stopped.elapsed() < Duration::from_secs(5));

@@ -161,7 +161,11 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shown = Arc::new(Mutex::new(QueueSnapshot::default()));
     let idle_under = Arc::new(AtomicU64::new(BUSY));
-    let handle = QueueHandle { sender: sender.clone(), idle_under: Arc::clone(&idle_under), shown: Arc::clone(&shown) };
+    let handle = QueueHandle {
+        sender: sender.clone(),
+        idle_under: Arc::clone(&idle_under),
+        shown: Arc::clone(&shown),
+    };
     let task = Task {
         home: Arc::downgrade(inner),
         queue,
@@ -239,7 +243,11 @@ struct Answers {
 impl Task {
     async fn run(mut self, mut stopping: tokio::sync::watch::Receiver<Stage>) {
         loop {
-            let Some(clock) = self.home.upgrade().map(|inner| Arc::clone(&inner.engine.ports().clock)) else { return };
+            let Some(clock) =
+                self.home.upgrade().map(|inner| Arc::clone(&inner.engine.ports().clock))
+            else {
+                return;
+            };
             let mut inbox = Vec::new();
             let wake_at = self.next_at.unwrap_or(Timestamp::MAX).min(clock.now() + POLL_INTERVAL);
             tokio::select! {
@@ -261,14 +269,21 @@ impl Task {
                     break;
                 }
             }
-            let Some(inner) = self.home.upgrade() else { return };
+            let Some(inner) = self.home.upgrade() else {
+                return;
+            };
             let draining = *stopping.borrow() != Stage::Serving;
             self.next_at = self.tick(&inner, inbox, draining).await;
         }
     }
 
     /// One round. When the next is due.
-    async fn tick(&mut self, inner: &Arc<Inner>, inbox: Vec<Message>, draining: bool) -> Option<Timestamp> {
+    async fn tick(
+        &mut self,
+        inner: &Arc<Inner>,
+        inbox: Vec<Message>,
+        draining: bool,
+    ) -> Option<Timestamp> {
         // What a failed round could not settle of this process's own attempts goes into this one: nobody else repeats it.
         let mut own = std::mem::take(&mut self.unsettled);
         let mut reports: Vec<Report> = own.iter().map(|(report, _)| report.clone()).collect();
@@ -313,7 +328,8 @@ impl Task {
             Ok(catalog) => catalog,
             Err(error) => return Some(self.failed(inner, &error, own, callers, &sources)),
         };
-        let (asked, lanes) = if draining { Default::default() } else { self.demands(inner, &catalog, &reports) };
+        let (asked, lanes) =
+            if draining { Default::default() } else { self.demands(inner, &catalog, &reports) };
         self.listen(&asked.demands, &catalog);
         let came = came || !self.scanning;
         let round = TickInput { reports, released: self.left.clone(), news: came, ..asked };
@@ -326,13 +342,24 @@ impl Task {
         metrics::round(&self.queue, &ticked, now, ended_at.since(now));
         let again = ticked.again;
         // A scan that finds nobody leaves half of the processor to others.
-        let pause = if came || !ticked.claimed.is_empty() { Duration::ZERO } else { ended_at.since(now) };
+        let pause =
+            if came || !ticked.claimed.is_empty() { Duration::ZERO } else { ended_at.since(now) };
         if ticked.pending {
             inner.pending.notify_one();
         }
-        inner.note_round(&self.queue, std::mem::take(&mut ticked.asked), std::mem::take(&mut ticked.faults));
+        inner.note_round(
+            &self.queue,
+            std::mem::take(&mut ticked.asked),
+            std::mem::take(&mut ticked.faults),
+        );
         let mut next_at = ticked.next_at;
-        self.distribute(inner, ticked, &catalog, &lanes, Answers { sources, callers, own, took: (now, ended_at) });
+        self.distribute(
+            inner,
+            ticked,
+            &catalog,
+            &lanes,
+            Answers { sources, callers, own, took: (now, ended_at) },
+        );
         self.expire_leases(now, draining);
         self.show(inner, &catalog);
         if !self.unsettled.is_empty() {
@@ -356,8 +383,9 @@ impl Task {
     /// Whoever asks from now on sends a message, and the round that takes it looks at what is in the store. A type that comes to be
     /// pushed, or to have a handler, changes the configuration.
     fn listen(&self, asks: &[Demand], catalog: &Catalog) {
-        let idle =
-            asks.iter().all(|ask| ask.capacity == 0) && self.leases.iter().all(|waiting| waiting.call.max == 0) && self.watches.is_empty();
+        let idle = asks.iter().all(|ask| ask.capacity == 0)
+            && self.leases.iter().all(|waiting| waiting.call.max == 0)
+            && self.watches.is_empty();
         self.idle_under.store(if idle { catalog.version } else { BUSY }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
@@ -368,14 +396,27 @@ impl Task {
     }
 
     /// A round for everybody who takes jobs now, once `reports` are settled, and where each ask's jobs go.
-    fn demands(&self, inner: &Inner, catalog: &Catalog, reports: &[Report]) -> (TickInput, Vec<Requester>) {
+    fn demands(
+        &self,
+        inner: &Inner,
+        catalog: &Catalog,
+        reports: &[Report],
+    ) -> (TickInput, Vec<Requester>) {
         let (mut asks, mut places) = (Vec::new(), Vec::new());
         let (mut push, mut pull) = (Vec::new(), Vec::new());
         for (name, item) in catalog.types_of(&self.queue) {
             if let Some(handler) = inner.handlers.get(name) {
                 let lane = JobSource::Handler(name.clone());
-                let room = handler.concurrency.saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
-                asks.push(Demand { types: vec![name.clone()], capacity: room, worker: None, lease: None, dispatch: Dispatch::Claim });
+                let room = handler
+                    .concurrency
+                    .saturating_sub(self.running.get(&lane).copied().unwrap_or(0));
+                asks.push(Demand {
+                    types: vec![name.clone()],
+                    capacity: room,
+                    worker: None,
+                    lease: None,
+                    dispatch: Dispatch::Claim,
+                });
                 places.push(Requester::Lane(lane));
             } else if inner.engine.is_pushed(&item.config) {
                 push.push(name.clone());
@@ -384,8 +425,17 @@ impl Task {
             }
         }
         if !push.is_empty() {
-            let room = inner.options.push_slots.saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0));
-            asks.push(Demand { types: push, capacity: room, worker: None, lease: None, dispatch: Dispatch::Claim });
+            let room = inner
+                .options
+                .push_slots
+                .saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0));
+            asks.push(Demand {
+                types: push,
+                capacity: room,
+                worker: None,
+                lease: None,
+                dispatch: Dispatch::Claim,
+            });
             places.push(Requester::Lane(JobSource::Push));
         }
         let (mut running, mut workers) = (None, BTreeMap::new());
@@ -397,7 +447,8 @@ impl Task {
             if let Some(name) = call.worker.as_deref()
                 && let Some(most) = inner.workers.capacity(name)
             {
-                let running = running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
+                let running =
+                    running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
                 let runs = running.get(name).copied().unwrap_or_default();
                 workers.insert(name.to_owned(), u64::from(most).saturating_sub(runs) as u32);
             }
@@ -405,7 +456,13 @@ impl Task {
                 Some(types) => types.iter().filter(|name| pull.contains(name)).cloned().collect(),
                 None => pull.clone(),
             };
-            asks.push(Demand { types, capacity: call.max, worker: call.worker.clone(), lease: call.lease, dispatch: Dispatch::Claim });
+            asks.push(Demand {
+                types,
+                capacity: call.max,
+                worker: call.worker.clone(),
+                lease: call.lease,
+                dispatch: Dispatch::Claim,
+            });
             places.push(Requester::Lease(index));
         }
         (TickInput { demands: asks, workers, ..TickInput::default() }, places)
@@ -422,7 +479,11 @@ impl Task {
     ) {
         let mut own = own.into_iter();
         self.count(&ticked);
-        ticked.settled().chain(&ticked.ended).filter(|job| job.life.ended().is_some()).for_each(metrics::ended);
+        ticked
+            .settled()
+            .chain(&ticked.ended)
+            .filter(|job| job.life.ended().is_some())
+            .for_each(metrics::ended);
         for (source, answer) in sources.into_iter().zip(ticked.reports) {
             if let (Some(traces), Ok(job)) = (&inner.traces, &answer) {
                 traces.reported(job, !matches!(source, Source::Own), from, to);
@@ -437,8 +498,12 @@ impl Task {
                 Source::Caller(index) => callers[index].1.push(answer),
                 Source::Own => match (own.next(), answer) {
                     // Nobody else repeats it.
-                    (Some(unsettled), Err(Error::Unavailable { .. })) => self.unsettled.push(unsettled),
-                    (_, Err(error)) => tracing::debug!(queue = %self.queue, %error, "a result came too late"),
+                    (Some(unsettled), Err(Error::Unavailable { .. })) => {
+                        self.unsettled.push(unsettled)
+                    }
+                    (_, Err(error)) => {
+                        tracing::debug!(queue = %self.queue, %error, "a result came too late")
+                    }
                     _ => {}
                 },
             }
@@ -485,18 +550,25 @@ impl Task {
             }
         }
         for claimed in &ticked.claimed {
-            let late = claimed.job.life.started_at.map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
+            let late = claimed
+                .job
+                .life
+                .started_at
+                .map_or(0.0, |at| at.since(claimed.run_at).as_secs_f64());
             shown.mean_lateness_seconds = moving_mean(shown.mean_lateness_seconds, late);
         }
     }
 
     /// Runs a claimed job here.
     fn start(&self, inner: &Arc<Inner>, lane: JobSource, job: Job, catalog: &Arc<Catalog>) {
-        let (inner, sender, catalog, busy) = (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
+        let (inner, sender, catalog, busy) =
+            (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
         tokio::spawn(async move {
             let report = match &lane {
                 // Much larger than a handler's call, which would otherwise take as much room.
-                JobSource::Push => Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await,
+                JobSource::Push => {
+                    Box::pin(deliver::push(&inner, job, &catalog, Timestamp::MAX)).await
+                }
                 JobSource::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => {
                         let alive = Box::pin(keep_alive(&inner, &job, &catalog));
@@ -533,15 +605,28 @@ impl Task {
     }
 
     /// The store failed: everybody who can ask again is told, and the task tries again soon.
-    fn failed(&mut self, inner: &Inner, error: &Error, own: Vec<Unsettled>, callers: Callers, sources: &[Source]) -> Timestamp {
+    fn failed(
+        &mut self,
+        inner: &Inner,
+        error: &Error,
+        own: Vec<Unsettled>,
+        callers: Callers,
+        sources: &[Source],
+    ) -> Timestamp {
         self.unsettled = own;
         tracing::warn!(queue = %self.queue, %error, "a round failed");
         for (reply, _) in callers {
             // Dropping the channel tells the caller that the answer is unknown.
             drop(reply);
         }
-        let reported: Vec<usize> =
-            sources.iter().filter_map(|source| if let Source::Lease(index) = source { Some(*index) } else { None }).collect();
+        let reported: Vec<usize> = sources
+            .iter()
+            .filter_map(
+                |source| {
+                    if let Source::Lease(index) = source { Some(*index) } else { None }
+                },
+            )
+            .collect();
         let mut kept = VecDeque::new();
         for (index, waiting) in std::mem::take(&mut self.leases).into_iter().enumerate() {
             if reported.contains(&index) {
@@ -559,16 +644,29 @@ impl Task {
         let mut shown = self.shown.lock();
         shown.wanted.clear();
         let mut want = |types: Option<&Vec<TypeName>>, max| match types {
-            Some(types) => types.iter().for_each(|name| *shown.wanted.entry(name.clone()).or_default() += max),
-            None => catalog.types_of(&self.queue).for_each(|(name, _)| *shown.wanted.entry(name.clone()).or_default() += max),
+            Some(types) => {
+                types.iter().for_each(|name| *shown.wanted.entry(name.clone()).or_default() += max)
+            }
+            None => catalog
+                .types_of(&self.queue)
+                .for_each(|(name, _)| *shown.wanted.entry(name.clone()).or_default() += max),
         };
         self.leases.iter().for_each(|waiting| want(waiting.call.types.as_ref(), waiting.call.max));
         self.watches.retain(|demand| {
             let demand = demand.upgrade();
             demand.as_ref().inspect(|demand| want(demand.types.as_ref(), demand.max)).is_some()
         });
-        shown.push_free = Some(inner.options.push_slots.saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0)));
-        shown.handling = self.running.iter().filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count))).collect();
+        shown.push_free = Some(
+            inner
+                .options
+                .push_slots
+                .saturating_sub(self.running.get(&JobSource::Push).copied().unwrap_or(0)),
+        );
+        shown.handling = self
+            .running
+            .iter()
+            .filter_map(|(lane, count)| lane.handler().map(|name| (name.clone(), *count)))
+            .collect();
         shown.running_weight = self.memory.view().map_or(0, View::weight);
         metrics::queue(&self.queue, shown.running_weight, &shown.held);
     }
@@ -609,8 +707,13 @@ fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
 
 /// Sends a handler's signs of life, so that its lease ends soon after this process does; returns when the attempt is over.
 async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
-    let Some(run) = job.life.running() else { return };
-    let lease = catalog.types.get(&job.spec.job_type).map_or(LEASE, |item| item.config.lease_seconds.duration());
+    let Some(run) = job.life.running() else {
+        return;
+    };
+    let lease = catalog
+        .types
+        .get(&job.spec.job_type)
+        .map_or(LEASE, |item| item.config.lease_seconds.duration());
     loop {
         let clock = &inner.engine.ports().clock;
         clock.sleep_until(clock.now() + lease / 3).await;
@@ -637,12 +740,16 @@ async fn bounded(inner: &Inner, report: Report) -> Report {
             Ok(report) => return report,
             // The work is done, and must not be done again for want of a place for its result. When its lease is over, that is
             // found by whoever looks.
-            Err(Error::Unavailable { retry_after, .. }) if *inner.stopping.borrow() < Stage::Stopped => {
+            Err(Error::Unavailable { retry_after, .. })
+                if *inner.stopping.borrow() < Stage::Stopped =>
+            {
                 inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
             }
             Err(error) => {
-                let failure = Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
-                let verdict = ReportOutcome::Failed { failure, retryable: false, least_wait: Duration::ZERO };
+                let failure =
+                    Failure::new(Reason::Failed, format!("its result cannot be kept: {error}"));
+                let verdict =
+                    ReportOutcome::Failed { failure, retryable: false, least_wait: Duration::ZERO };
                 return Report { outcome: verdict, ..report };
             }
         }
@@ -659,15 +766,20 @@ async fn handle(inner: &Inner, handler: &handler::Handler, job: Job) -> Report {
     };
     let handled = match loaded {
         Ok(Some(job)) => {
-            let work = AssertUnwindSafe(async { (handler.run)(handler::Call { job }).await }).catch_unwind();
+            let work = AssertUnwindSafe(async { (handler.run)(handler::Call { job }).await })
+                .catch_unwind();
             work.await.unwrap_or_else(|_| handler::Handled::failed("the handler panicked"))
         }
         Ok(None) => handler::Handled::failed("the job vanished"),
         Err(error) => handler::Handled::failed(error.to_string()),
     };
     let verdict = match handled {
-        handler::Handled::Succeeded(result) => ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) },
-        handler::Handled::Failed { failure, retryable } => ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO },
+        handler::Handled::Succeeded(result) => {
+            ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) }
+        }
+        handler::Handled::Failed { failure, retryable } => {
+            ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
+        }
     };
     Report { id, job_type: None, attempt, token, outcome: verdict }
 }

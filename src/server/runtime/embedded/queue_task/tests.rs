@@ -52,7 +52,10 @@ fn builder(clock: &Arc<FakeClock>) -> Builder {
 }
 
 fn push() -> TypeConfig {
-    TypeConfig { target: Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")))), ..TypeConfig::default() }
+    TypeConfig {
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")))),
+        ..TypeConfig::default()
+    }
 }
 
 async fn enqueue(server: &Server, job_type: &str) -> Job {
@@ -85,11 +88,15 @@ async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
 /// Until nobody takes jobs of the queue, so that its task is not told of them.
 async fn idle(server: &Server) {
     let handle = server.inner.queue(&name("default"));
-    until("nobody asks", async || handle.idle_under.load(Ordering::SeqCst) == server.inner.engine.seen_version()).await;
+    until("nobody asks", async || {
+        handle.idle_under.load(Ordering::SeqCst) == server.inner.engine.seen_version()
+    })
+    .await;
 }
 
 async fn ended(server: &Server, job: &Job) {
-    until("it ended", async || server.job(&job.id, None).await.unwrap().life.ended().is_some()).await;
+    until("it ended", async || server.job(&job.id, None).await.unwrap().life.ended().is_some())
+        .await;
 }
 
 /// A server whose only queue has one job that nobody asks for.
@@ -105,7 +112,8 @@ async fn unasked() -> (Server, Arc<FakeClock>) {
 #[test]
 fn a_task_is_told_of_a_job_unless_nobody_takes_it_under_the_same_configuration() {
     let (sender, mut receiver) = mpsc::unbounded_channel();
-    let handle = QueueHandle { sender, idle_under: Arc::new(AtomicU64::new(7)), shown: Arc::default() };
+    let handle =
+        QueueHandle { sender, idle_under: Arc::new(AtomicU64::new(7)), shown: Arc::default() };
     handle.accepted(7);
     assert!(receiver.is_empty());
     handle.accepted(8);
@@ -166,7 +174,10 @@ async fn a_worker_that_begins_to_wait_while_a_job_is_enqueued_gets_it() {
 async fn a_job_for_later_starts_at_its_time_if_somebody_waits_by_then() {
     let (server, clock) = unasked().await;
     server.lease(ask()).await.unwrap();
-    let later = NewJob { delay_seconds: Some(Seconds::new(2)), ..NewJob::new(name("work"), Payload::null()) };
+    let later = NewJob {
+        delay_seconds: Some(Seconds::new(2)),
+        ..NewJob::new(name("work"), Payload::null())
+    };
     let job = server.enqueue(later).await.unwrap().job;
     let mut lease = pin!(server.lease(ask()));
     for _ in 0..50 {
@@ -221,9 +232,16 @@ async fn a_type_that_comes_to_be_pushed_is_pushed_at_once() {
 #[tokio::test]
 async fn the_first_job_of_a_type_that_it_makes_is_pushed_at_once() {
     let clock = Arc::new(FakeClock::default());
-    let rules = Rules { create_unknown_types: true, default_target: Some(Push::to("http://127.0.0.1:9/")), ..Rules::default() };
+    let rules = Rules {
+        create_unknown_types: true,
+        default_target: Some(Push::to("http://127.0.0.1:9/")),
+        ..Rules::default()
+    };
     let server = builder(&clock).rules(rules).start().await.unwrap();
-    let pulled = TypeConfig { target: Some(TargetConfig::Pull(Pull { pull: true })), ..TypeConfig::default() };
+    let pulled = TypeConfig {
+        target: Some(TargetConfig::Pull(Pull { pull: true })),
+        ..TypeConfig::default()
+    };
     server.put_type(&name("work"), pulled, None).await.unwrap();
     enqueue(&server, "work").await;
     idle(&server).await;
@@ -248,7 +266,8 @@ async fn what_comes_while_a_handler_is_full_is_run_when_it_is_free() {
         .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let first = enqueue(&server, "work").await;
-    until("it runs", async || server.job(&first.id, None).await.unwrap().life.running().is_some()).await;
+    until("it runs", async || server.job(&first.id, None).await.unwrap().life.running().is_some())
+        .await;
     server.inner.wake(&name("default"));
     idle(&server).await;
     let second = enqueue(&server, "work").await;
