@@ -315,14 +315,7 @@ fn run(script: &str, files: &[(String, String)]) -> (bool, String, tempfile::Tem
                 || files.iter().any(|(_, text)| text.contains(*port))
         })
         .collect();
-    let free: Vec<TcpListener> = used
-        .iter()
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let free: Vec<String> = free
-        .iter()
-        .map(|port| port.local_addr().unwrap().port().to_string())
-        .collect();
+    let free = free_ports(used.len());
     let moved = |text: &str| {
         let text = used
             .iter()
@@ -371,6 +364,17 @@ fn run(script: &str, files: &[(String, String)]) -> (bool, String, tempfile::Tem
         String::from_utf8_lossy(&output.stdout).into_owned(),
         dir,
     )
+}
+
+/// Ports that no process listens on, all different.
+fn free_ports(count: usize) -> Vec<String> {
+    let listeners: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    listeners
+        .iter()
+        .map(|port| port.local_addr().unwrap().port().to_string())
+        .collect()
 }
 
 // --- Links and the table of contents ---
@@ -578,8 +582,11 @@ fn routes_table(document: &Value) -> String {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let tag = operation["tags"][0].as_str().unwrap();
-            let summary = operation["summary"]
-                .as_str()
+            // The first sentence: more is in the document itself.
+            let summary = one_spaced(operation["summary"].as_str().unwrap_or_default());
+            let summary = summary
+                .split(". ")
+                .next()
                 .unwrap_or_default()
                 .trim_end_matches('.');
             let rows = by_tag.entry(tag).or_default();
