@@ -10,13 +10,13 @@
 //! ```python file=x.py     any language with `file=`: written to that file before the script starts
 //! ````
 //!
-//! In expected lines `...` matches anything within the line, and any white space equals one space. A
-//! line of output that reports an error must be expected. The binary is on the `PATH`, and free ports
-//! replace 8080 and 9000 to 9009, so that pages run in parallel.
+//! In expected lines `...` matches anything within the line, and any white space equals one space.
+//! They may be on either stream. A line that reports an error must be expected. The binary is on the
+//! `PATH`, and free ports replace 8080 and 9000 to 9009, so that pages run in parallel.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
+    fmt::{self, Write as _},
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -113,19 +113,20 @@ fn a_reply_completes_each_order_whenever_the_server_dies() {
 
 /// Runs a session with three orders, which prints their jobs as JSON at its end.
 fn completes_every_order_once(session: &str, files: &[(String, String)]) {
-    let (good, output, _dir) = run(session, files);
-    assert!(good, "{session}\n{output}");
+    let ran = run(session, files);
+    assert!(ran.good, "{session}\n{ran}");
     assert!(
-        output.contains("confirmed: completed o-1\n"),
-        "{session}\n{output}"
+        ran.out.contains("confirmed: completed o-1\n"),
+        "{session}\n{ran}"
     );
-    let jobs = output
+    let jobs = ran
+        .out
         .lines()
         .find(|line| line.starts_with("{\"jobs\""))
         .unwrap();
     let jobs: Value = serde_json::from_str(jobs).unwrap();
     let jobs = jobs["jobs"].as_array().unwrap();
-    assert_eq!(jobs.len(), 3, "{session}\n{output}");
+    assert_eq!(jobs.len(), 3, "{session}\n{ran}");
     for job in jobs {
         let result = json!({"number": job["correlation_key"], "price": 12.5});
         assert_eq!(
@@ -228,22 +229,30 @@ impl Page {
             .collect();
         let marked = steps.iter().enumerate().map(|(number, step)| {
             let mark = u32::from(STEP_MARK);
-            format!("printf '\\{mark:03o}{number}\\n'\n{}", step.script)
+            format!(
+                "printf '\\{mark:03o}{number}\\n' | tee /dev/stderr\n{}",
+                step.script
+            )
         });
-        let (good, output, _dir) = run(&marked.collect::<String>(), &self.files);
+        let ran = run(&marked.collect::<String>(), &self.files);
         let path = self.path.display();
-        let shown = output.replace(STEP_MARK, "=== step ");
-        assert!(good, "{path} failed:\n{shown}");
+        assert!(ran.good, "{path} failed:\n{ran}");
         for (number, step) in steps.iter().enumerate() {
             let mark = format!("{STEP_MARK}{number}\n");
-            let printed = output.split_once(&mark).map_or("", |(_, rest)| rest);
-            let printed = printed.split(STEP_MARK).next().unwrap_or_default();
-            let lines: Vec<String> = printed.lines().map(one_spaced).collect();
+            let printed = [&ran.out, &ran.err].map(|stream| {
+                let (_, rest) = stream.split_once(&mark).unwrap_or_default();
+                rest.split(STEP_MARK).next().unwrap_or_default()
+            });
+            let lines: Vec<String> = printed
+                .iter()
+                .flat_map(|printed| printed.lines())
+                .map(one_spaced)
+                .collect();
             for pattern in &step.expected {
                 let found = lines.iter().any(|line| matches(pattern, line));
                 assert!(
                     found,
-                    "{path}: step {number} does not print\n  {pattern}\nbut\n{printed}\nin all:\n{shown}"
+                    "{path}: step {number} does not print\n  {pattern}\n{ran}"
                 );
             }
             let errors = lines
@@ -253,7 +262,7 @@ impl Page {
                 let expected = step.expected.iter().any(|pattern| matches(pattern, line));
                 assert!(
                     expected,
-                    "{path}: step {number} prints an error\n  {line}\nin all:\n{shown}"
+                    "{path}: step {number} prints an error\n  {line}\n{ran}"
                 );
             }
         }
@@ -300,9 +309,24 @@ fn an_expected_line_matches_as_a_whole() {
     }
 }
 
-/// Runs a script of bash in an empty directory with `files`: whether it succeeded, what it printed to
-/// both streams, and the directory.
-fn run(script: &str, files: &[(String, String)]) -> (bool, String, tempfile::TempDir) {
+/// What a script of bash did.
+struct Ran {
+    good: bool,
+    out: String,
+    err: String,
+    dir: tempfile::TempDir,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |stream: &str| stream.replace(STEP_MARK, "=== step ");
+        write!(f, "--- standard output\n{}\n", shown(&self.out))?;
+        write!(f, "--- standard error\n{}", shown(&self.err))
+    }
+}
+
+/// Runs a script of bash in an empty directory with `files`.
+fn run(script: &str, files: &[(String, String)]) -> Ran {
     let places: Vec<String> = std::iter::once(8080)
         .chain(9000..=9009)
         .map(|port: u16| port.to_string())
@@ -339,7 +363,7 @@ fn run(script: &str, files: &[(String, String)]) -> (bool, String, tempfile::Tem
         std::env::var("PATH").unwrap_or_default()
     );
     let script = format!(
-        "exec 2>&1\nset -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
+        "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
         moved(script)
     );
     let mut command = Command::new("bash");
@@ -359,11 +383,14 @@ fn run(script: &str, files: &[(String, String)]) -> (bool, String, tempfile::Tem
         .current_dir(dir.path())
         .output()
         .unwrap();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&output.stdout).into_owned(),
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    Ran {
+        good: output.status.success(),
+        out,
+        err,
         dir,
-    )
+    }
 }
 
 /// Ports that no process listens on, all different.
@@ -573,9 +600,9 @@ fn the_routes_table_matches_the_openapi_document() {
     let script = "tidegate serve & server=$!\n\
         until curl --silent --fail --output openapi.json http://127.0.0.1:8080/openapi.json; do sleep 0.1; done\n\
         kill $server; wait\n";
-    let (good, output, dir) = run(script, &[]);
-    assert!(good, "{output}");
-    let document = fs::read(dir.path().join("openapi.json")).unwrap();
+    let ran = run(script, &[]);
+    assert!(ran.good, "{ran}");
+    let document = fs::read(ran.dir.path().join("openapi.json")).unwrap();
     check_generated(
         "routes",
         &routes_table(&serde_json::from_slice(&document).unwrap()),
