@@ -30,4 +30,5 @@ mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;
+mod words;
 mod work_queue;
