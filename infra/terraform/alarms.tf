@@ -1,4 +1,4 @@
-# ../README.md says what to do about each.
+# ../../docs/deploy-aws.md says what to do about each.
 
 locals {
   functions = merge(

@@ -1,4 +1,4 @@
-# What each function needs is decided in docs/decisions/0012-serverless-home.md.
+# What each function needs is decided in docs/decisions/0010-serverless-deployment-mode.md.
 
 data "aws_iam_policy_document" "jobs" {
   statement {

@@ -1,5 +1,5 @@
 # What is kept. Neither goes while there is something in it: the table is protected, and a bucket with objects is not deleted. Before
-# `table_name` or `bucket_name` names another one, what is here is taken out of Terraform's state, a bucket with its settings (../README.md, Back up).
+# `table_name` or `bucket_name` names another one, what is here is taken out of Terraform's state, a bucket with its settings (../../docs/deploy-aws.md, Back up).
 
 resource "aws_dynamodb_table" "jobs" {
   count                       = var.table_name == "" ? 1 : 0

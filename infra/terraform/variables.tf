@@ -30,7 +30,7 @@ variable "admin_token" {
   type        = string
   default     = ""
   sensitive   = true
-  description = "A first token with every right, as ID:HASH (see ../README.md). Without it nobody is let in until a token is stored."
+  description = "A first token with every right, as ID:HASH (see ../../docs/deploy-aws.md). Without it nobody is let in until a token is stored."
   validation {
     condition     = can(regex("^$|^[A-Za-z0-9]+:[A-Za-z0-9+/]{43}=$", var.admin_token))
     error_message = "admin_token must be a token's id, a colon, and the base64 of its secret's SHA-256."

@@ -1,7 +1,7 @@
 //! Bulk operations: a repeat starts nothing new, and the server's own jobs are not everybody's.
 
-use tidegate_core::error_code::ErrorCode;
 use std::{sync::Arc, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use async_trait::async_trait;
 use tidegate_backends::system::SystemEntropy;

@@ -43,11 +43,7 @@ fn documents() -> BTreeMap<String, String> {
     for dir in ["", "docs/", "docs/decisions/"] {
         let entries = fs::read_dir(root().join(dir)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        paths.extend(
-            names
-                .filter(|name| name.ends_with(".md"))
-                .map(|name| format!("{dir}{name}")),
-        );
+        paths.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{dir}{name}")));
     }
     paths
         .into_iter()
@@ -78,32 +74,18 @@ fn the_typescript_worker_runs_as_printed() {
 #[test]
 fn a_reply_completes_each_order_whenever_the_server_dies() {
     let page = Page::read(&root().join("docs/quick-start.md"));
-    let step = page
-        .steps
-        .iter()
-        .find(|step| step.script.contains("\ncrash\n"))
-        .unwrap();
+    let step = page.steps.iter().find(|step| step.script.contains("\ncrash\n")).unwrap();
     let last = "\nkill $shop";
-    let printed = step.script.replace(
-        last,
-        &format!("\ntidegate jobs list --type order --json{last}"),
-    );
+    let printed =
+        step.script.replace(last, &format!("\ntidegate jobs list --type order --json{last}"));
     let calm = printed.replace("\ncrash\n", "\n");
-    let (begin, end) = (
-        calm.find("\nup\n").unwrap() + 4,
-        calm.find("\ntidegate jobs list").unwrap() + 1,
-    );
-    let line_ends = (begin..end)
-        .filter(|at| calm.as_bytes()[*at] == b'\n')
-        .map(|at| at + 1);
+    let (begin, end) =
+        (calm.find("\nup\n").unwrap() + 4, calm.find("\ntidegate jobs list").unwrap() + 1);
+    let line_ends = (begin..end).filter(|at| calm.as_bytes()[*at] == b'\n').map(|at| at + 1);
     let points = line_ends.filter(|at| is_whole(&calm[..*at]));
     let killed = points.map(|at| format!("{}crash\n{}", &calm[..at], &calm[at..]));
     let sessions: Vec<String> = std::iter::once(printed.clone()).chain(killed).collect();
-    assert_eq!(
-        sessions.len(),
-        7,
-        "as printed, and after each of six commands: {sessions:#?}"
-    );
+    assert_eq!(sessions.len(), 7, "as printed, and after each of six commands: {sessions:#?}");
     thread::scope(|scope| {
         for session in &sessions {
             scope.spawn(|| completes_every_order_once(session, &page.files));
@@ -115,15 +97,8 @@ fn a_reply_completes_each_order_whenever_the_server_dies() {
 fn completes_every_order_once(session: &str, files: &[(String, String)]) {
     let ran = run(session, files);
     assert!(ran.good, "{session}\n{ran}");
-    assert!(
-        ran.out.contains("confirmed: completed o-1\n"),
-        "{session}\n{ran}"
-    );
-    let jobs = ran
-        .out
-        .lines()
-        .find(|line| line.starts_with("{\"jobs\""))
-        .unwrap();
+    assert!(ran.out.contains("confirmed: completed o-1\n"), "{session}\n{ran}");
+    let jobs = ran.out.lines().find(|line| line.starts_with("{\"jobs\"")).unwrap();
     let jobs: Value = serde_json::from_str(jobs).unwrap();
     let jobs = jobs["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 3, "{session}\n{ran}");
@@ -135,22 +110,14 @@ fn completes_every_order_once(session: &str, files: &[(String, String)]) {
             "{session}\n{job:#}"
         );
         let history = job["history"].as_array().unwrap();
-        let succeeded = history
-            .iter()
-            .filter(|attempt| attempt["outcome"] == "succeeded")
-            .count();
+        let succeeded = history.iter().filter(|attempt| attempt["outcome"] == "succeeded").count();
         assert_eq!(succeeded, 1, "{session}\n{job:#}");
     }
 }
 
 /// Whether a text consists of whole commands of bash.
 fn is_whole(script: &str) -> bool {
-    Command::new("bash")
-        .args(["-n", "-c", script])
-        .output()
-        .unwrap()
-        .status
-        .success()
+    Command::new("bash").args(["-n", "-c", script]).output().unwrap().status.success()
 }
 
 /// The examples of a page.
@@ -172,11 +139,7 @@ struct Step {
 impl Page {
     fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap();
-        let mut page = Self {
-            path: path.to_owned(),
-            files: Vec::new(),
-            steps: Vec::new(),
-        };
+        let mut page = Self { path: path.to_owned(), files: Vec::new(), steps: Vec::new() };
         let mut lines = text.lines();
         let mut after_step = false;
         while let Some(line) = lines.next() {
@@ -184,22 +147,17 @@ impl Page {
                 after_step &= line.trim().is_empty();
                 continue;
             };
-            let body: Vec<&str> = lines
-                .by_ref()
-                .take_while(|line| !line.starts_with("```"))
-                .collect();
+            let body: Vec<&str> =
+                lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
             let text = body.join("\n") + "\n";
-            let (tags, file) = info
-                .split_once(" file=")
-                .map_or((info, None), |(tags, file)| (tags, Some(file)));
+            let (tags, file) =
+                info.split_once(" file=").map_or((info, None), |(tags, file)| (tags, Some(file)));
             if let Some(file) = file {
                 page.files.push((file.to_owned(), text));
                 after_step = false;
             } else if after_step && tags == "text" {
-                let expected = body
-                    .iter()
-                    .filter(|line| !line.trim().is_empty())
-                    .map(|line| one_spaced(line));
+                let expected =
+                    body.iter().filter(|line| !line.trim().is_empty()).map(|line| one_spaced(line));
                 page.steps.last_mut().unwrap().expected = expected.collect();
                 after_step = false;
             } else {
@@ -222,17 +180,11 @@ impl Page {
 
     /// Runs the page, and checks what each step prints.
     fn check(&self, typescript: bool) {
-        let steps: Vec<&Step> = self
-            .steps
-            .iter()
-            .filter(|step| typescript || !step.typescript)
-            .collect();
+        let steps: Vec<&Step> =
+            self.steps.iter().filter(|step| typescript || !step.typescript).collect();
         let marked = steps.iter().enumerate().map(|(number, step)| {
             let mark = u32::from(STEP_MARK);
-            format!(
-                "printf '\\{mark:03o}{number}\\n' | tee /dev/stderr\n{}",
-                step.script
-            )
+            format!("printf '\\{mark:03o}{number}\\n' | tee /dev/stderr\n{}", step.script)
         });
         let ran = run(&marked.collect::<String>(), &self.files);
         let path = self.path.display();
@@ -243,27 +195,18 @@ impl Page {
                 let (_, rest) = stream.split_once(&mark).unwrap_or_default();
                 rest.split(STEP_MARK).next().unwrap_or_default()
             });
-            let lines: Vec<String> = printed
-                .iter()
-                .flat_map(|printed| printed.lines())
-                .map(one_spaced)
-                .collect();
+            let lines: Vec<String> =
+                printed.iter().flat_map(|printed| printed.lines()).map(one_spaced).collect();
             for pattern in &step.expected {
                 let found = lines.iter().any(|line| matches(pattern, line));
-                assert!(
-                    found,
-                    "{path}: step {number} does not print\n  {pattern}\n{ran}"
-                );
+                assert!(found, "{path}: step {number} does not print\n  {pattern}\n{ran}");
             }
             let errors = lines
                 .iter()
                 .filter(|line| line.starts_with("error: ") || line.contains("\"code\":\""));
             for line in errors {
                 let expected = step.expected.iter().any(|pattern| matches(pattern, line));
-                assert!(
-                    expected,
-                    "{path}: step {number} prints an error\n  {line}\n{ran}"
-                );
+                assert!(expected, "{path}: step {number} prints an error\n  {line}\n{ran}");
             }
         }
     }
@@ -327,10 +270,8 @@ impl fmt::Display for Ran {
 
 /// Runs a script of bash in an empty directory with `files`.
 fn run(script: &str, files: &[(String, String)]) -> Ran {
-    let places: Vec<String> = std::iter::once(8080)
-        .chain(9000..=9009)
-        .map(|port: u16| port.to_string())
-        .collect();
+    let places: Vec<String> =
+        std::iter::once(8080).chain(9000..=9009).map(|port: u16| port.to_string()).collect();
     let used: Vec<&String> = places
         .iter()
         .filter(|port| {
@@ -344,12 +285,10 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
         let text = used
             .iter()
             .enumerate()
-            .fold(text.to_owned(), |text, (n, port)| {
-                text.replace(*port, &format!("@port{n}@"))
-            });
-        free.iter().enumerate().fold(text, |text, (n, port)| {
-            text.replace(&format!("@port{n}@"), port)
-        })
+            .fold(text.to_owned(), |text, (n, port)| text.replace(*port, &format!("@port{n}@")));
+        free.iter()
+            .enumerate()
+            .fold(text, |text, (n, port)| text.replace(&format!("@port{n}@"), port))
     };
 
     let dir = tempfile::tempdir().unwrap();
@@ -357,21 +296,13 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
         fs::write(dir.path().join(name), moved(text)).unwrap();
     }
     let programs = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    let path = format!(
-        "{}:{}",
-        programs.display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let script = format!(
         "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
         moved(script)
     );
     let mut command = Command::new("bash");
-    let foreign = |name: &str| {
-        ["TIDEGATE_", "OTEL_"]
-            .iter()
-            .any(|start| name.starts_with(start))
-    };
+    let foreign = |name: &str| ["TIDEGATE_", "OTEL_"].iter().any(|start| name.starts_with(start));
     for (name, _) in std::env::vars_os().filter(|(name, _)| foreign(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -385,23 +316,14 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    Ran {
-        good: output.status.success(),
-        out,
-        err,
-        dir,
-    }
+    Ran { good: output.status.success(), out, err, dir }
 }
 
 /// Ports that no process listens on, all different.
 fn free_ports(count: usize) -> Vec<String> {
-    let listeners: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    listeners
-        .iter()
-        .map(|port| port.local_addr().unwrap().port().to_string())
-        .collect()
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|port| port.local_addr().unwrap().port().to_string()).collect()
 }
 
 // --- Links and the table of contents ---
@@ -413,47 +335,32 @@ fn every_link_and_anchor_resolves() {
     for (path, text) in &documents {
         let dir = Path::new(path).parent().unwrap();
         let prose = without_code(text);
-        for link in prose
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split_once(')'))
-            .map(|(link, _)| link)
+        for link in
+            prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
         {
             let link = link.split_whitespace().next().unwrap_or_default();
             if link.contains("://") || link.starts_with("mailto:") {
                 continue;
             }
-            let (file, anchor) = link
-                .split_once('#')
-                .map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-            let target = if file.is_empty() {
-                path.clone()
-            } else {
-                normal(&dir.join(file))
-            };
+            let (file, anchor) =
+                link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+            let target = if file.is_empty() { path.clone() } else { normal(&dir.join(file)) };
             let is_there = root().join(&target).exists();
             let has_anchor = anchor.is_none_or(|anchor| {
-                documents
-                    .get(&target)
-                    .is_none_or(|text| anchors(text).contains(anchor))
+                documents.get(&target).is_none_or(|text| anchors(text).contains(anchor))
             });
             if !is_there || !has_anchor {
                 dead.push(format!("{path}: {link}"));
             }
         }
         // The style guide names files of other projects.
-        let names = text
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .filter(|_| path != "docs/STYLE.md");
+        let names = text.split('`').skip(1).step_by(2).filter(|_| path != "docs/STYLE.md");
         for name in names {
             let is_path = ["src/", "tests/", "docs/", "examples/", "benches/"]
                 .iter()
                 .any(|start| name.starts_with(start));
-            let is_plain = name
-                .chars()
-                .all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
+            let is_plain =
+                name.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
             if is_path && is_plain && !root().join(name).exists() {
                 dead.push(format!("{path}: `{name}`"));
             }
@@ -519,18 +426,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_summary_lists_every_page_once() {
-    let links = SUMMARY
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| Some(rest.split_once(')')?.0));
+    let links = SUMMARY.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     // A heading of a group has no page.
     let listed: Vec<&str> = links.filter(|link| !link.is_empty()).collect();
     let unique: BTreeSet<&str> = listed.iter().copied().collect();
-    assert_eq!(
-        listed.len(),
-        unique.len(),
-        "a page is listed twice: {listed:#?}"
-    );
+    assert_eq!(listed.len(), unique.len(), "a page is listed twice: {listed:#?}");
     let documents = documents();
     let pages = documents
         .keys()
@@ -542,23 +442,13 @@ fn the_summary_lists_every_page_once() {
 #[test]
 fn every_decision_has_the_usual_parts() {
     let documents = documents();
-    let decisions: Vec<_> = documents
-        .iter()
-        .filter(|(path, _)| path.starts_with("docs/decisions/"))
-        .collect();
+    let decisions: Vec<_> =
+        documents.iter().filter(|(path, _)| path.starts_with("docs/decisions/")).collect();
     for (number, (path, text)) in decisions.iter().enumerate() {
         let name = path.trim_start_matches("docs/decisions/");
-        assert!(
-            name.starts_with(&format!("{:04}-", number + 1)),
-            "there is a gap before {path}"
-        );
-        for part in [
-            "Status:",
-            "Date:",
-            "\n## Context\n",
-            "\n## Decision\n",
-            "\n## Consequences\n",
-        ] {
+        assert!(name.starts_with(&format!("{:04}-", number + 1)), "there is a gap before {path}");
+        for part in ["Status:", "Date:", "\n## Context\n", "\n## Decision\n", "\n## Consequences\n"]
+        {
             assert!(text.contains(part), "{path} has no {}", part.trim());
         }
     }
@@ -584,10 +474,7 @@ fn check_generated(name: &str, wanted: &str) {
         fs::write(root().join(path), text).unwrap();
         return;
     }
-    assert_eq!(
-        there, wanted,
-        "{path}: run this test with UPDATE_EXPECT=1 to write the table"
-    );
+    assert_eq!(there, wanted, "{path}: run this test with UPDATE_EXPECT=1 to write the table");
 }
 
 #[test]
@@ -603,10 +490,7 @@ fn the_routes_table_matches_the_openapi_document() {
     let ran = run(script, &[]);
     assert!(ran.good, "{ran}");
     let document = fs::read(ran.dir.path().join("openapi.json")).unwrap();
-    check_generated(
-        "routes",
-        &routes_table(&serde_json::from_slice(&document).unwrap()),
-    );
+    check_generated("routes", &routes_table(&serde_json::from_slice(&document).unwrap()));
 }
 
 /// A table of the routes for each tag: what each does, and the scope that it needs.
@@ -617,11 +501,7 @@ fn routes_table(document: &Value) -> String {
             let tag = operation["tags"][0].as_str().unwrap();
             // The first sentence: more is in the document itself.
             let summary = one_spaced(operation["summary"].as_str().unwrap_or_default());
-            let summary = summary
-                .split(". ")
-                .next()
-                .unwrap_or_default()
-                .trim_end_matches('.');
+            let summary = summary.split(". ").next().unwrap_or_default().trim_end_matches('.');
             let rows = by_tag.entry(tag).or_default();
             let _ = writeln!(
                 rows,
@@ -633,10 +513,8 @@ fn routes_table(document: &Value) -> String {
     }
     let mut text = String::new();
     for tag in document["tags"].as_array().unwrap() {
-        let (name, about) = (
-            tag["name"].as_str().unwrap(),
-            tag["description"].as_str().unwrap_or_default(),
-        );
+        let (name, about) =
+            (tag["name"].as_str().unwrap(), tag["description"].as_str().unwrap_or_default());
         let Some(rows) = by_tag.remove(name) else {
             continue;
         };
@@ -647,11 +525,7 @@ fn routes_table(document: &Value) -> String {
             rows.trim_end()
         );
     }
-    assert!(
-        by_tag.is_empty(),
-        "a tag is not described: {:?}",
-        by_tag.keys()
-    );
+    assert!(by_tag.is_empty(), "a tag is not described: {:?}", by_tag.keys());
     text + "\n"
 }
 
@@ -682,10 +556,7 @@ fn the_plugin_readme_shows_the_templates() {
         let shown = shown.split_once("```").unwrap().0;
         let mut lines = template.lines();
         for line in shown.lines().filter(|line| !line.is_empty()) {
-            assert!(
-                lines.any(|there| there == line),
-                "{source} lacks, or has elsewhere: {line}"
-            );
+            assert!(lines.any(|there| there == line), "{source} lacks, or has elsewhere: {line}");
         }
     }
 }
@@ -697,58 +568,34 @@ fn the_cost_table_matches_the_estimate() {
 
 /// The costs of a deployment, from the numbers that `tidegate cost` uses.
 fn costs() -> String {
-    use tidegate::cost::{Deployment, Workload, case::CASES, idle, month, price::LIST, total};
+    use tidegate_backends::cost::{
+        Deployment, Workload, case::CASES, idle, month, price::LIST, total,
+    };
     let mut text =
         String::from("**Idle, a month**\n\n| service | what | how much | $ |\n|---|---|---|---|\n");
     let range = |least: f64, most: f64, digits: usize| {
         let (least, most) = (format!("{least:.digits$}"), format!("{most:.digits$}"));
-        if least == most {
-            least
-        } else {
-            format!("{least} to {most}")
-        }
+        if least == most { least } else { format!("{least} to {most}") }
     };
-    let [few, many] = [2.0, 5.0].map(|pollers| {
-        idle(
-            &Deployment {
-                pollers,
-                ..Deployment::default()
-            },
-            &LIST,
-        )
-    });
+    let [few, many] =
+        [2.0, 5.0].map(|pollers| idle(&Deployment { pollers, ..Deployment::default() }, &LIST));
     for (few, many) in few.iter().zip(&many) {
         let digits = usize::from(few.amount < 1000.0 && few.amount.fract() > 0.0) * 2;
-        let (amount, dollars) = (
-            range(few.amount, many.amount, digits),
-            range(few.dollars, many.dollars, 2),
-        );
-        let _ = writeln!(
-            text,
-            "| {} | {} | {amount} | {dollars} |",
-            few.service, few.what
-        );
+        let (amount, dollars) =
+            (range(few.amount, many.amount, digits), range(few.dollars, many.dollars, 2));
+        let _ = writeln!(text, "| {} | {} | {amount} | {dollars} |", few.service, few.what);
     }
-    let _ = writeln!(
-        text,
-        "| | together | | {} |\n",
-        range(total(&few), total(&many), 2)
-    );
+    let _ = writeln!(text, "| | together | | {} |\n", range(total(&few), total(&many), 2));
     text += "**A million jobs** of at most 1 KB, each with what it takes\n\n";
     text += "| a job | writes | reads | SQS requests | invocations | $ a million | one by one |\n|---|---|---|---|---|---|---|\n";
     for case in CASES {
         let dollars = |batch: f64| {
-            let workload = Workload {
-                batch,
-                ..Workload::default().of_case(&case)
-            };
+            let workload = Workload { batch, ..Workload::default().of_case(&case) };
             total(&month(&workload, &Deployment::default(), &LIST))
         };
-        let units = case.dense;
-        let (sqs, calls) = (
-            units.standard + units.fifo,
-            units.enqueue + units.tick + units.deliver,
-        );
+        let units = case.batched;
+        let (sqs, calls) =
+            (units.standard + units.fifo, units.enqueue + units.tick + units.deliver);
         let (writes, reads, dense, lone) = (units.writes, units.reads, dollars(10.0), dollars(1.0));
         let _ = writeln!(
             text,

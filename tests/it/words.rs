@@ -38,7 +38,7 @@ const EXEMPT: [&str; 2] = ["docs/GLOSSARY.md", "docs/STYLE.md"];
 /// Folders that tools write.
 const GENERATED: [&str; 4] = ["target", "node_modules", "__pycache__", ".venv"];
 
-/// Findings by file and rule, as the baseline names them: `docs/EVENTS.md prose`.
+/// Findings by file and rule, as the baseline names them: `docs/events.md prose`.
 type Findings = BTreeMap<String, Vec<String>>;
 
 /// Phrases to avoid and what to write instead, by their first word, in lower case, longest first.
@@ -50,10 +50,7 @@ fn root() -> &'static Path {
 
 fn banned(list: &str) -> Banned {
     let mut banned = Banned::new();
-    for entry in list
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-    {
+    for entry in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let Some((phrase, replacement)) = entry.split_once(" = ") else {
             panic!("{WORDS}: no \" = \" in {entry:?}");
         };
@@ -104,10 +101,7 @@ fn words(text: &str) -> Vec<(usize, String)> {
 fn doc_comments(source: &str) -> String {
     let comment = |line: &str| {
         let line = line.trim_start();
-        let text = line
-            .strip_prefix("//!")
-            .or_else(|| line.strip_prefix("///"))
-            .unwrap_or("");
+        let text = line.strip_prefix("//!").or_else(|| line.strip_prefix("///")).unwrap_or("");
         text.to_owned() + "\n"
     };
     source.lines().map(comment).collect()
@@ -119,20 +113,12 @@ fn hits(path: &str, text: &str, banned: &Banned) -> Vec<String> {
     let mut hits = Vec::new();
     let mut rest = &words[..];
     while let Some((line, first)) = rest.first() {
-        let starts = |phrase: &[String]| {
-            rest.iter()
-                .map(|(_, word)| word)
-                .take(phrase.len())
-                .eq(phrase)
-        };
-        let found = banned
-            .get(first)
-            .and_then(|same| same.iter().find(|(phrase, _)| starts(phrase)));
+        let starts =
+            |phrase: &[String]| rest.iter().map(|(_, word)| word).take(phrase.len()).eq(phrase);
+        let found =
+            banned.get(first).and_then(|same| same.iter().find(|(phrase, _)| starts(phrase)));
         if let Some((phrase, replacement)) = found {
-            hits.push(format!(
-                "{path}:{line}: \"{}\": write {replacement}",
-                phrase.join(" ")
-            ));
+            hits.push(format!("{path}:{line}: \"{}\": write {replacement}", phrase.join(" ")));
         }
         rest = &rest[found.map_or(1, |(phrase, _)| phrase.len())..];
     }
@@ -145,9 +131,8 @@ fn long_test_names(path: &str, source: &str) -> Vec<String> {
     let mut is_test = false;
     for (number, line) in (1..).zip(source.lines()) {
         let line = line.trim_start();
-        is_test |= ["#[test", "#[tokio::test", "#[rstest"]
-            .iter()
-            .any(|start| line.starts_with(start));
+        is_test |=
+            ["#[test", "#[tokio::test", "#[rstest"].iter().any(|start| line.starts_with(start));
         let function = line.strip_prefix("pub ").unwrap_or(line);
         let function = function.strip_prefix("async ").unwrap_or(function);
         let Some(rest) = function.strip_prefix("fn ").filter(|_| is_test) else {
@@ -165,27 +150,16 @@ fn long_test_names(path: &str, source: &str) -> Vec<String> {
 
 /// Every file with this ending at `path` or below it, by its path from the root.
 fn files(path: &Path, ending: &str, found: &mut Vec<String>) {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if path.is_dir() && !GENERATED.contains(&name) {
-        let mut entries: Vec<PathBuf> = fs::read_dir(path)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let mut entries: Vec<PathBuf> =
+            fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
         entries.sort();
         for entry in entries {
             files(&entry, ending, found);
         }
     } else if path.is_file() && path.extension().is_some_and(|end| end == ending) {
-        found.push(
-            path.strip_prefix(root())
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .replace('\\', "/"),
-        );
+        found.push(path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/"));
     }
 }
 
@@ -206,18 +180,11 @@ fn findings() -> Findings {
             findings.insert(format!("{path} {rule}"), hits);
         }
     };
-    for path in files_in(&PROSE, "md")
-        .iter()
-        .filter(|path| !EXEMPT.contains(&path.as_str()))
-    {
+    for path in files_in(&PROSE, "md").iter().filter(|path| !EXEMPT.contains(&path.as_str())) {
         add(path, "prose", hits(path, &read(path), &banned));
     }
     for path in files_in(&["src"], "rs") {
-        add(
-            &path,
-            "prose",
-            hits(&path, &doc_comments(&read(&path)), &banned),
-        );
+        add(&path, "prose", hits(&path, &doc_comments(&read(&path)), &banned));
     }
     for path in files_in(&["src", "tests"], "rs") {
         add(&path, "test-names", long_test_names(&path, &read(&path)));
@@ -237,10 +204,8 @@ fn allowed(baseline: &str) -> BTreeMap<&str, usize> {
 /// The baseline for `findings`: no count above that of `old`, if there is one.
 fn lowered(findings: &Findings, old: Option<&str>) -> String {
     let old = old.map(allowed);
-    let bound = |key: &str| {
-        old.as_ref()
-            .map_or(usize::MAX, |old| old.get(key).copied().unwrap_or(0))
-    };
+    let bound =
+        |key: &str| old.as_ref().map_or(usize::MAX, |old| old.get(key).copied().unwrap_or(0));
     let mut new =
         "# Findings that words.rs allows: file, rule, count. The counts only fall.\n".to_owned();
     for (key, hits) in findings {
@@ -302,10 +267,7 @@ fn only_names_of_tests_are_measured() {
     );
     let lines = long_test_names("x.rs", &source);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(
-        lines[0].starts_with("x.rs:6: ") && lines[1].starts_with("x.rs:8: "),
-        "{lines:?}"
-    );
+    assert!(lines[0].starts_with("x.rs:6: ") && lines[1].starts_with("x.rs:8: "), "{lines:?}");
 }
 
 #[test]
@@ -317,9 +279,6 @@ fn an_update_lowers_counts_and_never_raises_one() {
         ("new.md prose".to_owned(), hits(1)),
     ]);
     let old = "# Old.\na.md prose 3\nb.md prose 4\ngone.md prose 1\n";
-    assert_eq!(
-        allowed(&lowered(&now, Some(old))),
-        [("a.md prose", 2), ("b.md prose", 4)].into()
-    );
+    assert_eq!(allowed(&lowered(&now, Some(old))), [("a.md prose", 2), ("b.md prose", 4)].into());
     assert_eq!(allowed(&lowered(&now, None)).len(), 3);
 }

@@ -1,7 +1,7 @@
 //! The HTTP client through which AWS is asked: by the SDK, and for the bucket.
 //!
 //! The one thing to know: the SDK would bring a client of its own, with HTTP/2, which none of these services needs. A function has room for one
-//! (`docs/decisions/0026-what-a-function-weighs.md`). What the SDK's would do besides: leave a connection after an answer that blames the server.
+//! (`docs/decisions/0015-lambda-binaries-under-12-mb.md`). What the SDK's would do besides: leave a connection after an answer that blames the server.
 
 use std::time::Duration;
 

@@ -432,12 +432,12 @@ async fn the_picture_shows_each_value_against_its_limit() {
 
 #[test]
 fn the_scenarios_of_the_document_can_be_read() {
-    let document = include_str!("../../../docs/SIMULATE.md");
+    let document = include_str!("../../../docs/simulate.md");
     let blocks: Vec<&str> = document
-        .split("```json\n")
+        .split("```json file=")
         .skip(1)
         .filter_map(|rest| rest.split_once("```"))
-        .map(|(block, _)| block)
+        .filter_map(|(block, _)| Some(block.split_once('\n')?.1))
         .collect();
     assert!(blocks.len() >= 3, "{}", blocks.len());
     for block in blocks {

@@ -526,7 +526,7 @@ fn advice_for(said: &str) -> &'static str {
     } else if has(&["NonExistentQueue", "QueueDoesNotExist"]) {
         "it was deleted, or is in another region or account: deploy the stack again, which makes it anew; the minute's round finds what was in it"
     } else if has(&["ResourceNotFound"]) {
-        "it was deleted, or is in another region or account: see TIDEGATE_TABLE and AWS_REGION; a lost table is restored as infra/README.md says"
+        "it was deleted, or is in another region or account: see TIDEGATE_TABLE and AWS_REGION; a lost table is restored as docs/deploy-aws.md says"
     } else if has(&["Throttl", "ThroughputExceeded", "RequestLimit"]) {
         "there is more to do than it takes: wait, or raise the table's warm throughput"
     } else if has(&[

@@ -11,7 +11,7 @@
 //! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
 //! which messages are to come again; [`redelivery`] says how soon.
 //!
-//! `docs/decisions/0012-serverless-home.md` says what must be deployed around it.
+//! `docs/decisions/0010-serverless-deployment-mode.md` says what must be deployed around it.
 
 pub mod doctor;
 pub mod event;

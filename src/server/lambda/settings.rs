@@ -11,7 +11,7 @@ use super::http::{DATA_BYTES, first_token};
 /// Each is read by every round of its queue.
 const MOST_SHARDS: u8 = 16;
 
-/// Everything that can be set. `docs/decisions/0012-serverless-home.md` lists the variables.
+/// Everything that can be set. `docs/decisions/0010-serverless-deployment-mode.md` lists the variables.
 #[derive(Clone, Debug)]
 pub struct CloudSettings {
     /// The table; `memory:` for one that this process has to itself, to try a function with.
@@ -154,7 +154,7 @@ impl CloudSettings {
         }
     }
 
-    /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/EVENTS.md` names.
+    /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/events.md` names.
     pub fn rules(&self) -> Rules {
         Rules {
             max_data_bytes: self.max_data_bytes,

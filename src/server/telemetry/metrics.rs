@@ -1,4 +1,4 @@
-//! What the server measures. Names and labels are listed in `docs/OPERATIONS.md`.
+//! What the server measures. Names and labels are listed in `docs/operate.md`.
 //!
 //! Nothing here costs a write or a lock on the way of a job: counters are summed per round, and depths
 //! are read now and then.

@@ -1,7 +1,7 @@
 //! Events that make jobs: once, whatever is delivered twice; and dead letters of what could not be mapped.
 
-use tidegate_core::error_code::ErrorCode;
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -132,7 +132,10 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
         let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
         assert_eq!(ingestion.enqueued.len(), 1);
         let gone = place.engine.replay_dead_letter(&letter.id).await.unwrap_err();
-        assert!(matches!(gone, Error::NotFound { code: ErrorCode::DeadLetterNotFound, .. }), "{gone:?}");
+        assert!(
+            matches!(gone, Error::NotFound { code: ErrorCode::DeadLetterNotFound, .. }),
+            "{gone:?}"
+        );
         assert_eq!(
             done(&place, &order).await,
             [Did::Repeated { job }],
@@ -262,7 +265,10 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
         let (letters, _) =
             place.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
         let gone = place.engine.replay_dead_letter(&letters[0].id).await.unwrap_err();
-        assert!(matches!(gone, Error::NotFound { code: ErrorCode::TriggerNotFound, .. }), "{gone:?}");
+        assert!(
+            matches!(gone, Error::NotFound { code: ErrorCode::TriggerNotFound, .. }),
+            "{gone:?}"
+        );
     }
 }
 

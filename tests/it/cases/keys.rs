@@ -1,7 +1,7 @@
 //! A job's id and its keys: a repeat is answered by the id, whoever holds the keys by then.
 
-use tidegate_core::error_code::ErrorCode;
 use std::sync::Arc;
+use tidegate_core::error_code::ErrorCode;
 
 use futures_util::poll;
 use tidegate_core::{
@@ -39,7 +39,10 @@ async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
         let mut other = with_keys("first");
         other.data = Payload::json("7");
         let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
-        assert!(matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdTaken, .. })), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdTaken, .. })),
+            "{refused:?}"
+        );
         let third = NewJob { unique: None, ..with_keys("third") };
         let refused = place.engine.enqueue(vec![third]).await.pop().unwrap();
         assert!(

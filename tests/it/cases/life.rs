@@ -1,7 +1,7 @@
 //! What a job's own settings promise, from its first moment to its removal.
 
-use tidegate_core::error_code::ErrorCode;
 use std::time::Duration;
+use tidegate_core::error_code::ErrorCode;
 
 use tidegate_core::{
     calendar::window::Window,
@@ -472,7 +472,10 @@ async fn a_report_after_a_forced_cancel_is_refused() {
                 })
                 .await;
             assert!(
-                matches!(&ticked.reports[0], Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })),
+                matches!(
+                    &ticked.reports[0],
+                    Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })
+                ),
                 "{:?}",
                 ticked.reports[0]
             );

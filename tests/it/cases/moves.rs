@@ -1,7 +1,7 @@
 //! A type that moves or is removed while jobs of it are being added: every job that was accepted waits where its type belongs.
 
-use tidegate_core::error_code::ErrorCode;
 use std::{pin::pin, sync::Arc, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use futures_util::{FutureExt, poll};
 use tidegate_core::{
@@ -110,7 +110,9 @@ async fn a_type_that_is_removed_while_a_job_is_added_leaves_no_job_behind() {
                     removed += 1;
                     assert_eq!(live, 0, "flight {flight}, {head_start:?}");
                 }
-                (Ok(_), Err(Error::Conflict { code: ErrorCode::TypeHasLiveJobs, .. })) => refused += 1,
+                (Ok(_), Err(Error::Conflict { code: ErrorCode::TypeHasLiveJobs, .. })) => {
+                    refused += 1
+                }
                 other => panic!("flight {flight}, {head_start:?}: {other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! Jobs that are handed on without a claim: of a hand-on and a change of the same job one comes first, and nobody is told otherwise.
 
-use tidegate_core::error_code::ErrorCode;
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use futures_util::poll;
 use tidegate_core::{

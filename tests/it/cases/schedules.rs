@@ -1,7 +1,7 @@
 //! Schedules on every store: each occurrence makes one job, through restarts, crashes, other engines and clocks that jump.
 
-use tidegate_core::error_code::ErrorCode;
 use std::{collections::BTreeSet, sync::Arc, task::Poll, time::Duration};
+use tidegate_core::error_code::ErrorCode;
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tidegate_backends::sqlite::SqliteStore;

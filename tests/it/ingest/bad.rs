@@ -1,7 +1,7 @@
 //! What is no event, or one of which nothing can be made: kept with the reason, and never a reason to send a batch again.
 
-use tidegate_core::error_code::ErrorCode;
 use serde_json::{Value, json};
+use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::Error;
 
 use super::place::{Place, message, recorded, records};
@@ -152,7 +152,10 @@ async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed(
         (&record["messageId"], &record["eventSourceARN"], record)
     );
     let refused = place.server.replay_dead_letter(&letter.id).await.unwrap_err();
-    assert!(matches!(refused, Error::Conflict { code: ErrorCode::NotReplayable, .. }), "{refused:?}");
+    assert!(
+        matches!(refused, Error::Conflict { code: ErrorCode::NotReplayable, .. }),
+        "{refused:?}"
+    );
     assert_eq!(
         place.server.dead_letters(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(),
         0

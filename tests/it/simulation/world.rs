@@ -1,6 +1,5 @@
 //! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
 
-use tidegate_core::error_code::ErrorCode;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -9,6 +8,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::error_code::ErrorCode;
 
 use object_store::memory::InMemory;
 use parking_lot::Mutex;

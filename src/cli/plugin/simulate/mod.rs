@@ -39,7 +39,7 @@ const UNNAMED: &str = "simulated";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A scenario is JSON: the queue, its job types, which jobs arrive when, how long they take, what is expected. \
-docs/SIMULATE.md has every field. A trace of a live queue (`tidegate plugin trace`) is one, too.
+docs/simulate.md has every field. A trace of a live queue (`tidegate plugin trace`) is one, too.
 
 The table has, for each value of --by: jobs, how they ended, how long they waited from their due time to their first attempt, the \
 weight that ran at most and on average, and how much of the limit that is.

@@ -1,4 +1,4 @@
-//! The services of AWS: what each calls its records, and which event each record makes. `docs/EVENTS.md` has the table.
+//! The services of AWS: what each calls its records, and which event each record makes. `docs/events.md` has the table.
 //!
 //! Records are read by the types of `aws_lambda_events`. Those of DynamoDB are not: it would take every attribute value apart, and they are
 //! handed on as they came.
