@@ -11,7 +11,6 @@ mod backup;
 mod bench;
 mod bulk;
 mod cases;
-mod conformance;
 mod demo;
 mod docs;
 #[cfg(feature = "aws")]
