@@ -52,7 +52,7 @@ pub enum Command {
 #[command(after_help = "Examples:\n  \
     tidegate schedule put nightly --type report --cron '0 3 * * *' --tz Europe/Berlin\n  \
     tidegate schedule put beat --type ping --every 30s --data '{\"host\": \"a\"}'\n  \
-    tidegate schedule put nightly --config '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"attempts\": 5}'")]
+    tidegate schedule put nightly --config '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"max_attempts\": 5}'")]
 pub struct Put {
     /// Its name.
     name: String,

@@ -127,11 +127,7 @@ fn render(look: OutputStyle, types: &[JobType]) -> String {
             }),
         ]
     });
-    show::table(
-        look,
-        ["name", "queue", "target", "delivery", "max_attempts", "limit", "timeout"],
-        rows,
-    )
+    show::table(look, ["name", "queue", "target", "delivery", "attempts", "limit", "timeout"], rows)
 }
 
 #[cfg(test)]
@@ -157,11 +153,11 @@ mod tests {
     async fn settings_are_sent_as_they_were_written() {
         let server = FakeServer::answering(|_| (200, json!({"name": "mail"}))).await;
         assert_eq!(
-            server.run(&["types", "put", "mail", "--config", "{\"attempts\": 5}"]).await.0,
+            server.run(&["types", "put", "mail", "--config", "{\"max_attempts\": 5}"]).await.0,
             ExitCode::Ok
         );
         assert_eq!(
-            server.run(&["types", "patch", "mail", "--config", "{\"attempts\": null}"]).await.0,
+            server.run(&["types", "patch", "mail", "--config", "{\"max_attempts\": null}"]).await.0,
             ExitCode::Ok
         );
         let seen = server.seen();

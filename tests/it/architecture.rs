@@ -23,7 +23,17 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// The modules of the core: each may know those before it.
 const CORE: &[&str] = &[
-    "lib", "time", "calendar", "target", "job", "queue", "schedule", "validate", "event", "port",
+    "lib",
+    "error_code",
+    "time",
+    "calendar",
+    "target",
+    "job",
+    "queue",
+    "schedule",
+    "validate",
+    "event",
+    "port",
     "schema",
 ];
 

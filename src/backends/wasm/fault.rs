@@ -10,7 +10,7 @@ use super::{
 use tidegate_core::port::policy::{Fault, FaultKind};
 
 /// The plugin said itself that it has no answer.
-pub(super) fn declined(message: String) -> Fault {
+pub(super) fn rejected(message: String) -> Fault {
     Fault { kind: FaultKind::Rejected, message: cut(message, bounds::MESSAGE_BYTES) }
 }
 

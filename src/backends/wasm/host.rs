@@ -247,7 +247,7 @@ impl Inner {
             })
         });
         said.then(|said, guest| {
-            let answer = answer::throttle(call, said.map_err(fault::declined)?)?;
+            let answer = answer::throttle(call, said.map_err(fault::rejected)?)?;
             Ok(ThrottleAnswer { state: guest.and_then(|guest| guest.changed.take()), ..answer })
         })
     }
@@ -273,7 +273,7 @@ impl Inner {
                 kind: FaultKind::Unavailable,
                 message: "the job has no failed attempt".into(),
             })?;
-            answer::retry(call, said.map_err(fault::declined)?)
+            answer::retry(call, said.map_err(fault::rejected)?)
         })
     }
 

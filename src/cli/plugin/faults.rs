@@ -142,13 +142,13 @@ mod tests {
             .collect();
         assert_eq!(files.len(), 2, "{files:?}");
         assert!(
-            files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-crashed-")),
+            files.iter().all(|file| file.starts_with("20260101T000000125Z-v3-throttler-trapped-")),
             "{files:?}"
         );
         let case =
             Case::read(&std::fs::read_to_string(to.join(&files[0])).unwrap()).unwrap().remove(0);
         assert!(
-            case.name.contains("version 3 of share: crashed: why") && case.call().is_ok(),
+            case.name.contains("version 3 of share: trapped: why") && case.call().is_ok(),
             "{}",
             case.name
         );

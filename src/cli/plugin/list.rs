@@ -127,9 +127,9 @@ mod tests {
         for part in [
             "throttler: Shares a limit by region.",
             "12345 fuel",
-            "version 3: too_long: it used up its fuel",
+            "version 3: timeout: it used up its fuel",
             "plugin faults share",
-            "version 4 in its shadow: 7 calls, 1 faults; the latest: crashed",
+            "version 4 in its shadow: 7 calls, 1 faults; the latest: trapped",
         ] {
             assert!(out.contains(part), "{part} in {out}");
         }

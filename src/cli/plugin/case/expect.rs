@@ -346,10 +346,10 @@ mod tests {
         let fault = || Err(Fault { kind: FaultKind::Rejected, message: "no region".into() });
         let told = |case: &Case| case.expect.of(case, &case.call().unwrap(), &fault());
         assert!(told(&case(r#"{"error": "no"}"#)).is_empty());
-        assert_eq!(told(&case("{}")), ["it failed (declined): no region"]);
+        assert_eq!(told(&case("{}")), ["it failed (rejected): no region"]);
         assert_eq!(
             told(&case(r#"{"error": "yes"}"#)),
-            ["it failed (declined): no region; expected \"yes\""]
+            ["it failed (rejected): no region; expected \"yes\""]
         );
     }
 
