@@ -361,7 +361,7 @@ async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_repla
     tide.cli(&["plugin", "faults", "looping", "--save", text(&cases)]).await.ok();
     let replayed = tide.cli(&["plugin", "test", text(&file), text(&cases)]).await;
     assert_eq!(replayed.code, Some(1), "{replayed:?}");
-    assert!(replayed.out.contains("it failed (too_long)"), "{replayed:?}");
+    assert!(replayed.out.contains("it failed (timeout)"), "{replayed:?}");
     // With the plugin repaired the same calls are answered.
     std::fs::write(&file, Guest::throttler().component()).unwrap();
     assert_eq!(tide.cli(&["plugin", "test", text(&file), text(&cases)]).await.code, Some(0));
@@ -628,7 +628,7 @@ async fn a_bench_tells_at_which_size_a_call_fails_and_what_the_others_use() {
     let table = bench(&[]);
     let out = String::from_utf8(table.stdout).unwrap();
     assert_eq!(table.status.code(), Some(1), "{out}");
-    assert!(out.contains("10000 running, 1000 candidates failed (crashed): "), "{out}");
+    assert!(out.contains("10000 running, 1000 candidates failed (trapped): "), "{out}");
     let told: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
     let failed: Vec<bool> = told["rows"]
         .as_array()

@@ -200,7 +200,7 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
     let said = in_trouble("js", "throttler", "plugin.js", "return candidates.map", trouble);
     for part in [
         "log: info: [object Object]\n",
-        "it failed (declined): no idea\n",
+        "it failed (rejected): no idea\n",
         "log: error: Error: no idea\n    at decide (/plugin.js:",
     ] {
         assert!(said.contains(part), "{part} in {said}");
@@ -252,7 +252,7 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
         "log: info: 'kkk",
         "log: info: 'k' cannot be kept: the state is full",
         "log: info: until must be milliseconds since 1970, not -1\n",
-        "it failed (declined): KeyError: 'region'\n",
+        "it failed (rejected): KeyError: 'region'\n",
         "log: error: KeyError: 'region'\n    at ",
     ] {
         assert!(said.contains(part), "{part} in {said}");
