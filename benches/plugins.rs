@@ -23,7 +23,7 @@ use tidegate_core::{
     port::policy::{Plugin, Policy as _, Purpose, RunningSet, ThrottleCall},
     queue::{
         Grant, GrantBatch,
-        head::{BatchId, Bits},
+        ledger::{BatchId, Bits},
     },
 };
 use tidegate_engine::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
 use tidegate_core::{
-    job::{JobId, life::Refused, payload::Malformed},
+    job::{JobId, lifecycle::Refused, payload::Malformed},
     port::StoreError,
 };
 

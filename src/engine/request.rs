@@ -10,7 +10,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Job, JobId, Payload, QueueName, Token, TypeName,
-        life::{Failure, Progress},
+        lifecycle::{Failure, Progress},
         retry::Retry,
         spec::{KeepResult, Unique},
     },

@@ -159,7 +159,7 @@ fn show(faults: &BTreeSet<String>) -> String {
 
 #[test]
 fn paths_are_found_however_they_are_written() {
-    let text = "use crate::{\n    job::{Job, life::State},\n    queue,\n};\nuse crate::time::Timestamp; // crate::comment\n\
+    let text = "use crate::{\n    job::{Job, lifecycle::State},\n    queue,\n};\nuse crate::time::Timestamp; // crate::comment\n\
                 let x = \"crate::text \\\" crate::text\"; let y = crate::port::Clock::now; mycrate::no::no;";
     assert_eq!(after(&code(text), "crate::"), ["job", "queue", "time", "port"]);
 }

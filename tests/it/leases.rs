@@ -11,7 +11,7 @@ use tidegate_backends::{
     system::SystemEntropy,
 };
 use tidegate_core::{
-    job::{Body, Job, JobId, Payload, life::Reason, type_config::TypeConfig},
+    job::{Body, Job, JobId, Payload, lifecycle::Reason, type_config::TypeConfig},
     port::{job_store::SharedStore, policy::NoPolicy},
     queue::QueueConfig,
     time::Seconds,

@@ -12,7 +12,7 @@ use tidegate_core::{
     port::job_store::{
         Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
 };
 use tidegate_engine::testkit::{
     builders::{job, name},

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tidegate_core::{
     job::{JobId, QueueName, Spec, TypeName},
     port::job_store::{self, ItemKind, RecordKind},
-    queue::head::BatchId,
+    queue::ledger::BatchId,
     time::Timestamp,
 };
 

@@ -49,7 +49,7 @@ use tidegate_core::{
             Purged, Record, RecordKind, RecordQuery, Txn,
         },
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -32,7 +32,7 @@ use tidegate_core::{
         Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State, TypeName, Version,
     },
     port::{StoreError, job_store::INLINE_BYTES},
-    queue::{Grant, GrantBatch, Ledger, head::BatchId},
+    queue::{Grant, GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -46,7 +46,7 @@ use tidegate_core::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
         Purged, Record, RecordKind, RecordQuery, StoreError, Txn, Write, flatten,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -18,7 +18,7 @@ use super::{
 use tidegate_core::{
     job::{
         Attributes, Job, State,
-        life::{AttemptRecord, Reason},
+        lifecycle::{AttemptRecord, Reason},
     },
     port::policy::{self, RetryCall, ThrottleCall},
     time::Timestamp,

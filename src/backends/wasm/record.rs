@@ -24,7 +24,7 @@ use tidegate_core::{
     job::{
         Attributes, Body, Job, JobId, Lifecycle, Outcome, Payload, QueueName, Spec, Token,
         TypeName, Version,
-        life::{AttemptRecord, Failure, Reason, Waiting},
+        lifecycle::{AttemptRecord, Failure, Reason, Waiting},
         retry::Retry,
         spec::KeepResult,
     },

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::event::event_view::EventView;
 use crate::{
-    job::{JobId, Payload, TriggerName, TypeName, life::ReplyId},
+    job::{JobId, Payload, TriggerName, TypeName, lifecycle::ReplyId},
     validate::ValidationError,
 };
 

@@ -1,11 +1,11 @@
 //! What a job is, what may happen to it, and when it is tried again. Pure.
 //!
-//! Read in this order: [`spec`] (what it is), [`life`] (what happens to it), [`retry`] (the wait
+//! Read in this order: [`spec`] (what it is), [`lifecycle`] (what happens to it), [`retry`] (the wait
 //! before another attempt), [`payload`] and [`transcode`] (what it carries), [`extract`] (what limits see of that),
 //! [`name`] (how things are called), [`trace`] (whose trace it belongs to).
 
 pub mod extract;
-pub mod life;
+pub mod lifecycle;
 pub mod name;
 pub mod payload;
 pub mod retry;
@@ -21,7 +21,7 @@ use std::{io, sync::Arc};
 
 use serde::Serialize;
 
-pub use life::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
+pub use lifecycle::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
@@ -41,13 +41,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// The same job after `event`; see [`Life::apply`].
+    /// The same job after `event`; see [`Lifecycle::apply`].
     ///
     /// # Errors
     ///
-    /// [`life::Refused`] if `event` cannot follow where the job stands.
+    /// [`lifecycle::Refused`] if `event` cannot follow where the job stands.
     #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
-    pub fn apply(&self, event: Event, now: crate::time::Timestamp) -> Result<Self, life::Refused> {
+    pub fn apply(
+        &self,
+        event: Event,
+        now: crate::time::Timestamp,
+    ) -> Result<Self, lifecycle::Refused> {
         let life = self.life.apply(&self.spec, event, now)?;
         Ok(Self {
             id: self.id.clone(),

@@ -13,7 +13,7 @@ use crate::{
     job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, Spec, TypeName, Value},
     queue::{
         GrantBatch, Ledger,
-        head::BatchId,
+        ledger::BatchId,
         order::{Order, Position},
     },
     time::Timestamp,

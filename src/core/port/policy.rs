@@ -12,7 +12,7 @@ use crate::{
     job::{Attributes, Job, JobId, Payload, PluginName, QueueName, TypeName, payload::MAX_DEPTH},
     queue::{
         Grant, GrantBatch,
-        head::Bits,
+        ledger::Bits,
         plugin::{PluginVersion, Role},
     },
     time::Timestamp,

@@ -23,7 +23,7 @@ use std::{
 
 use super::{
     config::{BUCKET_BYTES, Constraint, Limits, MAX_BUCKET_BYTES, MAX_RUNNING},
-    head::{Bucket, Rule},
+    ledger::{Bucket, Rule},
     matcher::Subject,
     usage::{Usage, counting},
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{config::Rate, head::Bucket};
+use super::{config::Rate, ledger::Bucket};
 use crate::time::Timestamp;
 
 /// What counts as a token: a little less than one, which absorbs the rounding of many small refills.

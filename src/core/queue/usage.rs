@@ -6,7 +6,7 @@ use std::{
     hash::Hash,
 };
 
-use super::{config::Limits, head::Grant, matcher::Subject};
+use super::{config::Limits, ledger::Grant, matcher::Subject};
 use crate::job::TypeName;
 
 /// The weight that live grants take, by limit. Derived from the grants; see [`Usage::of`].

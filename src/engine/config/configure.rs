@@ -27,7 +27,7 @@ use tidegate_core::{
         Committed, Write,
         job_store::{CurrentRecord, Expect, ItemKind, ListQuery, StateFilter},
     },
-    queue::{QueueConfig, config::QueueItem, head::Ledger, plugin::Role},
+    queue::{QueueConfig, config::QueueItem, ledger::Ledger, plugin::Role},
     validate,
 };
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome, digest, hex},
-    job::{Encoding, Payload, life::ReplyId},
+    job::{Encoding, Payload, lifecycle::ReplyId},
 };
 
 /// What the names of all replies to one key begin with.

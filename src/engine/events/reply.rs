@@ -29,7 +29,7 @@ use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
     job::{
         Body, Event, Job, JobId, Revision, State, Version,
-        life::{Failure, Reason, ResultBody},
+        lifecycle::{Failure, Reason, ResultBody},
     },
     port::{
         Committed, Txn, Write,

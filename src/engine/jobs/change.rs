@@ -17,8 +17,8 @@ use crate::{
 };
 use tidegate_core::{
     job::{
-        Body, Event, Job, JobId, Payload, State, TypeName, life::ResultBody, payload::MAX_DEPTH,
-        spec::KeepResult,
+        Body, Event, Job, JobId, Payload, State, TypeName, lifecycle::ResultBody,
+        payload::MAX_DEPTH, spec::KeepResult,
     },
     port::{Committed, StoreError, job_store::CurrentRecord},
     time::Timestamp,

@@ -24,7 +24,7 @@ use tidegate_core::{
     job::{
         Attributes, Body, Job, JobId, Lifecycle, Payload, Revision, Spec, State, TypeName,
         extract::{TEXT_BYTES, extract},
-        life::Waiting,
+        lifecycle::Waiting,
         name::ROUTE_WORDS,
         payload::MAX_DEPTH,
         retry::Retry,

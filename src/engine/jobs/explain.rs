@@ -10,7 +10,7 @@ use crate::{
 use tidegate_core::{
     job::{
         Job, JobId, QueueName, State, TypeName,
-        life::{self, Waiting},
+        lifecycle::{self, Waiting},
         retry::Retry,
     },
     port::job_store::DueQuery,
@@ -35,7 +35,7 @@ impl Engine {
     ) -> Result<Explanation, Error> {
         let job = self.job(id, job_type).await?;
         let now = self.now();
-        let state = life::word(&job.life.state);
+        let state = lifecycle::word(&job.life.state);
         let State::Scheduled { run_at, waiting } = job.life.state else {
             let reason = if job.life.running().is_some() {
                 "an attempt is under way"

@@ -10,7 +10,7 @@ use crate::Engine;
 use tidegate_core::{
     job::{
         Body, Encoding, Job, Lifecycle, Payload, QueueName, Revision, Spec, TypeName,
-        life::{self, Waiting},
+        lifecycle::{self, Waiting},
         spec::KeepResult,
         type_config::TypeConfig,
     },
@@ -74,7 +74,7 @@ impl Engine {
             Body::Beside(_) | Body::Object { .. } => None,
         });
         let body = json!({
-            "id": job.id, "type": job.spec.job_type, "state": life::word(&job.life.state), "attempt": job.life.attempt,
+            "id": job.id, "type": job.spec.job_type, "state": lifecycle::word(&job.life.state), "attempt": job.life.attempt,
             "correlation_key": job.spec.correlation_key, "result": result, "ended_at": now,
             "error": job.life.error.as_ref().map(|error| json!({"reason": error.reason, "message": error.message})),
         });

@@ -10,7 +10,7 @@ use crate::{
 use tidegate_core::{
     job::{
         Body, Event, Job, Outcome,
-        life::{AttemptRecord, ResultBody, RetryDecision, State},
+        lifecycle::{AttemptRecord, ResultBody, RetryDecision, State},
         retry::Retry,
         type_config::Delivery,
     },

@@ -29,7 +29,7 @@ use tidegate_core::{
         },
         listing::Cursor,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -8,7 +8,7 @@ use tidegate_core::{
         Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
         RecordKind, Txn, Write, is_stored_apart,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -13,7 +13,7 @@ use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_anew
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
-        life::PluginRetry,
+        lifecycle::PluginRetry,
         retry::{Backoff, Retry},
     },
     port::{

@@ -6,7 +6,7 @@ use super::scenario::{
     Arrival, BadScenario, Choice, Drawn, Expect, FailureRule, Scenario, Service, Span, TracedJob,
 };
 use tidegate_core::{
-    job::{TypeName, life::Reason},
+    job::{TypeName, lifecycle::Reason},
     time::Seconds,
     validate::{
         self, ValidationError, check_matcher, check_queue, check_span, check_text, check_type,

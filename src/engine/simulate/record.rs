@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::series::Series;
 use tidegate_core::{
-    job::{Attributes, Job, JobId, Outcome, State, TypeName, life::Waiting},
+    job::{Attributes, Job, JobId, Outcome, State, TypeName, lifecycle::Waiting},
     time::Timestamp,
 };
 

@@ -10,8 +10,8 @@ use serde::{
 
 use tidegate_core::{
     job::{
-        Attributes, JobId, Outcome, QueueName, TypeName, Value, life::Reason, spec::ValueVisitor,
-        type_config::TypeConfig,
+        Attributes, JobId, Outcome, QueueName, TypeName, Value, lifecycle::Reason,
+        spec::ValueVisitor, type_config::TypeConfig,
     },
     queue::{QueueConfig, matcher::Matcher},
     time::{Seconds, Timestamp},

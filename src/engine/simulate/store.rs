@@ -27,7 +27,7 @@ use tidegate_core::{
     },
     queue::{
         GrantBatch, Ledger,
-        head::BatchId,
+        ledger::BatchId,
         order::{self, Order},
     },
     time::Timestamp,

@@ -13,7 +13,7 @@ use super::{
     scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
 };
 use tidegate_core::{
-    job::{Attributes, JobId, Outcome, QueueName, TypeName, life::Reason},
+    job::{Attributes, JobId, Outcome, QueueName, TypeName, lifecycle::Reason},
     queue::matcher::{Condition, Matcher},
     time::{Seconds, Timestamp},
 };

@@ -35,7 +35,7 @@ use crate::{
 use tidegate_core::{
     job::{
         Job, JobId, Outcome, PluginName, QueueName, TypeName, Version,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
         retry::Retry,
         spec::KeepResult,
         type_config::{HoldSlotUntil, OnResponseTimeout, Start, TypeConfig},

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::{
     job::{
         Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, Value,
-        life::Waiting,
+        lifecycle::Waiting,
         retry::Retry,
         spec::{KeepResult, Unique},
     },

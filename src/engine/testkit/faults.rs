@@ -15,7 +15,7 @@ use tidegate_core::{
         Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
         Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -25,7 +25,7 @@ use tidegate_core::{
         Committed, Txn, Work, Write,
         job_store::{CurrentRecord, Expect, ItemKind},
     },
-    queue::{Admission, Ledger, Limits, Rule, head::BatchId},
+    queue::{Admission, Ledger, Limits, Rule, ledger::BatchId},
     time::Timestamp,
 };
 

@@ -36,8 +36,8 @@ use super::{Catalog, Engine, Error, View, request::Report};
 use crate::{jobs::report::Settled, plugins::circuit_breaker::OpenCircuit, tick::view::Delta};
 use tidegate_core::{
     job::{
-        Event, Job, JobId, Lifecycle, QueueName, Revision, TypeName, Version, life::RetryDecision,
-        type_config::Delivery,
+        Event, Job, JobId, Lifecycle, QueueName, Revision, TypeName, Version,
+        lifecycle::RetryDecision, type_config::Delivery,
     },
     port::{Work, job_store::CurrentRecord, policy::Ended},
     queue::{Grant, Limits, Rule, admission::Reservations, order::Position},
@@ -274,7 +274,7 @@ struct TickPlan {
     reserved: Reservations,
     last_partition: Option<String>,
     lap_start: Option<String>,
-    buckets: BTreeMap<(String, String), tidegate_core::queue::head::Bucket>,
+    buckets: BTreeMap<(String, String), tidegate_core::queue::ledger::Bucket>,
     /// The queue's throttler, as far as the round has asked it.
     throttling: Option<Throttling>,
     trouble: Option<OpenCircuit>,

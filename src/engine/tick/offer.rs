@@ -10,7 +10,7 @@ use crate::{Catalog, tick::view::AUDIT};
 use tidegate_core::{
     job::{
         Event, Job, Token,
-        life::{State, Waiting},
+        lifecycle::{State, Waiting},
         type_config::{Delivery, HoldSlotUntil, Start, TypeConfig},
     },
     queue::{AdmissionDecision, Candidate, admission::Hold},

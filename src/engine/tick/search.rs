@@ -18,7 +18,7 @@ use tidegate_core::{
     queue::{
         Admission, AdmissionDecision, Candidate, Limits, Rule,
         config::SCAN_BOUND,
-        head::Bucket,
+        ledger::Bucket,
         order::{Order, Position},
     },
     time::Timestamp,

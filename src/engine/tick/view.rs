@@ -15,7 +15,7 @@ use tidegate_core::{
     port::policy::{Plugin, PolicyState},
     queue::{
         Grant, GrantBatch, Ledger, Limits, Usage,
-        head::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
+        ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
     },
     time::Timestamp,
 };

@@ -19,7 +19,7 @@ use super::{
     media::Accept,
 };
 use tidegate_core::{
-    job::{Job, JobId, QueueName, TypeName, life::word},
+    job::{Job, JobId, QueueName, TypeName, lifecycle::word},
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::request::LeaseRequest;

@@ -168,7 +168,7 @@ pub struct EndNotice {
 #[schema(as = EndError)]
 pub struct EndError {
     /// Why, as one of a few words.
-    reason: tidegate_core::job::life::Reason,
+    reason: tidegate_core::job::lifecycle::Reason,
     /// For people.
     message: Option<String>,
 }

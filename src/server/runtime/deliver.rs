@@ -21,7 +21,7 @@ use super::Inner;
 use tidegate_core::{
     job::{
         Attributes, Body, Encoding, Job, Payload, TypeName, Value,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
         spec::KeepResult,
         trace,
         type_config::{Delivery, OnResponseTimeout, TypeConfig},

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use tidegate_core::job::{
     Job, Payload,
-    life::{Failure, Reason},
+    lifecycle::{Failure, Reason},
 };
 
 /// A job handed to a handler: running, its data inline.

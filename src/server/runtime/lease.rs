@@ -17,7 +17,7 @@ use crate::runtime::embedded::queue_task::{LeaseCall, Message, QueueWatch};
 use tidegate_core::{
     job::{
         Job, QueueName, TypeName,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
         type_config::TypeConfig,
     },
     time::Timestamp,

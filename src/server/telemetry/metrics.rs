@@ -9,7 +9,7 @@ use metrics::{counter, gauge, histogram};
 
 use crate::runtime::bulk::state_word;
 use tidegate_core::{
-    job::{Job, QueueName, ScheduleName, life},
+    job::{Job, QueueName, ScheduleName, lifecycle},
     port::job_store::{Depth, Purged},
     time::Timestamp,
 };
@@ -89,8 +89,10 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
         let Some(entry) = job.life.history.last() else {
             continue;
         };
-        let outcome =
-            life::word(&life::State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        let outcome = lifecycle::word(&lifecycle::State::Ended {
+            at: entry.ended_at,
+            outcome: entry.outcome,
+        });
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
         histogram!("tidegate_attempt_duration_seconds", "queue" => queue.to_owned())
             .record(entry.ended_at.since(entry.started_at).as_secs_f64());
@@ -110,7 +112,7 @@ pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<Stri
 
 /// A job ended.
 pub(crate) fn ended(job: &Job) {
-    let state = life::word(&job.life.state);
+    let state = lifecycle::word(&job.life.state);
     counter!("tidegate_jobs_finished_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
         .increment(1);
 }

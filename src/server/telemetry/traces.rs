@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tidegate_core::{
     job::{
         Job, Outcome, State, TraceContext,
-        life::{self, AttemptRecord},
+        lifecycle::{self, AttemptRecord},
         trace::{PARENT, STATE, named},
     },
     port::{
@@ -171,7 +171,7 @@ impl Traces {
         let mut attributes = about(job, "report");
         attributes.push(("messaging.operation.type", text("settle")));
         attributes.push(("tidegate.job.attempt", Attribute::Number(entry.attempt.into())));
-        attributes.push(("tidegate.job.state", text(life::word(&job.life.state))));
+        attributes.push(("tidegate.job.state", text(lifecycle::word(&job.life.state))));
         self.spans.record(Span {
             name: format!("report {}", job.spec.queue),
             kind: SpanKind::Server,
@@ -192,7 +192,7 @@ impl Traces {
         match (&job.life.state, last) {
             (State::Ended { at, .. }, last) if last.is_none_or(|entry| entry.ended_at != *at) => {
                 let mut span = wait(job, enqueue, job.life.attempt.saturating_add(1), *at);
-                let state = life::word(&job.life.state);
+                let state = lifecycle::word(&job.life.state);
                 span.attributes.push(("tidegate.job.state", text(state)));
                 span.attributes.push(("error.type", text(state)));
                 span.failure = Some(failure(job.life.error.as_ref(), state));
@@ -205,7 +205,7 @@ impl Traces {
 
     fn attempt(&self, job: &Job, enqueue: TraceContext, entry: &AttemptRecord) {
         let mut attributes = about(job, "deliver");
-        let outcome = life::word(&State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        let outcome = lifecycle::word(&State::Ended { at: entry.ended_at, outcome: entry.outcome });
         attributes.push(("messaging.operation.type", text("process")));
         attributes.push(("tidegate.job.attempt", Attribute::Number(entry.attempt.into())));
         attributes.push(("tidegate.attempt.outcome", text(outcome)));
@@ -303,7 +303,7 @@ fn text(text: &str) -> Attribute {
 }
 
 /// What went wrong, in one line: the message if there is one.
-fn failure(error: Option<&life::Failure>, word: &str) -> String {
+fn failure(error: Option<&lifecycle::Failure>, word: &str) -> String {
     shortened(error.and_then(|error| error.message.as_deref()).unwrap_or(word))
 }
 

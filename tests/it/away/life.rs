@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{
     job::{
         Job, Outcome, Payload,
-        life::word,
+        lifecycle::word,
         retry::{Backoff, Jitter, Retry},
         type_config::{Start, TypeConfig},
     },

@@ -12,7 +12,7 @@ use tidegate_backends::sqlite::{SqliteStore, database};
 use tidegate_core::{
     job::{
         Outcome, Payload, State,
-        life::Reason,
+        lifecycle::Reason,
         type_config::{Delivery, TypeConfig},
     },
     port::job_store::{ListQuery, SharedStore},

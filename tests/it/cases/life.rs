@@ -7,7 +7,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Body, Encoding, Job, Outcome, Payload, Value,
-        life::Reason,
+        lifecycle::Reason,
         spec::{KeepResult, Unique, UniqueWhile},
         type_config::TypeConfig,
     },

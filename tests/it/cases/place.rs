@@ -14,7 +14,7 @@ use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
         type_config::TypeConfig,
     },
     port::{Clock, Work, job_store::SharedStore},

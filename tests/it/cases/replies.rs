@@ -8,7 +8,7 @@ use tidegate_core::{
     event::{Event, read},
     job::{
         Job, Outcome, Payload, State,
-        life::Waiting,
+        lifecycle::Waiting,
         type_config::{Delivery, Start, TypeConfig},
     },
     port::job_store::{RecordKind, RecordQuery},

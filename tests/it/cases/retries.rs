@@ -14,7 +14,7 @@ use serde_json::json;
 use tidegate_core::{
     job::{
         Body, Encoding, Job, Outcome, Payload, State,
-        life::{Failure, Reason, Waiting},
+        lifecycle::{Failure, Reason, Waiting},
         retry::Retry,
         type_config::TypeConfig,
     },

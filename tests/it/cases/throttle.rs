@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use tidegate_core::{
     job::{
         Encoding, Job, Outcome, Payload, State,
-        life::{Failure, Reason, Waiting},
+        lifecycle::{Failure, Reason, Waiting},
         type_config::TypeConfig,
     },
     port::policy::{Action, Decision, Ended, ThrottleAnswer, ThrottleCall},
     queue::{
         QueueConfig, Rule,
-        head::StateLocation,
+        ledger::StateLocation,
         plugin::{Description, OnFailure},
     },
 };

@@ -14,7 +14,7 @@ use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
     job::{
         Job, Payload, QueueName, TypeName,
-        life::{Failure, Reason, ReplyId},
+        lifecycle::{Failure, Reason, ReplyId},
         type_config::{Start, TypeConfig},
     },
     port::{Clock, policy::NoPolicy},

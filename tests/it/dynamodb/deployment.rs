@@ -166,7 +166,7 @@ impl Target for Worker {
 }
 
 fn failure() -> ReportOutcome {
-    use tidegate_core::job::life::{Failure, Reason};
+    use tidegate_core::job::lifecycle::{Failure, Reason};
     ReportOutcome::Failed {
         failure: Failure::new(Reason::Failed, "no"),
         retryable: true,

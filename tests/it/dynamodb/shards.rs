@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tidegate_backends::dynamodb::{DynamoStore, LowWatermarks, memory::MemoryTable, table::Table};
 use tidegate_core::{
-    job::{Job, Lifecycle, Revision, State, life::Waiting},
+    job::{Job, Lifecycle, Revision, State, lifecycle::Waiting},
     port::{
         Committed, JobStore, Write,
         job_store::{DueQuery, Txn},

@@ -19,7 +19,7 @@ use tidegate_backends::wasm::{
     diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
-    job::life::{AttemptRecord, Failure, Outcome, Reason, Token},
+    job::lifecycle::{AttemptRecord, Failure, Outcome, Reason, Token},
     port::policy::{
         Fault, FaultKind, Plugin, Policy as _, Purpose, RetryAnswer, RetryCall, RunningSet,
         ThrottleAnswer, ThrottleCall,

@@ -12,14 +12,14 @@ use super::plugins::RAN;
 use tidegate_core::{
     job::{
         Job, JobId, Lifecycle, Outcome, QueueName, State, TypeName, Version,
-        life::ReplyId,
+        lifecycle::ReplyId,
         type_config::{Delivery, TypeItem},
     },
     port::job_store::{ItemKind, Txn, Write},
     queue::{
         Grant, GrantBatch, Ledger, Limits,
         config::{Constraint, QueueItem, Rate},
-        head::{BatchId, StateLocation},
+        ledger::{BatchId, StateLocation},
         matcher::Subject,
     },
     time::Timestamp,

@@ -22,7 +22,7 @@ use tidegate_core::{
         ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
         Write,
     },
-    queue::{GrantBatch, Ledger, head::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 use tidegate_engine::testkit::faults::{Faults, FaultyStore};

@@ -18,7 +18,7 @@ use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
     job::{
         Job, JobId, Payload, QueueName, TypeName, Value, Version,
-        life::{Failure, Reason, ReplyId},
+        lifecycle::{Failure, Reason, ReplyId},
         retry::{Backoff, Jitter, Retry},
         type_config::{Delivery, TypeConfig},
     },

@@ -13,7 +13,7 @@ use crate::{
     calendar::window::Window,
     job::{
         Encoding, Event, Lifecycle, Outcome, Spec, State, Token, Version,
-        life::{
+        lifecycle::{
             AttemptRecord, Failure, MAX_HISTORY, MAX_HISTORY_BYTES, PluginRetry, Reason,
             ResultBody, RetryDecision, Waiting, word,
         },

@@ -10,7 +10,7 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Lifecycle, Spec, State, Token, Value,
-        life::{
+        lifecycle::{
             AttemptRecord, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision,
             Running, Version, Waiting,
         },
@@ -19,7 +19,7 @@ use crate::{
     },
     queue::{
         Grant, Ledger, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket, GrantBatch, KeptPolicyState, StateLocation},
+        ledger::{BatchId, BatchRef, Bits, Bucket, GrantBatch, KeptPolicyState, StateLocation},
         order::Position,
     },
     time::{Seconds, Timestamp},

@@ -11,7 +11,7 @@ use crate::{
         Admission, AdmissionDecision, Candidate, Grant, Limits, Rule, Usage,
         admission::Reservations,
         config::{BUCKET_BYTES, MAX_BUCKET_BYTES, MAX_RUNNING, QueueConfig},
-        head::Bucket,
+        ledger::Bucket,
     },
     time::Timestamp,
 };

@@ -9,7 +9,7 @@ use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Outcome, Payload, Revision, Spec,
-        life::{Failure, Progress, Reason, ResultBody, RetryDecision},
+        lifecycle::{Failure, Progress, Reason, ResultBody, RetryDecision},
         spec::{KeepResult, Unique, UniqueWhile},
     },
     port::job_store::{Committed, CurrentRecord, Expect, INLINE_BYTES, JobStore, Key, Write},

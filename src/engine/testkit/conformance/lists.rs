@@ -23,7 +23,7 @@ const STATES: [StateFilter; 7] = [
 
 /// Jobs in every state, some of them accepted in the same millisecond.
 async fn fill(store: &dyn JobStore) -> Vec<Job> {
-    use tidegate_core::job::life::{Failure, Reason, RetryDecision};
+    use tidegate_core::job::lifecycle::{Failure, Reason, RetryDecision};
     let chance = &mut StdRng::seed_from_u64(3);
     let mut jobs = Vec::new();
     for n in 0..300 {

@@ -12,7 +12,7 @@ use tidegate_core::{
     },
     queue::{
         Grant, GrantBatch, Ledger, Rule,
-        head::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
+        ledger::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
         order::Position,
     },
 };

@@ -7,7 +7,7 @@ use tidegate_core::{
     port::job_store::{Expect, ItemKind, JobStore, Txn, Write},
     queue::{
         GrantBatch, Ledger,
-        head::{BatchId, BatchRef, Bits},
+        ledger::{BatchId, BatchRef, Bits},
     },
 };
 

@@ -9,7 +9,7 @@ use crate::{
     tick::search::{Search, position},
 };
 use tidegate_core::{
-    job::{Event, Job, life::Waiting},
+    job::{Event, Job, lifecycle::Waiting},
     port::policy::{
         Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall,
     },

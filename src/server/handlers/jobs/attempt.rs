@@ -23,7 +23,7 @@ use super::{
 use tidegate_core::{
     job::{
         JobId, Payload, Token, TypeName,
-        life::{Failure, Progress, Reason},
+        lifecycle::{Failure, Progress, Reason},
     },
     time::{Seconds, Timestamp},
 };

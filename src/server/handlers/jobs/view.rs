@@ -18,7 +18,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, QueueName, TypeName,
-        life::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
+        lifecycle::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
     },

@@ -13,7 +13,7 @@ use crate::handlers::{
 use tidegate_core::{
     job::{
         self, Body, Encoding, Job, Lifecycle, Payload,
-        life::{AttemptRecord, Failure, Outcome, Reason, Running, State, Token, Waiting},
+        lifecycle::{AttemptRecord, Failure, Outcome, Reason, Running, State, Token, Waiting},
         spec::{KeepResult, Spec, Unique, UniqueWhile},
         type_config::TypeConfig,
     },
@@ -318,7 +318,7 @@ fn shown(job: &Job, bodies: Bodies) -> Value {
 #[test]
 fn a_job_has_the_shape_that_the_document_says() {
     let at = Timestamp::from_millis(2000);
-    let progress = Some(job::life::Progress { percent: 40.0, note: None });
+    let progress = Some(job::lifecycle::Progress { percent: 40.0, note: None });
     let running = Running {
         token: Token(7),
         started_at: at,
@@ -376,8 +376,11 @@ fn a_list_leaves_out_large_bodies_and_says_how_large_they_are() {
 #[test]
 fn a_result_that_is_kept_once_is_shown_by_its_own_route_alone() {
     let mut job = job(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Succeeded });
-    job.life.result =
-        Some(job::life::ResultBody { encoding: Encoding::Json, bytes: "42".into(), object: None });
+    job.life.result = Some(job::lifecycle::ResultBody {
+        encoding: Encoding::Json,
+        bytes: "42".into(),
+        object: None,
+    });
     assert_eq!(shown(&job, Bodies::Whole)["result"], 42);
     Arc::make_mut(&mut job.spec).keep_result = KeepResult::Once;
     assert_eq!(shown(&job, Bodies::Whole)["result"], Value::Null);

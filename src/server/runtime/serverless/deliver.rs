@@ -9,7 +9,7 @@ use crate::telemetry::metrics;
 use tidegate_core::{
     job::{
         Job,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
     },
     port::Work,
     time::Timestamp,

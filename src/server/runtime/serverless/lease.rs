@@ -9,7 +9,7 @@ use super::super::{Server, deliver, lease::Lane, workers::is_drained};
 use tidegate_core::{
     job::{
         Job, JobId, QueueName, TypeName, Version,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
     },
     time::Timestamp,
 };

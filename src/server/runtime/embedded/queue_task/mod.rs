@@ -25,7 +25,7 @@ use crate::{
 use tidegate_core::{
     job::{
         Job, JobId, QueueName, TypeName, Version,
-        life::{Failure, Reason},
+        lifecycle::{Failure, Reason},
     },
     time::{Seconds, Timestamp},
 };
