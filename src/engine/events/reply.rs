@@ -422,7 +422,7 @@ impl Engine {
     }
 
     /// Lets the jobs that a round just claimed hear the replies that were kept for them. Whoever hears one is not handed out.
-    pub(crate) async fn hear_early(&self, ticked: &mut TickOutcome) {
+    pub(crate) async fn apply_early_replies(&self, ticked: &mut TickOutcome) {
         let claimed: Vec<&Job> = ticked.claimed.iter().map(|claimed| &claimed.job).collect();
         for (job, left) in self.hear_kept(&claimed).await {
             ticked.claimed.retain(|claimed| claimed.job.id != job.id);

@@ -103,7 +103,7 @@ impl Engine {
             .ledger(&job.spec.queue)
             .await?
             .map(|(head, batches)| View::new(head, batches));
-        let known = view.as_ref().map(|view| view.head.held.clone()).unwrap_or_default();
+        let known = view.as_ref().map(|view| view.ledger.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
             let reason = "it is admitted, and about to be handed to a worker";
@@ -176,7 +176,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<AdmissionDecision>, Error> {
         let (usage, buckets) = match &mut view {
-            Some(view) => (view.usage(limits).clone(), view.head.buckets.clone()),
+            Some(view) => (view.usage(limits).clone(), view.ledger.buckets.clone()),
             None => (Usage::default(), BTreeMap::new()),
         };
         let mut admission = Admission::new(limits, usage, buckets, now);
@@ -200,7 +200,7 @@ impl Engine {
         let by_turns = limits.queue.partition_by.is_some() && !job.spec.critical;
         let queries = if by_turns {
             // Partitions take turns, and whoever of another goes first may reserve what this one needs.
-            let turn = view.as_ref().and_then(|view| view.head.last_partition.as_deref());
+            let turn = view.as_ref().and_then(|view| view.ledger.last_partition.as_deref());
             let names = self.partitions_in_turn(&job.spec.queue, &query.types, turn).await?;
             let limit = (SCAN_BOUND / names.len().max(1) as u32).max(1);
             names

@@ -153,8 +153,8 @@ impl Scan {
     fn of(view: &View, limits: &Limits) -> Self {
         Self {
             config_version: limits.version,
-            ledger_version: view.head.version,
-            cursor: view.head.scan_cursor.clone(),
+            ledger_version: view.ledger.version,
+            cursor: view.ledger.scan_cursor.clone(),
         }
     }
 }
@@ -168,7 +168,7 @@ impl TickCache {
     /// What earlier rounds of the scan that goes on in `view` have reserved, if they were taken here.
     fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
         let (scan, reserved) = &self.reservations;
-        if view.head.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
+        if view.ledger.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
             reserved.clone()
         } else {
             Reservations::default()
@@ -178,7 +178,7 @@ impl TickCache {
     /// Takes note of news that a scan which goes on may have passed.
     fn note_news(&mut self, round: &TickInput, now: Timestamp) {
         let (look, lap) = self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
-            (&view.head.scan_cursor, &view.head.lap_start)
+            (&view.ledger.scan_cursor, &view.ledger.lap_start)
         });
         let goes_on = look.is_some() || lap.is_some();
         self.news |= goes_on && (round.news || self.next_at.is_some_and(|at| at <= now));
@@ -289,13 +289,59 @@ impl TickPlan {
         self.next_at = self.next_at.into_iter().chain(at).min();
     }
 
-    /// Whether the scan stopped on its way.
+    /// Whether the scan stopped before its end.
     fn goes_on(&self) -> bool {
         self.scan_cursor.is_some() || self.lap_start.is_some()
     }
+
+    /// The outcome of the tick, once it is committed; `reports` has one answer per report.
+    fn into_outcome(mut self, reports: Vec<Result<Job, Error>>) -> TickOutcome {
+        // The search did not see these jobs: a retry that is due first must be found in time.
+        let changed = || self.before.iter().map(|change| &change.job.life);
+        let pending = changed().any(Lifecycle::awaits_retry_decision);
+        let decided = changed().filter(|life| !life.awaits_retry_decision());
+        let next_at = decided.filter_map(Lifecycle::run_at).min();
+        self.wake(next_at);
+        let ended: HashSet<&JobId> = self.ended.iter().collect();
+        let ended =
+            self.before.iter().map(|change| &change.job).filter(|job| ended.contains(&job.id));
+        TickOutcome {
+            reports,
+            ended: ended.cloned().collect(),
+            pending,
+            repeated: self.repeated,
+            claimed: self.claimed,
+            sent: self.sent,
+            lapsed: self.lapsed,
+            held: self.held,
+            next_at: self.next_at,
+            again: self.again,
+            left: Vec::new(),
+            asked: self.asked,
+            faults: Vec::new(),
+        }
+    }
 }
 
-/// The jobs of a round as they are known, with what this round makes of them.
+/// What an attempt of a tick is computed from. The commit requires that catalog and limits are
+/// still current.
+struct TickContext<'a> {
+    queue: &'a QueueName,
+    input: &'a TickInput,
+    catalog: &'a Catalog,
+    limits: &'a Arc<Limits>,
+}
+
+/// The jobs that a tick of an unlimited queue considers.
+#[derive(Clone, Copy)]
+enum Candidates<'a> {
+    /// All due jobs, in the queue's order.
+    Due,
+    /// These jobs alone, each if it is still at the version that was sent.
+    Named(&'a [Work]),
+}
+
+/// The jobs that the reports name, as this process last saw them; none if a job does not exist.
 struct KnownJobs {
     jobs: HashMap<JobId, Option<Job>>,
 }
@@ -312,69 +358,80 @@ impl TickOutcome {
 }
 
 impl Engine {
-    /// One round of `queue`.
+    /// Runs one tick of `queue`: settles reports, releases grants, admits and claims jobs.
     ///
-    /// Losing the race for the head is no error: the round is worked out anew from what stands.
+    /// A lost race for the ledger is no error: the tick is computed again from the current values.
     ///
     /// # Errors
     ///
-    /// The store's. Nothing is known then of what was committed; `memory` is cleared, and the caller
-    /// answers its reports with the error (their repeat is harmless) and ticks again.
+    /// The store's. Then it is unknown what was committed. `cache` is cleared, and the caller answers
+    /// its reports with the error (repeating them is harmless) and ticks again.
     pub async fn tick(
         &self,
         queue: &QueueName,
-        memory: &mut TickCache,
-        round: TickInput,
+        cache: &mut TickCache,
+        input: TickInput,
     ) -> Result<TickOutcome, Error> {
-        let attempts: Vec<(JobId, u16)> =
-            round.reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
-        let recalled =
-            if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
-        let mut known =
-            KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
+        let mut known = self.known_jobs(&input.reports).await?;
         for attempt in 0..MAX_TICK_RETRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
-            if memory.view.is_none() && memory.unlimited_under != Some(catalog.version) {
-                memory.view = self.view(queue, &limits).await?;
-                memory.unlimited_under = memory.view.is_none().then_some(catalog.version);
+            if cache.view.is_none() && cache.unlimited_under != Some(catalog.version) {
+                cache.view = self.view(queue, &limits).await?;
+                cache.unlimited_under = cache.view.is_none().then_some(catalog.version);
             }
-            memory.note_news(&round, self.now());
-            let done = if memory.view.is_some() {
-                self.tick_limited(queue, memory, &round, &mut known, &catalog, &limits).await
+            cache.note_news(&input, self.now());
+            let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
+            let outcome = if cache.view.is_some() {
+                self.tick_limited(&context, cache, &mut known).await.transpose()
             } else {
-                self.tick_unlimited(queue, memory, &round, &mut known, &catalog, &limits).await
+                Some(self.tick_unlimited(&context, cache, &mut known, Candidates::Due).await)
             };
-            match done {
-                Ok(Some(mut ticked)) => {
-                    ticked.faults = std::mem::take(&mut memory.faults);
-                    Box::pin(self.forget_after(&round.reports, &ticked)).await;
-                    if ticked
-                        .claimed
-                        .iter()
-                        .any(|claimed| claimed.job.spec.correlation_key.is_some())
-                    {
-                        Box::pin(self.hear_early(&mut ticked)).await;
-                    }
-                    return Ok(ticked);
-                }
-                Ok(None) => tracing::debug!(%queue, attempt, "the round lost a race"),
-                Err(error) => {
-                    memory.view = None;
-                    self.forget(&round);
+            match outcome {
+                Some(Ok(outcome)) => return Ok(self.finish_tick(&input, cache, outcome).await),
+                Some(Err(error)) => {
+                    cache.view = None;
+                    self.forget(&input);
                     return Err(error);
                 }
+                None => tracing::debug!(%queue, attempt, "the tick lost a race"),
             }
         }
-        // Reports must not be lost to a busy head: settle them without admitting anything.
-        let mut ticked = self.settle_apart(queue, round.reports, &mut known).await?;
-        ticked.again = true;
-        ticked.left.extend(round.released);
-        Ok(ticked)
+        // Reports must not be lost to a contended ledger: settle them and admit nothing.
+        let mut outcome = self.settle_without_ledger(queue, input.reports, &mut known).await?;
+        outcome.again = true;
+        outcome.left.extend(input.released);
+        Ok(outcome)
     }
 
-    /// Settles the reports of jobs of `queue` and admits nothing: for those who leave rounds to others. Its hints are
-    /// [`Ticked::left`]: until a round takes them, the slots are not free.
+    /// Completes the outcome of a committed tick: old results are removed, and stored replies to
+    /// the claimed jobs are applied.
+    async fn finish_tick(
+        &self,
+        input: &TickInput,
+        cache: &mut TickCache,
+        mut outcome: TickOutcome,
+    ) -> TickOutcome {
+        outcome.faults = std::mem::take(&mut cache.faults);
+        Box::pin(self.forget_after(&input.reports, &outcome)).await;
+        let keyed = |claimed: &Claimed| claimed.job.spec.correlation_key.is_some();
+        if outcome.claimed.iter().any(keyed) {
+            Box::pin(self.apply_early_replies(&mut outcome)).await;
+        }
+        outcome
+    }
+
+    /// The jobs that `reports` name, from the cache or the store.
+    async fn known_jobs(&self, reports: &[Report]) -> Result<KnownJobs, Error> {
+        let attempts: Vec<(JobId, u16)> =
+            reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let jobs =
+            if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
+        Ok(KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(jobs).collect() })
+    }
+
+    /// Settles the reports of jobs of `queue` and admits nothing, for a caller that leaves ticks to
+    /// other processes. The slots become free when a tick takes the hints in [`TickOutcome::left`].
     ///
     /// # Errors
     ///
@@ -384,16 +441,13 @@ impl Engine {
         queue: &QueueName,
         reports: Vec<Report>,
     ) -> Result<TickOutcome, Error> {
-        let attempts: Vec<(JobId, u16)> =
-            reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
-        let recalled = self.cached_attempts(&attempts).await?;
-        let mut known =
-            KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(recalled).collect() };
-        self.settle_apart(queue, reports, &mut known).await
+        let mut known = self.known_jobs(&reports).await?;
+        self.settle_without_ledger(queue, reports, &mut known).await
     }
 
-    /// Settles `reports`, each on its own, whether or not the queue has a head. Nobody releases anything: what they free is left.
-    async fn settle_apart(
+    /// Settles each report in a transaction of its own, and does not touch the ledger if there is
+    /// one. What the reports release is returned as hints.
+    async fn settle_without_ledger(
         &self,
         queue: &QueueName,
         reports: Vec<Report>,
@@ -402,21 +456,20 @@ impl Engine {
         let running = |job: &Job| job.life.running().map(|_| job.life.version);
         let before: Vec<Option<Version>> =
             reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
-        let round = TickInput { reports, ..TickInput::default() };
+        let input = TickInput { reports, ..TickInput::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
-        let mut ticked = self
-            .tick_unlimited(queue, &mut TickCache::default(), &round, known, &catalog, &limits)
-            .await?
-            .unwrap_or_default();
-        let settled = ticked.reports.iter().zip(before);
-        ticked.left = settled
+        let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
+        let cache = &mut TickCache::default();
+        let mut outcome = self.tick_unlimited(&context, cache, known, Candidates::Due).await?;
+        let settled = outcome.reports.iter().zip(before);
+        outcome.left = settled
             .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
             .filter(|(job, version)| job.life.version > *version)
             .map(|(job, version)| (job.id.clone(), version))
             .collect();
-        Box::pin(self.forget_after(&round.reports, &ticked)).await;
-        Ok(ticked)
+        Box::pin(self.forget_after(&input.reports, &outcome)).await;
+        Ok(outcome)
     }
 
     /// What each report makes of its job: the changes go to the plan, the answers come back.
@@ -472,39 +525,6 @@ impl Engine {
     }
 }
 
-fn ticked(mut plan: TickPlan, reports: Vec<Result<Job, Error>>) -> TickOutcome {
-    // The search for candidates did not see these yet: a retry that is due before anything else is to be looked for in time.
-    let changed = || plan.before.iter().map(|change| &change.job.life);
-    let next =
-        changed().filter(|life| !life.awaits_retry_decision()).filter_map(Lifecycle::run_at).min();
-    let pending = changed().any(Lifecycle::awaits_retry_decision);
-    plan.wake(next);
-    let ended: HashSet<&JobId> = plan.ended.iter().collect();
-    let ended = plan
-        .before
-        .iter()
-        .filter(|change| ended.contains(&change.job.id))
-        .map(|change| change.job.clone())
-        .collect();
-    let TickPlan { claimed, sent, lapsed, held, next_at, again, asked, repeated, .. } = plan;
-    let (faults, left) = (Vec::new(), Vec::new());
-    TickOutcome {
-        reports,
-        repeated,
-        claimed,
-        sent,
-        ended,
-        lapsed,
-        held,
-        next_at,
-        again,
-        left,
-        pending,
-        asked,
-        faults,
-    }
-}
-
 /// The grant of a job, decided at `granted_at`.
 fn grant(job: &Job, granted_at: Timestamp) -> Grant {
     Grant {
@@ -533,8 +553,8 @@ pub(super) fn same_claim(there: &Job, ours: &Job) -> bool {
     matches!((there.life.running(), ours.life.running()), (Some(there), Some(ours)) if there.token == ours.token)
 }
 
-fn standing_job(standing: CurrentRecord) -> Option<Job> {
-    match standing {
+fn current_job(current: CurrentRecord) -> Option<Job> {
+    match current {
         CurrentRecord::Job(job) => Some(*job),
         _ => None,
     }

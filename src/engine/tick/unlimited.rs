@@ -1,15 +1,19 @@
-//! A round of a queue without a head: every change is a transaction of its own, and a refused one is worked out anew alone.
+//! A tick of a queue without a ledger: every change is a transaction of its own, and a refused one
+//! is computed again alone.
 //!
-//! A claim goes through only while the queue is configured as it was seen: the first limit put on a queue makes a head.
+//! A claim takes effect only while the queue's configuration is the one that was read: the first
+//! limit of a queue creates a ledger.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 use tidegate_core::error_code::ErrorCode;
 
 use super::{
-    Demand, JobChange, KnownJobs, MAX_TICK_RETRIES, TickCache, TickInput, TickOutcome, TickPlan,
-    delivery, same_claim,
+    Candidates, Demand, JobChange, KnownJobs, MAX_TICK_RETRIES, TickCache, TickContext, TickInput,
+    TickOutcome, TickPlan, current_job, delivery, same_claim,
     search::{Capacities, Search},
-    standing_job, ticked,
 };
 use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
 use tidegate_core::{
@@ -18,79 +22,92 @@ use tidegate_core::{
         Committed, Txn, Work, Write,
         job_store::{CurrentRecord, ItemKind},
     },
-    queue::{Admission, Limits},
+    queue::{Admission, Limits, QueueConfig, Usage},
+    time::Timestamp,
 };
 
-impl Engine {
-    /// A round of a queue without a head: every change on its own.
-    pub(super) async fn tick_unlimited(
-        &self,
-        queue: &QueueName,
-        memory: &mut TickCache,
-        round: &TickInput,
-        known: &mut KnownJobs,
-        catalog: &Catalog,
-        limits: &Limits,
-    ) -> Result<Option<TickOutcome>, Error> {
-        self.tick_unlimited_once(queue, memory, round, &[], known, catalog, limits).await
-    }
+/// The jobs whose transactions were refused.
+#[derive(Default)]
+struct RefusedJobs {
+    /// Jobs that were not claimed.
+    claims: HashSet<JobId>,
+    /// Jobs that changed since they were read: their reports are settled again.
+    changes: HashSet<JobId>,
+}
 
-    /// A round of a queue without a head that offers the jobs in `named` alone, each if it is as it was when it was sent.
+impl Engine {
+    /// Claims those of the `named` jobs that are still at the version that was sent.
     pub(crate) async fn tick_named(
         &self,
         queue: &QueueName,
         named: &[Work],
-        ask: Demand,
+        demand: Demand,
         catalog: &Catalog,
-        limits: &Limits,
+        limits: &Arc<Limits>,
     ) -> Result<TickOutcome, Error> {
-        let round = TickInput { demands: vec![ask], ..TickInput::default() };
+        let input = TickInput { demands: vec![demand], ..TickInput::default() };
+        let context = TickContext { queue, input: &input, catalog, limits };
         let mut known = KnownJobs { jobs: HashMap::new() };
-        let ticked = self
-            .tick_unlimited_once(
-                queue,
-                &mut TickCache::default(),
-                &round,
-                named,
-                &mut known,
-                catalog,
-                limits,
-            )
-            .await?;
-        Ok(ticked.unwrap_or_default())
+        let cache = &mut TickCache::default();
+        self.tick_unlimited(&context, cache, &mut known, Candidates::Named(named)).await
     }
 
-    #[allow(clippy::too_many_arguments, reason = "a round is made of many parts")]
-    async fn tick_unlimited_once(
+    /// Runs a tick of a queue without a ledger, or one that must not touch it.
+    pub(super) async fn tick_unlimited(
         &self,
-        queue: &QueueName,
-        memory: &mut TickCache,
-        round: &TickInput,
-        named: &[Work],
+        context: &TickContext<'_>,
+        cache: &mut TickCache,
         known: &mut KnownJobs,
-        catalog: &Catalog,
-        limits: &Limits,
-    ) -> Result<Option<TickOutcome>, Error> {
+        candidates: Candidates<'_>,
+    ) -> Result<TickOutcome, Error> {
+        let &TickContext { input, catalog, limits, .. } = context;
         let now = self.now();
         let changes = self.unclaimed.changes();
         let mut plan = TickPlan {
-            scan_cursor: memory.scan_cursor.take(),
-            last_partition: memory.last_partition.clone(),
-            lap_start: memory.lap_start.take(),
+            scan_cursor: cache.scan_cursor.take(),
+            last_partition: cache.last_partition.clone(),
+            lap_start: cache.lap_start.take(),
             ..TickPlan::default()
         };
-        let mut answers = self.settle_all(round, known, catalog, &mut plan, now);
-        let free = Limits {
-            queue: tidegate_core::queue::QueueConfig {
-                concurrency: None,
-                constraints: Vec::new(),
-                ..limits.queue.clone()
-            },
-            ..Limits::default()
-        };
-        let admission =
-            Admission::new(&free, tidegate_core::queue::Usage::default(), BTreeMap::new(), now);
-        let rooms = Capacities::of(round);
+        let mut answers = self.settle_all(input, known, catalog, &mut plan, now);
+        self.search_unlimited(context, &mut plan, candidates, now).await?;
+        let refused = self.commit_unlimited(context, &plan, known, now).await?;
+        // Refused claims are searched for again.
+        plan.again |= !refused.claims.is_empty();
+        self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
+        for change in plan.before.iter().chain(&plan.claims) {
+            if !refused.claims.contains(&change.job.id) {
+                self.cache_job(&change.job);
+            }
+        }
+        plan.claimed.retain(|claimed| !refused.claims.contains(&claimed.job.id));
+        cache.last_partition.clone_from(&plan.last_partition);
+        cache.lap_start.clone_from(&plan.lap_start);
+        cache.scan_cursor.clone_from(&plan.scan_cursor);
+        cache.keep_scan(&mut plan, limits);
+        plan.ended.retain(|id| !refused.changes.contains(id));
+        // Everything else that the tick did is committed, even if one of these fails.
+        for (report, answer) in input.reports.iter().zip(&mut answers) {
+            if refused.changes.contains(&report.id) {
+                *answer = self.settle_again(report, answer, known, catalog).await;
+                plan.wake(answer.as_ref().ok().and_then(|job| job.life.run_at()));
+            }
+        }
+        Ok(plan.into_outcome(answers))
+    }
+
+    /// Offers candidates to an admission without limits.
+    async fn search_unlimited(
+        &self,
+        context: &TickContext<'_>,
+        plan: &mut TickPlan,
+        candidates: Candidates<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let &TickContext { queue, input, catalog, limits } = context;
+        let queue_config =
+            QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() };
+        let unlimited = Limits { queue: queue_config, ..Limits::default() };
         let search = Search {
             engine: self,
             queue,
@@ -98,79 +115,62 @@ impl Engine {
             limits,
             now,
             granted: None,
-            admission,
-            capacities: rooms,
-            plan: &mut plan,
+            admission: Admission::new(&unlimited, Usage::default(), BTreeMap::new(), now),
+            capacities: Capacities::of(input),
+            plan,
         };
-        if named.is_empty() {
-            search.run().await?;
-        } else {
-            search.run_named(named).await?;
+        match candidates {
+            Candidates::Due => search.run().await.map(drop),
+            Candidates::Named(work) => search.run_named(work).await,
         }
+    }
 
+    /// Commits the changes and the claims of `plan`, each on its own. Returns the refused ones.
+    async fn commit_unlimited(
+        &self,
+        context: &TickContext<'_>,
+        plan: &TickPlan,
+        known: &mut KnownJobs,
+        now: Timestamp,
+    ) -> Result<RefusedJobs, Error> {
         let require = Write::RequireItem {
             kind: ItemKind::Queue,
-            name: queue.to_string(),
-            version: limits.version,
+            name: context.queue.to_string(),
+            version: context.limits.version,
         };
-        let before = plan.before.len();
-        let mut txns: Vec<Txn> = plan
-            .before
-            .iter()
-            .map(|change| self.change(change.was, &change.job, false, now))
-            .collect();
+        let settled = plan.before.iter();
+        let mut txns: Vec<Txn> =
+            settled.map(|change| self.change(change.was, &change.job, false, now)).collect();
         txns.extend(plan.claims.iter().map(|claim| {
-            vec![
-                require.clone(),
-                Write::SetJob { job: claim.job.clone(), was: claim.was, all: false },
-            ]
+            let job = claim.job.clone();
+            vec![require.clone(), Write::SetJob { job, was: claim.was, all: false }]
         }));
-        let committed =
-            if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
-        let (mut lost, mut stale) = (HashSet::new(), HashSet::new());
-        for (index, outcome) in committed.into_iter().enumerate() {
+        let mut refused = RefusedJobs::default();
+        if txns.is_empty() {
+            return Ok(refused);
+        }
+        for (index, outcome) in self.ports.store.commit(txns).await?.into_iter().enumerate() {
             let Committed::Conflict { standing, .. } = outcome else {
                 continue;
             };
-            if index >= before {
-                let job = &plan.claims[index - before].job;
+            if let Some(change) = plan.before.get(index) {
+                let id = &change.job.id;
+                refused.changes.insert(id.clone());
+                known.jobs.insert(id.clone(), current_job(standing));
+                self.unclaimed.forget(id);
+                self.running.lock().remove(id);
+            } else {
+                let job = &plan.claims[index - plan.before.len()].job;
                 // A refused claim that finds its own token has succeeded: its first answer was lost.
                 if !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, job)) {
-                    lost.insert(job.id.clone());
+                    refused.claims.insert(job.id.clone());
                 }
-                continue;
             }
-            let id = &plan.before[index].job.id;
-            stale.insert(id.clone());
-            known.jobs.insert(id.clone(), standing_job(standing));
-            self.unclaimed.forget(id);
-            self.running.lock().remove(id);
         }
-        // What was not claimed because something changed is looked for anew.
-        plan.again |= !lost.is_empty();
-        self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
-        for change in
-            plan.before.iter().chain(&plan.claims).filter(|change| !lost.contains(&change.job.id))
-        {
-            self.cache_job(&change.job);
-        }
-        plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
-        memory.last_partition.clone_from(&plan.last_partition);
-        memory.lap_start.clone_from(&plan.lap_start);
-        memory.scan_cursor.clone_from(&plan.scan_cursor);
-        memory.keep_scan(&mut plan, limits);
-        plan.ended.retain(|id| !stale.contains(id));
-        // What else the round did stands, whatever becomes of these.
-        for (report, answer) in
-            round.reports.iter().zip(&mut answers).filter(|(report, _)| stale.contains(&report.id))
-        {
-            *answer = self.settle_again(report, answer, known, catalog).await;
-            plan.wake(answer.as_ref().ok().and_then(|job| job.life.run_at()));
-        }
-        Ok(Some(ticked(plan, answers)))
+        Ok(refused)
     }
 
-    /// Settles one report again, until what it was worked out from stands still.
+    /// Settles one report again, until its job does not change meanwhile.
     async fn settle_again(
         &self,
         report: &Report,
@@ -186,7 +186,7 @@ impl Engine {
                 .cloned()
                 .flatten()
                 .ok_or_else(|| Error::no_job(&report.id))?;
-            // Somebody else's write may have led to the same revision: only the same life is ours.
+            // Another process's write may have led to the same revision. Only the same life is ours.
             if answer.as_ref().is_ok_and(|answered| answered.life == job.life) {
                 return Ok(job);
             }
@@ -203,7 +203,7 @@ impl Engine {
                     return Ok(*settled);
                 }
                 Some(Committed::Conflict { standing, .. }) => {
-                    drop(known.jobs.insert(report.id.clone(), standing_job(standing)))
+                    drop(known.jobs.insert(report.id.clone(), current_job(standing)))
                 }
                 None => break,
             }
@@ -215,8 +215,9 @@ impl Engine {
         })
     }
 
-    /// Hands on the jobs that need no claim, but for those that changed, or whose configuration did, since they were read: these
-    /// are looked for anew. `changes` is what [`Plain::changes`](crate::jobs::unclaimed::Plain::changes) was before the read.
+    /// Dispatches the jobs that need no claim, except those that changed since they were read, or
+    /// whose configuration did: the next tick searches for these again. `changes` is the value of
+    /// [`UnclaimedJobs::changes`](crate::jobs::unclaimed::UnclaimedJobs::changes) before the read.
     async fn dispatch_unclaimed(
         &self,
         plan: &mut TickPlan,
@@ -229,7 +230,7 @@ impl Engine {
         let mut lost = self
             .unclaimed
             .dispatch(plan.unclaimed.iter().map(|change| (&change.job.id, change.was)));
-        // From here on nobody else changes them.
+        // From here on no other caller of this process changes them.
         let stale = self.stale_unclaimed(plan, catalog, changes).await;
         let forget: Vec<JobId> = match &stale {
             Ok(stale) => stale.clone(),
@@ -249,7 +250,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Which of the jobs that were just handed on are not any more what they were when they were read.
+    /// The jobs among those just dispatched that changed since they were read.
     async fn stale_unclaimed(
         &self,
         plan: &TickPlan,

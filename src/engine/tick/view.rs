@@ -1,6 +1,6 @@
-//! A queue's head with its grants, as one engine remembers it between ticks.
+//! A queue's ledger with its grants, as one engine remembers it between ticks.
 //!
-//! A view is a cache: the commit compares the head's version, so an old view costs a lost race and a
+//! A view is a cache: the commit compares the ledger's version, so an old view costs a lost race and a
 //! new read, never a wrong admission.
 
 use std::{
@@ -22,7 +22,7 @@ use tidegate_core::{
 
 /// Every grant's job is read anew at least this often, so that a lost hint never leaks a slot for longer.
 pub const AUDIT: Duration = Duration::from_mins(1);
-/// More batches than this are merged, the emptiest first, so that the head stays small.
+/// More batches than this are merged, the emptiest first, so that the ledger stays small.
 const MOST_BATCHES: usize = 24;
 /// A throttler's state of more bytes is a record of its own.
 const STATE_BYTES: usize = 512;
@@ -31,14 +31,14 @@ const BATCH_BYTES: usize = 256 << 10;
 /// The records that one commit may draw from its nonce: this one for the throttler's state, those after it for batches.
 const STATE_NUMBER: u64 = 2;
 
-/// A head, and the grants its batches hold.
+/// A ledger, and the grants its batches hold.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The head as it was read or committed last.
-    pub head: Ledger,
+    /// The ledger as it was read or committed last.
+    pub ledger: Ledger,
     batches: HashMap<BatchId, Arc<GrantBatch>>,
     places: HashMap<JobId, (BatchId, usize)>,
-    /// Batches whose jobs were not read since the head was: hints about them may have been lost.
+    /// Batches whose jobs were not read since the ledger was: hints about them may have been lost.
     unread: HashSet<BatchId>,
     usage: Usage,
     /// The limits that `usage` was counted for. Two of one version may differ where items are written one by one.
@@ -79,21 +79,21 @@ pub(crate) struct NewState {
 /// What committing a [`Delta`] takes.
 pub(crate) struct Prepared {
     /// The view after the commit.
-    pub head: Ledger,
-    /// Batches to write before the head.
+    pub ledger: Ledger,
+    /// Batches to write before the ledger.
     pub add: Vec<GrantBatch>,
     /// Batches to remove after it.
     pub remove: Vec<BatchId>,
 }
 
 impl View {
-    /// The view of a head and its batches. Every grant's job is read once, whoever wrote it.
-    pub fn new(head: Ledger, batches: Vec<GrantBatch>) -> Self {
-        let unread = head.batches.iter().map(|reference| reference.id).collect();
+    /// The view of a ledger and its batches. Every grant's job is read once, whoever wrote it.
+    pub fn new(ledger: Ledger, batches: Vec<GrantBatch>) -> Self {
+        let unread = ledger.batches.iter().map(|reference| reference.id).collect();
         let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
         let (usage, state) = (Usage::default(), Arc::default());
         let mut view =
-            Self { head, batches, places: HashMap::new(), unread, usage, counted: None, state };
+            Self { ledger, batches, places: HashMap::new(), unread, usage, counted: None, state };
         view.index();
         view.state = view.read_state();
         view
@@ -103,21 +103,21 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if a batch is missing that the head names: its grants would be taken for released.
-    pub(crate) fn whole(head: Ledger, batches: Vec<GrantBatch>) -> Result<Self, Error> {
+    /// [`Error::Internal`] if a batch is missing that the ledger names: its grants would be taken for released.
+    pub(crate) fn whole(ledger: Ledger, batches: Vec<GrantBatch>) -> Result<Self, Error> {
         let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
-        let missing = head.referenced_batches().find(|id| !there.contains(id));
+        let missing = ledger.referenced_batches().find(|id| !there.contains(id));
         match missing {
             Some(id) => Err(Error::Internal(format!(
-                "the head names batch {:016x}, which is not there",
+                "the ledger names batch {:016x}, which is not there",
                 id.0
             ))),
-            None => Ok(Self::new(head, batches)),
+            None => Ok(Self::new(ledger, batches)),
         }
     }
 
     fn read_state(&self) -> Arc<PolicyState> {
-        let kept = self.head.policy.as_ref().map(|policy| &policy.state);
+        let kept = self.ledger.policy.as_ref().map(|policy| &policy.state);
         Arc::new(match kept {
             Some(StateLocation::Inline(state)) => state.clone(),
             Some(StateLocation::Batch(id)) => {
@@ -133,7 +133,7 @@ impl View {
         let fits = |policy: &KeptPolicyState| {
             policy.plugin == plugin.name && Some(policy.state_version) == shape
         };
-        if self.head.policy.as_ref().is_some_and(fits) {
+        if self.ledger.policy.as_ref().is_some_and(fits) {
             Arc::clone(&self.state)
         } else {
             Arc::default()
@@ -142,7 +142,7 @@ impl View {
 
     /// The end of what is kept for a throttler that the queue has no more.
     pub(crate) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
-        let KeptPolicyState { plugin, state_version, .. } = self.head.policy.as_ref()?;
+        let KeptPolicyState { plugin, state_version, .. } = self.ledger.policy.as_ref()?;
         let gone =
             limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
         gone.then(|| NewState {
@@ -154,7 +154,7 @@ impl View {
 
     /// The batches, each with those of its grants that are released, or are in `released`.
     pub(crate) fn running(&self, released: &[(JobId, Version)]) -> Vec<(Arc<GrantBatch>, Bits)> {
-        let named = self.head.batches.iter().filter_map(|named| {
+        let named = self.ledger.batches.iter().filter_map(|named| {
             Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone()))
         });
         let mut running: Vec<(Arc<GrantBatch>, Bits)> = named.collect();
@@ -171,7 +171,7 @@ impl View {
 
     fn index(&mut self) {
         self.places.clear();
-        for reference in &self.head.batches {
+        for reference in &self.ledger.batches {
             let grants = self.batches.get(&reference.id).map_or(&[][..], |batch| &batch.grants);
             for (index, grant) in
                 grants.iter().enumerate().filter(|(index, _)| !reference.released.has(*index))
@@ -183,7 +183,7 @@ impl View {
 
     /// The grants that are not released.
     pub fn live(&self) -> impl Iterator<Item = &Grant> {
-        self.head.batches.iter().flat_map(|reference| self.live_of(reference))
+        self.ledger.batches.iter().flat_map(|reference| self.live_of(reference))
     }
 
     /// The live grants of one batch.
@@ -232,7 +232,7 @@ impl View {
 
     /// The batches to be looked at by `now`, and those that were not yet.
     pub(crate) fn due_checks(&self, now: Timestamp) -> impl Iterator<Item = &BatchRef> {
-        self.head.batches.iter().filter(move |reference| {
+        self.ledger.batches.iter().filter(move |reference| {
             reference.check_at <= now || self.unread.contains(&reference.id)
         })
     }
@@ -246,61 +246,62 @@ impl View {
 
     /// The next instant at which a batch is looked at.
     pub fn next_check(&self) -> Option<Timestamp> {
-        self.head.batches.iter().map(|reference| reference.check_at).min()
+        self.ledger.batches.iter().map(|reference| reference.check_at).min()
     }
 
-    /// The head after `delta`, with what must be written around it. `head` is this view's head with
+    /// The ledger after `delta`, with what must be written around it. `ledger` is this view's ledger with
     /// everything but its batches already changed.
-    pub(crate) fn prepare(&self, mut head: Ledger, delta: &Delta) -> Prepared {
+    pub(crate) fn prepare(&self, mut ledger: Ledger, delta: &Delta) -> Prepared {
         for (job, version) in &delta.released {
             if let Some((batch, index)) =
                 self.places.get(job).filter(|_| self.granted(job) == Some(*version))
                 && let Some(reference) =
-                    head.batches.iter_mut().find(|reference| reference.id == *batch)
+                    ledger.batches.iter_mut().find(|reference| reference.id == *batch)
             {
                 reference.released.set(*index);
             }
         }
         for (id, check_at, resent) in &delta.checked {
-            if let Some(reference) = head.batches.iter_mut().find(|reference| reference.id == *id) {
+            if let Some(reference) = ledger.batches.iter_mut().find(|reference| reference.id == *id)
+            {
                 reference.check_at = *check_at;
                 reference.sends += u8::from(*resent);
             }
         }
         for reference in
-            head.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id))
+            ledger.batches.iter_mut().filter(|reference| delta.sent_batches.contains(&reference.id))
         {
             reference.sent = true;
         }
-        let (live, spent): (Vec<_>, Vec<_>) = std::mem::take(&mut head.batches)
+        let (live, spent): (Vec<_>, Vec<_>) = std::mem::take(&mut ledger.batches)
             .into_iter()
             .partition(|reference| reference.released.count() < reference.count as usize);
         let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
-        head.batches = live;
+        ledger.batches = live;
         let mut add = Vec::new();
         for grants in parts(delta.granted.clone()) {
             let sends = u8::from(!delta.sent);
-            append(&mut head, &mut add, grants, delta.check_at, delta.sent, sends);
+            append(&mut ledger, &mut add, grants, delta.check_at, delta.sent, sends);
         }
-        self.merge(&mut head, &mut add, &mut remove);
+        self.merge(&mut ledger, &mut add, &mut remove);
         if let Some(new) = &delta.policy {
-            keep_state(&mut head, new, &mut add, &mut remove);
+            keep_state(&mut ledger, new, &mut add, &mut remove);
         }
-        Prepared { head, add, remove }
+        Prepared { ledger, add, remove }
     }
 
     /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
-    fn merge(&self, head: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
+    fn merge(&self, ledger: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
-        let sparse = head
+        let sparse = ledger
             .batches
             .iter()
             .filter(|reference| live(reference) * 4 < reference.count as usize)
             .count();
-        if head.batches.len() <= MOST_BATCHES && sparse < 2 {
+        if ledger.batches.len() <= MOST_BATCHES && sparse < 2 {
             return;
         }
-        let mut order: Vec<(usize, BatchId)> = head
+        let mut order: Vec<(usize, BatchId)> = ledger
             .batches
             .iter()
             .filter(|reference| reference.sent)
@@ -312,7 +313,7 @@ impl View {
         if chosen.len() < 2 {
             return;
         }
-        let size: usize = chosen.iter().flat_map(|id| self.bytes_of(head, add, *id)).sum();
+        let size: usize = chosen.iter().flat_map(|id| self.bytes_of(ledger, add, *id)).sum();
         // Those that are large already stay apart.
         if size.div_ceil(BATCH_BYTES) * 2 > chosen.len() {
             return;
@@ -320,15 +321,15 @@ impl View {
         let mut grants = Vec::new();
         let mut check_at = Timestamp::MAX;
         // Those that are claimed where they are admitted were never sent; the others go on counting.
-        let sends = head
+        let sends = ledger
             .batches
             .iter()
             .filter(|reference| chosen.contains(&reference.id) && reference.sends > 0);
         let sends = sends.map(|reference| reference.sends).min().unwrap_or(0);
-        let (merged, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut head.batches)
+        let (merged, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut ledger.batches)
             .into_iter()
             .partition(|reference| chosen.contains(&reference.id));
-        head.batches = kept;
+        ledger.batches = kept;
         for reference in &merged {
             check_at = check_at.min(reference.check_at);
             if let Some(fresh) = add.iter().position(|batch| batch.id == reference.id) {
@@ -339,16 +340,16 @@ impl View {
             }
         }
         for grants in parts(grants) {
-            append(head, add, grants, check_at, true, sends);
+            append(ledger, add, grants, check_at, true, sends);
         }
     }
 
     /// How large the live grants of a batch are, whether it is new or not.
-    fn bytes_of(&self, head: &Ledger, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
+    fn bytes_of(&self, ledger: &Ledger, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
         if let Some(fresh) = add.iter().find(|batch| batch.id == id) {
             return fresh.grants.iter().map(bytes).collect();
         }
-        let reference = head.batches.iter().find(|reference| reference.id == id);
+        let reference = ledger.batches.iter().find(|reference| reference.id == id);
         reference.map(|reference| self.live_of(reference).map(bytes).collect()).unwrap_or_default()
     }
 
@@ -382,7 +383,7 @@ impl View {
             }
             self.batches.insert(batch.id, Arc::new(batch));
         }
-        self.head = prepared.head;
+        self.ledger = prepared.ledger;
         if delta.policy.is_some() {
             self.state = self.read_state();
         }
@@ -417,10 +418,10 @@ fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
     parts
 }
 
-/// Adds a batch of `grants` to `head`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
-/// the loser's late write would change what the winner's head names.
+/// Adds a batch of `grants` to `ledger`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
+/// the loser's late write would change what the winner's ledger names.
 fn append(
-    head: &mut Ledger,
+    ledger: &mut Ledger,
     add: &mut Vec<GrantBatch>,
     grants: Vec<Grant>,
     check_at: Timestamp,
@@ -428,12 +429,12 @@ fn append(
     sends: u8,
 ) {
     let mut numbers = (0..)
-        .map(|nth| BatchId((head.nonce >> 1) ^ nth))
-        .filter(|id| id.0 != (head.nonce >> 1) ^ STATE_NUMBER);
+        .map(|nth| BatchId((ledger.nonce >> 1) ^ nth))
+        .filter(|id| id.0 != (ledger.nonce >> 1) ^ STATE_NUMBER);
     let id = numbers
-        .find(|id| head.referenced_batches().all(|named| named != *id))
+        .find(|id| ledger.referenced_batches().all(|named| named != *id))
         .expect("there are more numbers than batches");
-    head.batches.push(BatchRef {
+    ledger.batches.push(BatchRef {
         id,
         count: grants.len() as u32,
         released: Bits::default(),
@@ -441,17 +442,17 @@ fn append(
         sent,
         sends,
     });
-    add.push(GrantBatch { id, for_head: head.version, grants, state: None });
+    add.push(GrantBatch { id, for_head: ledger.version, grants, state: None });
 }
 
-/// Puts a throttler's new state into `head`, or into a record that `head` names.
+/// Puts a throttler's new state into `ledger`, or into a record that `ledger` names.
 fn keep_state(
-    head: &mut Ledger,
+    ledger: &mut Ledger,
     new: &NewState,
     add: &mut Vec<GrantBatch>,
     remove: &mut Vec<BatchId>,
 ) {
-    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = head.policy.take() {
+    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = ledger.policy.take() {
         remove.push(old);
     }
     let NewState { plugin, state_version, state } = new.clone();
@@ -462,9 +463,14 @@ fn keep_state(
     let state = if bytes <= STATE_BYTES {
         StateLocation::Inline(state)
     } else {
-        let id = BatchId((head.nonce >> 1) ^ STATE_NUMBER);
-        add.push(GrantBatch { id, for_head: head.version, grants: Vec::new(), state: Some(state) });
+        let id = BatchId((ledger.nonce >> 1) ^ STATE_NUMBER);
+        add.push(GrantBatch {
+            id,
+            for_head: ledger.version,
+            grants: Vec::new(),
+            state: Some(state),
+        });
         StateLocation::Batch(id)
     };
-    head.policy = Some(KeptPolicyState { plugin, state_version, state });
+    ledger.policy = Some(KeptPolicyState { plugin, state_version, state });
 }

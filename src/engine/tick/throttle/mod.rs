@@ -71,13 +71,13 @@ pub(super) struct Throttling {
 }
 
 impl Throttling {
-    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `untold`.
+    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `unreported`.
     pub(super) fn of(
         catalog: &crate::Catalog,
         limits: &Limits,
         view: &View,
         trouble: Option<&OpenCircuit>,
-        untold: &Arc<Vec<Ended>>,
+        unreported: &Arc<Vec<Ended>>,
         now: Timestamp,
     ) -> Option<Self> {
         let Throttler { plugin: name, config, on_failure } = limits.queue.throttler.clone()?;
@@ -106,7 +106,7 @@ impl Throttling {
             answered,
         };
         if throttling.listens() {
-            throttling.ended = Arc::clone(untold);
+            throttling.ended = Arc::clone(unreported);
         }
         Some(throttling)
     }
@@ -149,7 +149,7 @@ impl Throttling {
     }
 
     /// Attempts that ended, and of which no answer has taken note: they are told of in the next round.
-    pub(super) fn untold(&self) -> &Arc<Vec<Ended>> {
+    pub(super) fn unreported(&self) -> &Arc<Vec<Ended>> {
         &self.ended
     }
 

@@ -1,0 +1,71 @@
+//! Takes the jobs that ran before the ledger existed as grants, so that the limits count them.
+
+use std::collections::HashSet;
+
+use crate::{
+    Engine, Error, View,
+    tick::{JobChange, TickPlan, grant},
+};
+use tidegate_core::{
+    job::{JobId, QueueName},
+    time::Timestamp,
+};
+
+/// Running jobs that one read returns.
+const PAGE: u32 = 1000;
+
+impl Engine {
+    /// Takes every running job of a queue whose ledger has just settled as a grant.
+    pub(super) async fn adopt(
+        &self,
+        queue: &QueueName,
+        view: &View,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let mut after = None;
+        loop {
+            let page = self.ports.store.running(queue, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id.clone());
+            let new = page.iter().filter(|job| view.granted(&job.id).is_none());
+            plan.delta.granted.extend(new.map(|job| grant(job, now)));
+        }
+        if !plan.delta.granted.is_empty() {
+            plan.delta.check_at = now;
+        }
+        Ok(())
+    }
+
+    /// Claims the unclaimed dispatches of this engine, and takes them as grants: limits count them
+    /// from now on.
+    ///
+    /// They were dispatched before the queue had a ledger. No other engine knows of them.
+    pub(super) fn adopt_unclaimed(
+        &self,
+        queue: &QueueName,
+        view: &View,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) {
+        let dispatched = self.unclaimed.dispatched();
+        if dispatched.is_empty() {
+            return;
+        }
+        let settled = plan.before.iter().map(|change| &change.job.id);
+        let adopted = plan.delta.granted.iter().map(|grant| &grant.job);
+        let taken: HashSet<JobId> = settled.chain(adopted).cloned().collect();
+        let running = self.running.lock();
+        for (id, was) in dispatched {
+            if taken.contains(&id) || view.granted(&id).is_some() {
+                continue;
+            }
+            let Some(job) = running.get(&id).filter(|job| job.spec.queue == *queue) else {
+                continue;
+            };
+            plan.delta.granted.push(grant(job, now));
+            plan.delta.check_at = now;
+            plan.claims.push(JobChange { job: job.clone(), was });
+        }
+    }
+}

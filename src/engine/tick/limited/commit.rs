@@ -1,0 +1,343 @@
+//! The writes of a limited tick, in an order that makes any prefix safe.
+//!
+//! Settled jobs come before the batch, the batch before the ledger that names it, claims and the
+//! removal of old batches after the ledger. An atomic store takes all of it in one transaction. On
+//! another store there are three commits, and the second one, of the ledger, decides.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::LimitedDecision;
+use crate::{
+    Engine, Error, View,
+    tick::{
+        KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan, current_job,
+        same_claim, view::Prepared,
+    },
+};
+use tidegate_core::{
+    job::JobId,
+    port::{
+        Committed, Txn, Write,
+        job_store::{CurrentRecord, Expect, ItemKind},
+    },
+    queue::{Ledger, Rule},
+    time::Timestamp,
+};
+
+/// How long after a failed send granted work is sent again.
+const RESEND_AFTER: Duration = Duration::from_secs(1);
+/// Rules whose holding time the ledger records at most: a rule may have thousands of values.
+const MAX_HELD_RULES: usize = 24;
+
+/// The writes of one limited tick.
+struct LimitedWrites {
+    /// Settled, fenced, revoked and moved jobs: one transaction each.
+    jobs: Vec<Txn>,
+    /// The requirements, the new batches and the ledger; empty if the ledger does not change.
+    ledger: Txn,
+    /// One transaction per claim.
+    claims: Vec<Txn>,
+    /// Removes the batches that the ledger no longer names.
+    garbage: Vec<Write>,
+    /// The view after the commit, if the ledger changes.
+    prepared: Option<Prepared>,
+}
+
+impl Engine {
+    /// Commits a limited tick and sends its work. `None` if another process made it obsolete.
+    pub(super) async fn commit_limited(
+        &self,
+        context: &TickContext<'_>,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+        mut decision: LimitedDecision,
+    ) -> Result<Option<TickOutcome>, Error> {
+        let view = cache.view.as_mut().expect("the caller read it");
+        let mut writes = self.limited_writes(context, view, &mut decision);
+        let LimitedDecision { now, mut plan, answers, .. } = decision;
+        let prepared = writes.prepared.take();
+        let committed = if self.ports.store.max_in_flight_write().is_zero() {
+            self.commit_whole(writes, cache, known).await?
+        } else {
+            self.commit_in_steps(writes, &mut plan, cache, known).await?
+        };
+        if !committed {
+            return Ok(None);
+        }
+        for change in plan.before.iter().chain(&plan.claims) {
+            self.cache_job(&change.job);
+        }
+        for claim in &plan.claims {
+            self.unclaimed.forget(&claim.job.id);
+        }
+        let unreported = plan.throttling.as_ref().map(|throttling| throttling.unreported().clone());
+        cache.unreported = unreported.unwrap_or_default();
+        let view = cache.view.as_mut().expect("it was not lost");
+        view.note_read(&plan.delta);
+        if let Some(prepared) = prepared {
+            view.committed(prepared, &plan.delta, context.limits);
+        }
+        plan.wake(view.next_check());
+        if !plan.send.is_empty() || view.ledger.batches.iter().any(|batch| !batch.sent) {
+            // The commit holds even if sending fails: the next tick sends the work again.
+            if let Err(error) = self.send(context.queue, cache, &mut plan, context.limits).await {
+                tracing::warn!(queue = %context.queue, %error, "granted work was not sent");
+                cache.view = None;
+                plan.wake(Some(now + RESEND_AFTER));
+            }
+        }
+        cache.keep_scan(&mut plan, context.limits);
+        Ok(Some(plan.into_outcome(answers)))
+    }
+
+    /// Returns the writes that commit `decision`. A ledger that changes only what one process needs
+    /// is not written, but updated in `view`.
+    fn limited_writes(
+        &self,
+        context: &TickContext<'_>,
+        view: &mut View,
+        decision: &mut LimitedDecision,
+    ) -> LimitedWrites {
+        let (ledger, plan, now) = (&mut decision.ledger, &mut decision.plan, decision.now);
+        let (mut ledger_writes, mut prepared) = (Txn::new(), None);
+        ledger.held = held_since(plan, ledger, now);
+        let changes = self.changes_ledger(context, view, ledger, plan);
+        ledger.scan_cursor.clone_from(&plan.scan_cursor);
+        ledger.last_partition.clone_from(&plan.last_partition);
+        ledger.lap_start.clone_from(&plan.lap_start);
+        if changes {
+            ledger.version += 1;
+            ledger.nonce = self.ports.entropy.bits() as u64;
+            ledger.time = now;
+            ledger.config_version = ledger.config_version.max(context.limits.version);
+            ledger.buckets = std::mem::take(&mut plan.buckets);
+            let next = view.prepare(std::mem::take(ledger), &plan.delta);
+            ledger_writes = ledger_txn(context, view, plan, &next);
+            prepared = Some(next);
+        } else {
+            view.ledger.held = std::mem::take(&mut ledger.held);
+            view.ledger.scan_cursor = ledger.scan_cursor.take();
+            view.ledger.last_partition = ledger.last_partition.take();
+            view.ledger.lap_start = ledger.lap_start.take();
+        }
+        let settled = plan.before.iter();
+        let jobs = settled.map(|change| self.change(change.was, &change.job, false, now)).collect();
+        let claim = |job, was| vec![Write::SetJob { job, was, all: false }];
+        let claims = plan.claims.iter().map(|change| claim(change.job.clone(), change.was));
+        let removed = prepared.iter().flat_map(|prepared| &prepared.remove);
+        LimitedWrites {
+            jobs,
+            claims: claims.collect(),
+            garbage: removed.map(|id| Write::RemoveBatch(context.queue.clone(), *id)).collect(),
+            ledger: ledger_writes,
+            prepared,
+        }
+    }
+
+    /// Whether the tick must write the ledger.
+    fn changes_ledger(
+        &self,
+        context: &TickContext<'_>,
+        view: &View,
+        ledger: &Ledger,
+        plan: &TickPlan,
+    ) -> bool {
+        let (stored, delta) = (&view.ledger, &plan.delta);
+        let scan_moved = (&plan.scan_cursor, &plan.last_partition, &plan.lap_start)
+            != (&stored.scan_cursor, &stored.last_partition, &stored.lap_start);
+        !delta.released.is_empty()
+            || !delta.granted.is_empty()
+            || !delta.checked.is_empty()
+            || delta.policy.is_some()
+            || plan.decided
+            || ledger.settling_until != stored.settling_until
+            // On an atomic store this process continues the scan; on another, any process may.
+            || (scan_moved && !self.ports.store.max_in_flight_write().is_zero())
+            || context.limits.version > stored.config_version
+    }
+
+    /// Commits all writes in one transaction. False if it was refused.
+    async fn commit_whole(
+        &self,
+        writes: LimitedWrites,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> Result<bool, Error> {
+        let LimitedWrites { jobs, ledger, claims, garbage, .. } = writes;
+        let jobs = jobs.into_iter().flatten();
+        let txn: Txn =
+            jobs.chain(ledger).chain(claims.into_iter().flatten()).chain(garbage).collect();
+        self.commit_one(txn, cache, known).await
+    }
+
+    /// Commits the jobs, then the ledger, then the claims. False if jobs or ledger were refused.
+    ///
+    /// Refused claims leave the plan. Their grants are revoked when their time to be claimed is
+    /// over.
+    async fn commit_in_steps(
+        &self,
+        writes: LimitedWrites,
+        plan: &mut TickPlan,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> Result<bool, Error> {
+        let LimitedWrites { jobs, ledger, claims, garbage, .. } = writes;
+        let committed = self.commit_jobs(jobs, cache, known).await?
+            && self.commit_one(ledger, cache, known).await?;
+        if !committed {
+            self.reread(plan, known).await?;
+            return Ok(false);
+        }
+        let lost = self.commit_claims(claims, garbage, plan).await?;
+        if !lost.is_empty() {
+            plan.claims.retain(|claim| !lost.contains(&claim.job.id));
+            plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+            for id in &lost {
+                self.unclaimed.forget(id);
+            }
+            plan.again = true;
+        }
+        Ok(true)
+    }
+
+    /// Commits one transaction, which may be empty. False if it was refused.
+    async fn commit_one(
+        &self,
+        txn: Txn,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> Result<bool, Error> {
+        if txn.is_empty() {
+            return Ok(true);
+        }
+        match self.ports.store.commit(vec![txn.clone()]).await?.pop() {
+            Some(Committed::All) => Ok(true),
+            Some(Committed::Conflict { step, standing }) => {
+                self.on_conflict(&txn[step], standing, cache, known);
+                Ok(false)
+            }
+            None => Err(Error::Internal("the store did not answer a transaction".into())),
+        }
+    }
+
+    /// Commits the changes of jobs, each on its own. False if any was refused.
+    async fn commit_jobs(
+        &self,
+        txns: Vec<Txn>,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> Result<bool, Error> {
+        if txns.is_empty() {
+            return Ok(true);
+        }
+        let mut all_committed = true;
+        for (txn, outcome) in txns.iter().zip(self.ports.store.commit(txns.clone()).await?) {
+            if let Committed::Conflict { step, standing } = outcome {
+                self.on_conflict(&txn[step], standing, cache, known);
+                all_committed = false;
+            }
+        }
+        Ok(all_committed)
+    }
+
+    /// Commits the claims of `plan`, each on its own, and removes old batches. Returns the jobs that
+    /// were not claimed.
+    async fn commit_claims(
+        &self,
+        claims: Vec<Txn>,
+        garbage: Vec<Write>,
+        plan: &TickPlan,
+    ) -> Result<HashSet<JobId>, Error> {
+        let txns: Vec<Txn> =
+            claims.into_iter().chain(garbage.into_iter().map(|write| vec![write])).collect();
+        if txns.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut lost = HashSet::new();
+        for (claim, outcome) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
+            if let Committed::Conflict { standing, .. } = outcome
+                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                && !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, &claim.job))
+            {
+                lost.insert(claim.job.id.clone());
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Records why `write` was refused, so that the next attempt starts from the current values.
+    fn on_conflict(
+        &self,
+        write: &Write,
+        current: CurrentRecord,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) {
+        let write = match write {
+            Write::Together(writes) => writes.last().unwrap_or(write),
+            write => write,
+        };
+        match write {
+            Write::SetJob { job, .. } => {
+                self.unclaimed.forget(&job.id);
+                self.running.lock().remove(&job.id);
+                known.jobs.insert(job.id.clone(), current_job(current));
+            }
+            Write::RequireItem { .. } => self.catalog.store(Arc::default()),
+            _ => {
+                tracing::trace!("another engine changed the ledger");
+                cache.view = None;
+            }
+        }
+        if !self.ports.store.max_in_flight_write().is_zero() {
+            cache.view = None;
+        }
+    }
+
+    /// Reads the settled jobs again: without atomic transactions some of them may be written.
+    async fn reread(&self, plan: &TickPlan, known: &mut KnownJobs) -> Result<(), Error> {
+        let ids: Vec<JobId> = plan.before.iter().map(|change| change.job.id.clone()).collect();
+        for (id, job) in ids.iter().zip(self.ports.store.get(&ids).await?) {
+            self.running.lock().remove(id);
+            known.jobs.insert(id.clone(), job);
+        }
+        Ok(())
+    }
+}
+
+/// The transaction that writes the ledger of `next`, under the configuration it was decided with.
+fn ledger_txn(context: &TickContext<'_>, view: &View, plan: &TickPlan, next: &Prepared) -> Txn {
+    let queue = context.queue;
+    let mut txn = vec![Write::RequireItem {
+        kind: ItemKind::Queue,
+        name: queue.to_string(),
+        version: context.limits.version,
+    }];
+    // The decisions of a plugin version that is no longer live do not count.
+    if let Some((plugin, version)) = plan.throttling.as_ref().and_then(Throttling::decided_under) {
+        txn.push(Write::RequireItem { kind: ItemKind::Plugin, name: plugin.to_string(), version });
+    }
+    txn.extend(next.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
+    txn.push(Write::SetLedger {
+        queue: queue.clone(),
+        head: next.ledger.clone(),
+        was: Expect::Is(view.ledger.version),
+    });
+    txn
+}
+
+/// Since when each rule holds jobs. A tick that did not search leaves the recorded rules as they
+/// are.
+fn held_since(plan: &TickPlan, ledger: &Ledger, now: Timestamp) -> BTreeMap<Rule, Timestamp> {
+    if !plan.searched {
+        return ledger.held.clone();
+    }
+    let (recorded, new): (Vec<&Rule>, Vec<&Rule>) =
+        plan.held.keys().partition(|rule| ledger.held.contains_key(*rule));
+    let rules = recorded.into_iter().chain(new).take(MAX_HELD_RULES);
+    rules.map(|rule| (rule.clone(), ledger.held.get(rule).copied().unwrap_or(now))).collect()
+}

@@ -1,0 +1,218 @@
+//! A tick of a queue with a ledger: it takes effect only if no other process changed the ledger.
+//!
+//! Read in this order: this file (what a tick decides), [`commit`] (the writes and their order),
+//! [`adopt`] (jobs that ran before the ledger existed), [`send`] (granted dispatch).
+
+mod adopt;
+mod commit;
+mod send;
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan,
+    search::{Capacities, Search},
+};
+use crate::{Engine, Error, View};
+use tidegate_core::{
+    job::{Job, JobId, QueueName, Version},
+    port::{Committed, Txn, Write, job_store::Expect},
+    queue::{Admission, Ledger, Limits, ledger::BatchId},
+    time::Timestamp,
+};
+
+/// Failed throttler calls that one tick reports at most.
+const MAX_REPORTED_FAULTS: usize = 16;
+
+/// A limited tick's decisions, before they are committed.
+struct LimitedDecision {
+    /// The instant of the tick: never before the ledger's.
+    now: Timestamp,
+    /// The ledger that the tick would write.
+    ledger: Ledger,
+    plan: TickPlan,
+    /// One answer per report.
+    answers: Vec<Result<Job, Error>>,
+}
+
+impl Engine {
+    /// Returns the stored ledger of `queue`; creates it if the queue has a limit and no ledger.
+    pub(super) async fn view(
+        &self,
+        queue: &QueueName,
+        limits: &Limits,
+    ) -> Result<Option<View>, Error> {
+        let now = self.now();
+        if let Some((head, batches)) = self.ports.store.ledger(queue).await? {
+            self.remove_unreferenced_batches(queue, &head).await?;
+            return View::whole(head, batches).map(Some);
+        }
+        if !limits.any() {
+            return Ok(None);
+        }
+        let max_in_flight = self.ports.store.max_in_flight_write();
+        let head = Ledger {
+            version: 1,
+            config_version: limits.version,
+            time: now,
+            settling_until: Some(now + max_in_flight),
+            ..Ledger::default()
+        };
+        let write =
+            Write::SetLedger { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
+        match self.ports.store.commit(vec![vec![write]]).await?.pop() {
+            Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
+            _ => self
+                .ports
+                .store
+                .ledger(queue)
+                .await?
+                .map(|(head, batches)| View::whole(head, batches))
+                .transpose(),
+        }
+    }
+
+    /// Removes the batches of ticks that crashed between writing a batch and the ledger that names
+    /// it. A tick that is about to name its batch wrote it for a later version of the ledger, or its
+    /// commit will be refused.
+    async fn remove_unreferenced_batches(
+        &self,
+        queue: &QueueName,
+        ledger: &Ledger,
+    ) -> Result<(), Error> {
+        if self.ports.store.max_in_flight_write().is_zero() {
+            return Ok(());
+        }
+        let stored = self.ports.store.batches(queue).await?;
+        let referenced: HashSet<BatchId> = ledger.referenced_batches().collect();
+        let garbage = stored
+            .into_iter()
+            .filter(|(id, version)| *version < ledger.version && !referenced.contains(id));
+        let txns: Vec<Txn> =
+            garbage.map(|(id, _)| vec![Write::RemoveBatch(queue.clone(), id)]).collect();
+        if !txns.is_empty() {
+            self.ports.store.commit(txns).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs one attempt of a tick of a queue with a ledger. `None` if its commit was refused.
+    pub(super) async fn tick_limited(
+        &self,
+        context: &TickContext<'_>,
+        cache: &mut TickCache,
+        known: &mut KnownJobs,
+    ) -> Result<Option<TickOutcome>, Error> {
+        let limits = context.limits;
+        let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
+        // Version 0: the queue has no configuration, which the commit requires to be true still.
+        if limits.version > 0 && limits.version < decided_under {
+            // Another process has read a newer configuration: this snapshot is old.
+            self.catalog.store(Default::default());
+            cache.view = None;
+            return Ok(None);
+        }
+        let mut decision = self.settle_limited(context, cache, known).await?;
+        let view = cache.view.as_mut().expect("the caller read it");
+        self.admit_limited(context, view, &mut decision).await?;
+        // The plugin failed, even if this tick does not commit.
+        cache.trouble = decision.plan.trouble.take();
+        cache.faults.append(&mut decision.plan.faults);
+        cache.faults.truncate(MAX_REPORTED_FAULTS);
+        self.commit_limited(context, cache, known, decision).await
+    }
+
+    /// Settles the reports, releases and checks grants, and adopts the jobs that run without one.
+    async fn settle_limited(
+        &self,
+        context: &TickContext<'_>,
+        cache: &TickCache,
+        known: &KnownJobs,
+    ) -> Result<LimitedDecision, Error> {
+        let &TickContext { queue, input, catalog, limits } = context;
+        let view = cache.view().expect("the caller read it");
+        let now = self.now().max(view.ledger.time);
+        let mut plan = TickPlan {
+            scan_cursor: view.ledger.scan_cursor.clone(),
+            reserved: cache.reserved(view, limits),
+            last_partition: view.ledger.last_partition.clone(),
+            lap_start: view.ledger.lap_start.clone(),
+            ..TickPlan::default()
+        };
+        plan.delta.sent = true;
+        let answers = self.settle_all(input, known, catalog, &mut plan, now);
+        plan.release(view, &input.released);
+        self.check(view, catalog, &mut plan, now).await?;
+        plan.throttling =
+            Throttling::of(catalog, limits, view, cache.trouble.as_ref(), &cache.unreported, now);
+        plan.trouble.clone_from(&cache.trouble);
+        self.note_ended(view, &mut plan).await?;
+
+        let mut ledger = view.ledger.clone();
+        match ledger.settling_until {
+            Some(until) if now < until => plan.wake(Some(until)),
+            Some(_) => {
+                self.adopt(queue, view, &mut plan, now).await?;
+                ledger.settling_until = None;
+            }
+            None => {}
+        }
+        if ledger.settling_until.is_none() {
+            self.adopt_unclaimed(queue, view, &mut plan, now);
+        }
+        Ok(LimitedDecision { now, ledger, plan, answers })
+    }
+
+    /// Admits candidates over the grants that `decision` leaves. While the ledger settles, none.
+    async fn admit_limited(
+        &self,
+        context: &TickContext<'_>,
+        view: &mut View,
+        decision: &mut LimitedDecision,
+    ) -> Result<(), Error> {
+        let &TickContext { queue, input, catalog, limits } = context;
+        let LimitedDecision { now, ledger, plan, .. } = decision;
+        let mut usage = view.usage(limits).clone();
+        let released: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
+        for grant in view.live().filter(|grant| released.contains_key(&grant.job)) {
+            usage.remove(limits, grant);
+        }
+        for grant in &plan.delta.granted {
+            usage.add(limits, grant);
+        }
+        let admission = Admission::new(limits, usage, ledger.buckets.clone(), *now);
+        plan.buckets = if ledger.settling_until.is_none() {
+            let search = Search {
+                engine: self,
+                queue,
+                catalog,
+                limits,
+                now: *now,
+                granted: Some((&*view, released)),
+                admission,
+                capacities: Capacities::of(input),
+                plan: &mut *plan,
+            };
+            search.run().await?
+        } else {
+            admission.finish().1
+        };
+        let new_state = plan.throttling.as_ref().and_then(|throttling| throttling.new_state(view));
+        plan.delta.policy = new_state.or_else(|| view.forgotten_state(limits));
+        Ok(())
+    }
+}
+
+impl TickPlan {
+    /// Releases the grants of settled jobs, and those of `hints` that name a live grant.
+    fn release(&mut self, view: &View, hints: &[(JobId, Version)]) {
+        for change in &self.before {
+            let granted = view.granted(&change.job.id);
+            if let Some(version) = granted.filter(|version| *version < change.job.life.version) {
+                self.delta.released.push((change.job.id.clone(), version));
+            }
+        }
+        let live = hints.iter().filter(|(job, version)| view.granted(job) == Some(*version));
+        self.delta.released.extend(live.cloned());
+    }
+}

@@ -1,0 +1,71 @@
+//! Granted dispatch: sends granted work through the work queue, then marks its batches as sent.
+
+use std::sync::Arc;
+
+use crate::{
+    Engine, Error, View,
+    tick::{TickCache, TickPlan, view::Delta},
+};
+use tidegate_core::{
+    job::QueueName,
+    port::{Committed, Txn, Work, Write, job_store::Expect},
+    queue::{Limits, ledger::BatchId},
+};
+
+impl Engine {
+    /// Sends the granted work that is unsent, and marks its batches as sent in the ledger.
+    ///
+    /// A refused mark only costs a second message: the next tick sends the work again.
+    pub(super) async fn send(
+        &self,
+        queue: &QueueName,
+        cache: &mut TickCache,
+        plan: &mut TickPlan,
+        limits: &Arc<Limits>,
+    ) -> Result<(), Error> {
+        let view = cache.view.as_mut().expect("only a queue with a ledger sends");
+        let mut work = std::mem::take(&mut plan.send);
+        work.extend(unsent_work(queue, view));
+        if work.is_empty() {
+            return Ok(());
+        }
+        let sent: Vec<BatchId> =
+            view.ledger.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
+        self.ports.work.send(&work).await?;
+        plan.sent = work.len();
+        plan.delta = Delta { sent_batches: sent, ..Delta::default() };
+        let mut ledger = view.ledger.clone();
+        ledger.version += 1;
+        ledger.nonce = self.ports.entropy.bits() as u64;
+        let prepared = view.prepare(ledger, &plan.delta);
+        let add = prepared.add.iter().cloned();
+        let mut writes: Txn = add.map(|batch| Write::AddBatch(queue.clone(), batch)).collect();
+        writes.push(Write::SetLedger {
+            queue: queue.clone(),
+            head: prepared.ledger.clone(),
+            was: Expect::Is(view.ledger.version),
+        });
+        writes.extend(prepared.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));
+        match self.ports.store.commit(vec![writes]).await?.pop() {
+            Some(Committed::All) => view.committed(prepared, &plan.delta, limits),
+            _ => cache.view = None,
+        }
+        Ok(())
+    }
+}
+
+/// The work of every live grant in a batch that is not marked as sent.
+fn unsent_work(queue: &QueueName, view: &View) -> Vec<Work> {
+    let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
+    let run_at = view.ledger.time;
+    unsent
+        .flat_map(|batch| view.live_of(batch))
+        .map(|grant| Work {
+            queue: queue.clone(),
+            job: grant.job.clone(),
+            version: grant.version,
+            run_at,
+            granted_at: Some(run_at),
+        })
+        .collect()
+}
