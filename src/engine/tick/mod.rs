@@ -18,10 +18,12 @@
 //! [`search`] (which candidates are looked at, in what turn), [`offer`] (what becomes of one), [`throttle`] (what the queue's
 //! plugin says of a page), [`check`] (what becomes of grants whose time has come).
 
+mod capacities;
 mod check;
 mod claim;
 mod limited;
 mod offer;
+mod partitions;
 mod search;
 mod throttle;
 mod unlimited;
@@ -45,7 +47,7 @@ use tidegate_core::{
 };
 
 pub(super) use offer::push_lease;
-pub(super) use search::Turns;
+pub(super) use partitions::Turns;
 pub use throttle::ThrottlerCall;
 use throttle::Throttling;
 

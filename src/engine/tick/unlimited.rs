@@ -12,8 +12,8 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::{
     Candidates, Demand, JobChange, KnownJobs, MAX_TICK_RETRIES, TickCache, TickContext, TickInput,
-    TickOutcome, TickPlan, current_job, delivery, same_claim,
-    search::{Capacities, Search},
+    TickOutcome, TickPlan, capacities::Capacities, current_job, delivery, same_claim,
+    search::Search,
 };
 use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
 use tidegate_core::{

@@ -10,8 +10,8 @@ mod send;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan,
-    search::{Capacities, Search},
+    KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan, capacities::Capacities,
+    search::Search,
 };
 use crate::{Engine, Error, View};
 use tidegate_core::{

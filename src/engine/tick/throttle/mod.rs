@@ -16,6 +16,7 @@
 
 mod explain;
 mod page;
+mod reconcile;
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,53 +1,33 @@
-//! A page of candidates that the throttler decides on: asked about, asked again until what runs fits together, obeyed.
+//! A page of candidates that the throttler decides on.
 
-use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use super::{ThrottlerCall, Throttling, one_call};
+use super::{
+    ThrottlerCall, Throttling, one_call,
+    reconcile::{Agreed, CandidateOutcome, PageJob, Reconciled},
+};
 use crate::{
     Error,
-    plugins::circuit_breaker::{FIRST_WAIT, OpenCircuit},
+    plugins::circuit_breaker::OpenCircuit,
     tick::search::{Search, position},
 };
 use tidegate_core::{
     job::{Event, Job, lifecycle::Waiting},
-    port::policy::{
-        Action, Call, Decision, Fault, FaultKind, Purpose, RunningSet, ThrottleAnswer, ThrottleCall,
-    },
-    queue::{
-        AdmissionDecision, Candidate, Rule, admission::Hold, order::Position, plugin::OnFailure,
-    },
+    port::policy::{Action, Decision},
+    queue::{AdmissionDecision, Candidate, Rule, order::Position, plugin::OnFailure},
 };
 
-/// A round that has lasted so long begins no further page but the one at which its scan stands, so that this gets on: what its queue's
-/// workers report waits for it. One call takes a quarter of it at most; reading its candidates' data comes on top of that.
-const TIME: Duration = Duration::from_secs(1);
-
-/// An answer under which everything that runs fits.
-struct Agreed {
-    call: Arc<ThrottleCall>,
-    /// Without its decisions, unless a version in the shadow is to be compared with them.
-    answer: ThrottleAnswer,
-    /// What is said of each candidate.
-    fates: Vec<CandidateOutcome>,
-    /// Whether somebody was to run who is too large for the space that is left.
-    full: bool,
-}
-
-/// What is said of a candidate.
-enum CandidateOutcome {
-    /// It does not fit the limits, and was not asked about.
-    Missed,
-    /// The plugin's last word.
-    Said(Decision),
-    /// It was to run, and does not fit together with those before it.
-    LeftOut(Option<Hold>),
-    /// It was not asked about last, since it was not to run before.
-    Earlier(Decision),
-}
+/// A tick that has lasted this long begins no further page, except the one at the scan's cursor, so
+/// that the scan makes progress: reports from the queue's workers wait for the tick. One call takes
+/// a quarter of this at most; reading the candidates' data comes in addition.
+const MAX_THROTTLING_TIME: Duration = Duration::from_secs(1);
 
 impl Search<'_> {
-    /// Lets the throttler decide on the first `size` candidates of `line`. Whether those behind them are looked at too; who was asked about
-    /// last, if this round has taken its time. Those whom nobody was asked about stay in the line.
+    /// Lets the throttler decide on the first `size` candidates of `line`. Undecided ones stay in
+    /// the line.
+    ///
+    /// Returns whether the scan continues with the candidates behind them; if not because the tick
+    /// has used up its time, the position of the last candidate that was decided on.
     pub(crate) async fn throttle(
         &mut self,
         line: &mut std::vec::IntoIter<Job>,
@@ -62,8 +42,8 @@ impl Search<'_> {
             if !Box::pin(self.throttle_at_once(jobs)).await? {
                 return Ok(ControlFlow::Break(None));
             }
-            let late = self.engine.now() >= self.now + TIME;
-            // Then those that nobody was asked about are looked at again from the front.
+            let late = self.engine.now() >= self.now + MAX_THROTTLING_TIME;
+            // The next scan starts with the undecided candidates again.
             if (late || left > 0) && (self.admission.closed(false) || self.capacities.total() == 0)
             {
                 return Ok(ControlFlow::Break(None));
@@ -75,14 +55,15 @@ impl Search<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A job was admitted: the next partition is the one behind its own.
+    /// Records that `job` was admitted: the next partition is the one behind its own.
     fn pass_turn(&mut self, job: &Job) {
         if self.limits.queue.partition_by.is_some() {
             self.plan.last_partition = Some(job.spec.partition.clone());
         }
     }
 
-    /// The same with as many as one call may be about.
+    /// Lets the throttler decide on as many candidates as one call may have. Whether the scan
+    /// continues.
     async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
         if !self.plan.asks_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
@@ -93,9 +74,9 @@ impl Search<'_> {
             }
             return Ok(true);
         }
-        // What somebody reserves concerns those behind it alone, so the page starts again from here.
+        // A reservation concerns only the candidates behind it, so the page starts again from here.
         let base = self.admission.clone();
-        let mut jobs: Vec<(Job, Option<usize>)> = Vec::with_capacity(page.len());
+        let mut jobs: Vec<PageJob> = Vec::with_capacity(page.len());
         for job in page {
             if self.consider(&job).is_none() {
                 continue;
@@ -103,288 +84,146 @@ impl Search<'_> {
             match self.admission.check(Candidate::of(&job.spec)) {
                 AdmissionDecision::Hold(hold) => {
                     self.plan.hold(hold);
-                    jobs.push((job, None));
+                    jobs.push(PageJob { job, fits: None });
                 }
                 AdmissionDecision::Move(opening) => self.plan.await_window(&job, opening, self.now),
                 AdmissionDecision::Run => {
-                    let bytes = self.capacities.bytes(&job);
-                    jobs.push((job, Some(bytes)));
+                    let fits = Some(self.capacities.bytes(&job));
+                    jobs.push(PageJob { job, fits });
                 }
             }
         }
-        if !jobs.iter().any(|(_, fits)| fits.is_some()) {
+        if !jobs.iter().any(|page_job| page_job.fits.is_some()) {
             return Ok(true);
         }
         self.admission = base;
-        self.apply(jobs).await
+        self.apply_throttler(jobs).await
     }
 
-    /// Calls a throttler that listens and has not heard of every ended attempt: there were no candidates.
-    pub(crate) async fn tell_ended(&mut self) -> Result<(), Error> {
+    /// Reports ended attempts to a throttler that wants them, if no candidates led to a call.
+    pub(crate) async fn report_ended(&mut self) -> Result<(), Error> {
         if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| {
             throttling.asks() && !throttling.ended.is_empty()
         }) {
-            self.apply(Vec::new()).await?;
+            self.apply_throttler(Vec::new()).await?;
         }
         Ok(())
     }
 
-    /// Asks about those candidates that fit the limits alone, each with the space it takes (the others keep what they reserve), and does
-    /// what is said.
-    async fn apply(&mut self, jobs: Vec<(Job, Option<usize>)>) -> Result<bool, Error> {
-        let agreed = match self.reconcile(&jobs).await? {
-            Ok(agreed) => agreed,
-            Err(asked) => return Ok(self.without(&jobs, *asked)),
+    /// Calls the throttler about the jobs that fit the limits (the others keep what they reserve),
+    /// and applies its decisions. Whether the scan continues.
+    async fn apply_throttler(&mut self, page: Vec<PageJob>) -> Result<bool, Error> {
+        let agreed = match self.reconcile(&page).await? {
+            Reconciled::Agreed(agreed) => agreed,
+            Reconciled::Failed(call) => return Ok(self.apply_failure(&page, *call)),
         };
-        let Agreed { call, answer, fates, full } = agreed;
-        let throttling = self.plan.throttling.as_mut().expect("it was just asked");
+        let Agreed { call, answer, outcomes, full } = agreed;
+        let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.answered = true;
         throttling.ended = Arc::default();
         if let Some(state) = &answer.state {
             throttling.state = Arc::new(state.clone());
         }
-        let (rule, plugin, shadowed) =
-            (throttling.rule(), throttling.plugin.clone(), throttling.shadowed);
+        let rule = throttling.rule();
+        let shadowed = throttling.plugin.clone().filter(|_| throttling.shadowed);
         self.plan.trouble = None;
-        let now = self.now;
         let mut held = 0;
-        for ((job, bytes), fate) in jobs.iter().zip(fates) {
-            let Decision { action, reason } = match fate {
-                CandidateOutcome::Missed => continue,
-                CandidateOutcome::Said(decision) => decision,
-                CandidateOutcome::LeftOut(hold) => {
-                    if let Some(hold) = hold {
-                        self.plan.hold(hold);
-                    }
+        for (page_job, outcome) in page.iter().zip(outcomes) {
+            let decision = match outcome {
+                CandidateOutcome::OverLimits | CandidateOutcome::LeftOut(None) => continue,
+                CandidateOutcome::LeftOut(Some(hold)) => {
+                    self.plan.hold(hold);
                     continue;
                 }
-                CandidateOutcome::Earlier(Decision { action: Action::Hold(until), reason }) => {
-                    Decision { action: Action::Hold(until), reason }
-                }
-                CandidateOutcome::Earlier(Decision { reason, .. }) => {
-                    Decision { action: Action::Hold(None), reason }
-                }
+                CandidateOutcome::Decided(decision) => decision,
+                CandidateOutcome::DecidedEarlier(decision) => held_again(decision),
             };
-            match action {
-                Action::Run => {
-                    let ask = self
-                        .capacities
-                        .find(job)
-                        .expect("the trial found room for everyone that runs");
-                    self.admit(ask, job, bytes.unwrap_or_default());
-                    self.pass_turn(job);
-                }
-                Action::Hold(until) => {
-                    held += 1;
-                    // Asked again at once, the plugin would say the same.
-                    self.plan.wake(until.filter(|at| *at > now));
-                }
-                Action::Reschedule(at) => {
-                    self.plan.decided = true;
-                    self.plan.put_off(job, at, Waiting::Throttler, reason, now);
-                }
-                Action::Drop => {
-                    self.plan.decided = true;
-                    let reason = reason
-                        .unwrap_or_else(|| format!("throttler {} dropped it", call_name(&rule)));
-                    if let Ok(dropped) = job.apply(Event::Drop { reason }, now) {
-                        self.plan.end(job, dropped);
-                    }
-                }
-            }
+            held += u64::from(matches!(decision.action, Action::Hold(_)));
+            self.apply_decision(page_job, decision, &rule);
         }
         self.capacities.full |= full;
         if held > 0 {
             *self.plan.held.entry(rule).or_default() += held;
         }
         let more = answer.more;
-        if let Some(plugin) = plugin.filter(|_| shadowed) {
+        if let Some(plugin) = shadowed {
             self.plan.asked.push(ThrottlerCall { plugin, call, answer: Ok(answer) });
         }
         Ok(more)
     }
 
-    /// Asks until everything that is to run fits together: at most three times.
-    ///
-    /// The second time those are left out that did not fit; the third time only those are asked about that ran and
-    /// fitted. Each is offered in its place with no more taken before it than the last time, so all of them fit again.
-    async fn reconcile(
-        &mut self,
-        jobs: &[(Job, Option<usize>)],
-    ) -> Result<Result<Agreed, Box<ThrottlerCall>>, Error> {
-        let throttling = self.plan.throttling.as_ref().expect("the caller has a throttler");
-        let plugin =
-            throttling.plugin.clone().expect("the caller asks only a plugin that may be asked");
-        let wanted = jobs.iter().filter(|(_, fits)| fits.is_some()).map(|(job, _)| job);
-        let (data, unread) = match self.engine.data_for(throttling, wanted).await {
-            Ok(data) => (data, None),
-            // Whoever needs no data, critical jobs say, does not wait for it.
-            Err(Error::Unavailable { message, .. }) => (
-                BTreeMap::new(),
-                Some(Fault {
-                    kind: FaultKind::Unavailable,
-                    message: format!("it needs data, and {message}"),
-                }),
-            ),
-            Err(error) => return Err(error),
-        };
-        let mut fates: Vec<CandidateOutcome> =
-            jobs.iter().map(|_| CandidateOutcome::Missed).collect();
-        let mut among: Vec<usize> =
-            (0..jobs.len()).filter(|index| jobs[*index].1.is_some()).collect();
-        let mut full = false;
-        for asks in 1.. {
-            let call = Arc::new(ThrottleCall {
-                queue: self.queue.clone(),
-                now: self.now,
-                seed: self.engine.ports.entropy.bits() as u64,
-                config: Arc::clone(&throttling.text),
-                concurrency: self.limits.queue.concurrency,
-                room: self.capacities.total(),
-                running: self.running(),
-                candidates: among.iter().map(|index| jobs[*index].0.clone()).collect(),
-                ended: Arc::clone(&throttling.ended),
-                state: Arc::clone(&throttling.state),
-                data: among
-                    .iter()
-                    .filter_map(|index| data.get_key_value(&jobs[*index].0.id))
-                    .map(|(id, text)| (id.clone(), text.clone()))
-                    .collect(),
-            });
-            let policy = &self.engine.ports.policy;
-            let answer = match &unread {
-                None => policy
-                    .throttle(&plugin, Arc::clone(&call), Purpose::Live)
-                    .await
-                    .and_then(|answer| answer.validated(&call)),
-                Some(fault) => {
-                    policy.report_fault(&plugin, &Call::Throttle(Arc::clone(&call)), fault);
-                    Err(fault.clone())
-                }
-            };
-            let mut answer = match answer {
-                Ok(answer) => answer,
-                Err(fault) => {
-                    return Ok(Err(Box::new(ThrottlerCall { plugin, call, answer: Err(fault) })));
-                }
-            };
-            // With a version in its shadow, the answer is to be compared whole.
-            let decisions = if throttling.shadowed {
-                answer.decisions.clone()
-            } else {
-                std::mem::take(&mut answer.decisions)
-            };
-            for (index, decision) in among.iter().zip(decisions) {
-                fates[*index] = CandidateOutcome::Said(decision);
+    /// Applies the plugin's decision on one job.
+    fn apply_decision(&mut self, page_job: &PageJob, decision: Decision, rule: &Rule) {
+        let PageJob { job, fits } = page_job;
+        let Decision { action, reason } = decision;
+        let now = self.now;
+        match action {
+            Action::Run => {
+                let demand = self.capacities.find(job).expect("the trial found a worker for it");
+                self.admit(demand, job, fits.unwrap_or_default());
+                self.pass_turn(job);
             }
-            let mut trial = self.admission.clone();
-            let mut rooms = self.capacities.clone();
-            let (mut ran, mut new_misfits) = (Vec::new(), 0);
-            let mut would_fit = false;
-            for (index, (job, bytes)) in jobs.iter().enumerate() {
-                let candidate = Candidate::of(&job.spec);
-                match &fates[index] {
-                    // In their places they reserve what they do not fit.
-                    CandidateOutcome::Missed => drop(trial.check(candidate)),
-                    CandidateOutcome::LeftOut(_) => {
-                        would_fit |= trial.check(candidate) == AdmissionDecision::Run
-                    }
-                    CandidateOutcome::Said(Decision { action: Action::Run, .. }) => {
-                        let ask = rooms.find(job);
-                        let bytes = bytes.unwrap_or_default();
-                        let verdict = ask.and_then(|ask| {
-                            Some((ask, rooms.try_admit(&mut trial, candidate, bytes)?))
-                        });
-                        fates[index] = match verdict {
-                            Some((ask, AdmissionDecision::Run)) => {
-                                rooms.take(ask, bytes);
-                                ran.push(index);
-                                continue;
-                            }
-                            Some((_, AdmissionDecision::Hold(hold))) => {
-                                CandidateOutcome::LeftOut(Some(hold))
-                            }
-                            // No worker takes it any more, or there is no space for it. (Windows were looked at before.)
-                            Some((_, AdmissionDecision::Move(_))) | None => {
-                                CandidateOutcome::LeftOut(None)
-                            }
-                        };
-                        new_misfits += 1;
-                    }
-                    CandidateOutcome::Said(_) | CandidateOutcome::Earlier(_) => {}
-                }
+            // Called again at once, the plugin would decide the same.
+            Action::Hold(until) => self.plan.wake(until.filter(|at| *at > now)),
+            Action::Reschedule(at) => {
+                self.plan.decided = true;
+                self.plan.put_off(job, at, Waiting::Throttler, reason, now);
             }
-            full |= rooms.full;
-            if new_misfits == 0 {
-                self.admission = trial;
-                if would_fit && self.capacities.total() as usize > ran.len() {
-                    // Those it did not fit together with were not run in the end.
-                    self.plan.wake(Some(self.now + FIRST_WAIT));
+            Action::Drop => {
+                self.plan.decided = true;
+                let reason =
+                    reason.unwrap_or_else(|| format!("throttler {} dropped it", call_name(rule)));
+                if let Ok(dropped) = job.apply(Event::Drop { reason }, now) {
+                    self.plan.end(job, dropped);
                 }
-                return Ok(Ok(Agreed { call, answer, fates, full }));
-            }
-            if asks == 1 {
-                among.retain(|index| !matches!(fates[*index], CandidateOutcome::LeftOut(_)));
-            } else {
-                for index in &among {
-                    if let CandidateOutcome::Said(decision) = &fates[*index]
-                        && decision.action != Action::Run
-                    {
-                        fates[*index] = CandidateOutcome::Earlier(decision.clone());
-                    }
-                }
-                among = ran;
             }
         }
-        unreachable!("each time fewer are asked about")
     }
 
-    /// What runs: the head's grants without those that this round has released, and those that it has admitted.
-    fn running(&self) -> RunningSet {
-        let delta = &self.plan.delta;
-        let batches = self
-            .granted
-            .as_ref()
-            .map(|(view, _)| view.running(&delta.released))
-            .unwrap_or_default();
-        RunningSet { batches, admitted: Arc::new(delta.granted.clone()) }
-    }
-
-    /// The throttler failed: its page is held, or run as the limits alone say. Whether the scan goes on.
-    fn without(&mut self, jobs: &[(Job, Option<usize>)], asked: ThrottlerCall) -> bool {
-        let throttling = self.plan.throttling.as_mut().expect("it was just asked");
+    /// Handles a failed call: the page is held, or the limits alone decide. Whether the scan
+    /// continues.
+    fn apply_failure(&mut self, page: &[PageJob], call: ThrottlerCall) -> bool {
+        let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.failed = true;
-        let trouble =
-            OpenCircuit::after(self.plan.trouble.take(), &asked.plugin, &throttling.text, self.now);
-        let until = trouble.until;
-        self.plan.trouble = Some(trouble);
+        let circuit =
+            OpenCircuit::after(self.plan.trouble.take(), &call.plugin, &throttling.text, self.now);
+        let until = circuit.until;
+        self.plan.trouble = Some(circuit);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         self.plan.wake(Some(until));
-        self.plan.faults.push(asked);
+        self.plan.faults.push(call);
         if hold {
-            *self.plan.held.entry(rule).or_default() +=
-                jobs.iter().filter(|(_, fits)| fits.is_some()).count() as u64;
+            let held = page.iter().filter(|page_job| page_job.fits.is_some()).count();
+            *self.plan.held.entry(rule).or_default() += held as u64;
             return false;
         }
-        for (job, fits) in jobs {
+        for PageJob { job, fits } in page {
             let Some(bytes) = *fits else {
                 self.admission.check(Candidate::of(&job.spec));
                 continue;
             };
-            // It was seen to be a candidate already.
-            let Some(ask) = self.capacities.find(job) else {
+            // It was found to be a candidate before.
+            let Some(demand) = self.capacities.find(job) else {
                 continue;
             };
             match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
                 Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
                 Some(AdmissionDecision::Run) => {
-                    self.admit(ask, job, bytes);
+                    self.admit(demand, job, bytes);
                     self.pass_turn(job);
                 }
                 Some(AdmissionDecision::Move(_)) | None => {}
             }
         }
         true
+    }
+}
+
+/// An earlier decision on a job that the last call was not about: the job is held.
+fn held_again(decision: Decision) -> Decision {
+    match decision.action {
+        Action::Hold(_) => decision,
+        _ => Decision { action: Action::Hold(None), ..decision },
     }
 }
 

@@ -1,0 +1,108 @@
+//! How many jobs the workers of a tick can still take, by number and by bytes.
+
+use std::collections::BTreeMap;
+
+use super::{ByteBudget, Demand, TickInput};
+use tidegate_core::{
+    job::{Job, TypeName},
+    queue::{Admission, AdmissionDecision, Candidate},
+};
+
+/// The capacity that is left for each demand of a tick.
+#[derive(Clone)]
+pub(super) struct Capacities<'a> {
+    pub(super) demands: &'a [Demand],
+    /// How many jobs each demand still takes.
+    jobs: Vec<u32>,
+    /// How many more jobs each worker with a capacity takes, in all its demands.
+    workers: BTreeMap<&'a str, u32>,
+    /// How many bytes all of them take together.
+    byte_budget: Option<ByteBudget>,
+    /// Whether a job was too large for the bytes that are left. No job is taken after it, so that
+    /// smaller jobs do not overtake it.
+    pub(super) full: bool,
+}
+
+impl<'a> Capacities<'a> {
+    pub(super) fn of(input: &'a TickInput) -> Self {
+        let workers = input.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
+        Self {
+            demands: &input.demands,
+            jobs: input.demands.iter().map(|demand| demand.capacity).collect(),
+            workers,
+            byte_budget: input.byte_budget,
+            full: false,
+        }
+    }
+
+    /// The types that some demand still takes.
+    pub(super) fn types(&self) -> Vec<TypeName> {
+        let open = self.demands.iter().enumerate().filter(|(index, _)| self.takes(*index));
+        let mut types: Vec<TypeName> =
+            open.flat_map(|(_, demand)| demand.types.iter().cloned()).collect();
+        types.sort_unstable();
+        types.dedup();
+        types
+    }
+
+    /// Whether the demand at `index` takes more jobs.
+    fn takes(&self, index: usize) -> bool {
+        let worker = self.demands[index].worker.as_deref().and_then(|name| self.workers.get(name));
+        !self.full && self.jobs[index] > 0 && worker != Some(&0)
+    }
+
+    /// The index of the first demand that takes `job`.
+    pub(super) fn find(&self, job: &Job) -> Option<usize> {
+        (0..self.demands.len()).find(|index| {
+            self.takes(*index) && self.demands[*index].types.contains(&job.spec.job_type)
+        })
+    }
+
+    /// How many more jobs are taken, if their bytes fit.
+    pub(super) fn total(&self) -> u32 {
+        let mut workers = self.workers.clone();
+        self.demands.iter().zip(&self.jobs).fold(0, |sum: u32, (demand, jobs)| {
+            let mut taken = *jobs;
+            if let Some(free) = demand.worker.as_deref().and_then(|name| workers.get_mut(name)) {
+                taken = taken.min(*free);
+                *free -= taken;
+            }
+            sum.saturating_add(taken)
+        })
+    }
+
+    /// How many bytes of the budget `job` takes. That serializes the job, so callers keep the number.
+    pub(super) fn bytes(&self, job: &Job) -> usize {
+        self.byte_budget.map_or(0, |budget| budget.bytes(job))
+    }
+
+    /// The decision of `admission` on a candidate of `bytes`. None if it would run but exceeds the
+    /// bytes that are left.
+    pub(super) fn try_admit(
+        &mut self,
+        admission: &mut Admission<'_>,
+        candidate: Candidate<'_>,
+        bytes: usize,
+    ) -> Option<AdmissionDecision> {
+        if self.byte_budget.is_none_or(|budget| bytes <= budget.left) {
+            return Some(admission.try_admit(candidate));
+        }
+        let held =
+            Some(admission.check(candidate)).filter(|decision| *decision != AdmissionDecision::Run);
+        self.full |= held.is_none();
+        held
+    }
+
+    /// Takes the capacity of one job of `bytes` from the demand at `index`.
+    pub(super) fn take(&mut self, index: usize, bytes: usize) {
+        self.jobs[index] -= 1;
+        if let Some(free) =
+            self.demands[index].worker.as_deref().and_then(|name| self.workers.get_mut(name))
+        {
+            *free -= 1;
+        }
+        if let Some(budget) = &mut self.byte_budget {
+            budget.left = budget.left.saturating_sub(bytes);
+        }
+    }
+}

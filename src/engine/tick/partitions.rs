@@ -1,0 +1,320 @@
+//! Partitions take turns: one candidate of each, from the partition after the last one served.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+    time::Duration,
+};
+
+use super::{
+    search::{Search, position},
+    throttle::PAGE,
+};
+use crate::{Engine, Error};
+use tidegate_core::{
+    job::{Job, QueueName, TypeName},
+    port::job_store::DueQuery,
+    queue::{
+        config::SCAN_BOUND,
+        order::{Order, Position},
+    },
+};
+
+/// Partitions that one tick visits at most.
+const MAX_PARTITIONS: u32 = 64;
+/// Candidates that a page has more than the workers take, for those that are held.
+const PAGE_MARGIN: u32 = 8;
+
+/// The first page of each partition that a tick visits, and where each continues.
+struct PartitionPages {
+    /// The candidates of each partition; the last one may be the page behind the cursor.
+    lanes: Vec<std::vec::IntoIter<Job>>,
+    /// Where the partitions continue that have more due jobs.
+    ends: BTreeMap<String, Position>,
+    /// Where the partition continues that the cursor is in.
+    deeper: Option<Position>,
+}
+
+/// Where the scan was before this tick.
+struct ScanStart {
+    last_partition: Option<String>,
+    cursor: Option<Position>,
+}
+
+impl Search<'_> {
+    /// Offers one candidate of each partition in turn, from the one after the last that was served.
+    ///
+    /// If nothing stops it, the search continues in the next tick: first deeper into each partition
+    /// that has more (`scan_cursor`), then with the partitions that one tick does not visit, until
+    /// the lap is complete (`lap_start`).
+    pub(super) async fn scan_partitions(&mut self) -> Result<(), Error> {
+        let types = self.capacities.types();
+        if types.is_empty() || self.admission.closed(false) {
+            self.held_if_closed(false);
+            return Ok(());
+        }
+        if self.plan.throttler_holds_all() {
+            return Ok(());
+        }
+        let start = ScanStart {
+            last_partition: self.plan.last_partition.clone(),
+            cursor: self.plan.scan_cursor.take(),
+        };
+        let last = start.last_partition.as_deref();
+        let names = self.engine.partitions_in_turn(self.queue, &types, last).await?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut pages = self.partition_pages(&names, types, start.cursor.as_ref()).await?;
+        let mut stopped = false;
+        if self.plan.asks_throttler() {
+            match self.throttle_lanes(&mut pages.lanes, start.cursor.as_ref()).await? {
+                Some(left_off) => pages.resume_at(left_off, start.cursor.as_ref()),
+                None => stopped = true,
+            }
+        } else {
+            self.offer_in_turn(&mut pages.lanes);
+        }
+        if stopped || self.admission.closed(false) || self.capacities.types().is_empty() {
+            (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
+        } else {
+            self.advance_scan(start, names, pages);
+        }
+        Ok(())
+    }
+
+    /// Reads the first page of each partition in `names`, and the page behind `cursor`.
+    async fn partition_pages(
+        &mut self,
+        names: &[String],
+        types: Vec<TypeName>,
+        cursor: Option<&Position>,
+    ) -> Result<PartitionPages, Error> {
+        let wanted = if self.plan.asks_throttler() {
+            self.capacities.total().max(PAGE)
+        } else {
+            self.capacities.total().saturating_add(PAGE_MARGIN)
+        };
+        let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
+        let query = |partition: &str, after: Option<Position>| DueQuery {
+            queue: self.queue.clone(),
+            critical: false,
+            types: types.clone(),
+            partition: Some(partition.to_owned()),
+            order: Order::of(&self.limits.queue),
+            until: self.now,
+            limit: if after.is_some() { SCAN_BOUND } else { each },
+            after,
+        };
+        let mut queries: Vec<DueQuery> = names.iter().map(|name| query(name, None)).collect();
+        // One partition at a time is read beyond its first page, so that jobs deep in it are found.
+        queries.extend(cursor.map(|cursor| query(&cursor.partition, Some(cursor.clone()))));
+        let mut pages = PartitionPages {
+            lanes: Vec::with_capacity(queries.len()),
+            ends: BTreeMap::new(),
+            deeper: None,
+        };
+        for (index, page) in self.engine.ports.store.due(&queries).await?.into_iter().enumerate() {
+            self.plan.wake(page.next_due);
+            match page.jobs.last().filter(|_| page.more).map(position) {
+                Some(end) if index < names.len() => {
+                    pages.ends.insert(end.partition.clone(), end);
+                }
+                end => pages.deeper = end,
+            }
+            pages.lanes.push(page.jobs.into_iter());
+        }
+        Ok(pages)
+    }
+
+    /// Offers one candidate of each lane in turn, until no worker takes more or nothing more fits.
+    fn offer_in_turn(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) {
+        let mut offered = true;
+        while offered && !self.admission.closed(false) && self.capacities.total() > 0 {
+            offered = false;
+            for lane in &mut *lanes {
+                let Some(job) = lane.next() else { continue };
+                offered = true;
+                if self.try_admit(&job) {
+                    self.plan.last_partition = Some(job.spec.partition.clone());
+                }
+                if self.admission.closed(false) || self.capacities.total() == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sets where the next tick continues the scan.
+    fn advance_scan(&mut self, start: ScanStart, mut names: Vec<String>, pages: PartitionPages) {
+        let ScanStart { last_partition, cursor } = start;
+        // If a constraint limits each value of the attribute that makes partitions, a full value
+        // holds its whole partition.
+        let by = self.limits.queue.partition_by.as_deref().unwrap_or_default();
+        let is_open = |end: &Position| !self.admission.closed_to_value(by, &end.partition);
+        let mut ends = pages.ends.into_values();
+        self.plan.scan_cursor = pages.deeper.filter(is_open).or_else(|| match cursor {
+            Some(cursor) => ends.find(|end| end.partition > cursor.partition && is_open(end)),
+            None => ends.find(is_open),
+        });
+        if self.plan.scan_cursor.is_some() {
+            // These partitions to their end first.
+            self.plan.last_partition = last_partition;
+        } else {
+            let from = last_partition.as_deref().unwrap_or_default();
+            let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
+            let more = names.len() == MAX_PARTITIONS as usize;
+            let last = names.pop().filter(|last| more && !passes(&lap_start, from, last));
+            if let Some(last) = last {
+                self.plan.last_partition = Some(last);
+                self.plan.lap_start = Some(lap_start);
+            }
+        }
+        self.plan.again |= self.plan.goes_on();
+    }
+
+    /// Lets the throttler decide on the candidates of partitions in turn, page by page. Once that has
+    /// used up the tick's time, it decides on one more page, from `cursor` on, so that the scan
+    /// makes progress.
+    ///
+    /// Returns where it left off in each partition that has undecided candidates; none if the search
+    /// stops here.
+    async fn throttle_lanes(
+        &mut self,
+        lanes: &mut [std::vec::IntoIter<Job>],
+        cursor: Option<&Position>,
+    ) -> Result<Option<BTreeMap<String, Position>>, Error> {
+        let order = Order::of(&self.limits.queue);
+        let first = self.capacities.total().max(PAGE) as usize;
+        let mut size = first;
+        let mut line = Turns::of(lanes).collect::<Vec<Job>>().into_iter();
+        let positions: Vec<Position> = line.as_slice().iter().map(position).collect();
+        let mut late = false;
+        while !late && line.len() > 0 {
+            match self.throttle(&mut line, size).await? {
+                ControlFlow::Break(None) => return Ok(None),
+                ControlFlow::Break(Some(_)) => late = true,
+                ControlFlow::Continue(())
+                    if self.admission.closed(false) || self.capacities.total() == 0 =>
+                {
+                    return Ok(None);
+                }
+                ControlFlow::Continue(()) => size *= 2,
+            }
+        }
+        let (decided, left) = positions.split_at(positions.len() - line.len());
+        let mut reached: HashMap<&str, &Position> =
+            cursor.iter().map(|cursor| (cursor.partition.as_str(), *cursor)).collect();
+        record_reached(&mut reached, order, decided);
+        // One partition after the other, as the search goes on: many may have a few left each.
+        let behind = |job: &Job, cursor: &Position| {
+            job.spec.partition > cursor.partition || is_behind(&position(job), cursor, order)
+        };
+        let mut more: Vec<Job> = cursor
+            .map(|cursor| line.filter(|job| behind(job, cursor)).collect())
+            .unwrap_or_default();
+        more.sort_by(|one, other| one.spec.partition.cmp(&other.spec.partition));
+        more.truncate(first);
+        let more_positions: Vec<Position> = more.iter().map(position).collect();
+        let mut more = more.into_iter();
+        if more.len() > 0 && self.throttle(&mut more, first).await? == ControlFlow::Break(None) {
+            return Ok(None);
+        }
+        record_reached(&mut reached, order, &more_positions[..more_positions.len() - more.len()]);
+        let mut left_off = BTreeMap::new();
+        for next in left {
+            match reached.get(next.partition.as_str()) {
+                Some(last) if is_behind(next, last, order) => {
+                    drop(left_off.insert(next.partition.clone(), (*last).clone()))
+                }
+                Some(_) => {}
+                // None of its candidates was decided on. No job is due a millisecond before the first.
+                None => {
+                    let before = || Position {
+                        run_at: next.run_at - Duration::from_millis(1),
+                        ..next.clone()
+                    };
+                    left_off.entry(next.partition.clone()).or_insert_with(before);
+                }
+            }
+        }
+        Ok(Some(left_off))
+    }
+}
+
+impl PartitionPages {
+    /// Continues the partitions where the throttler left off.
+    fn resume_at(&mut self, mut left_off: BTreeMap<String, Position>, cursor: Option<&Position>) {
+        let deeper = cursor.and_then(|cursor| left_off.remove(&cursor.partition));
+        self.deeper = deeper.or(self.deeper.take());
+        self.ends.extend(left_off);
+    }
+}
+
+impl Engine {
+    /// The partitions with scheduled jobs of `types` that one tick visits, from the one after
+    /// `last` on, cyclically.
+    pub(crate) async fn partitions_in_turn(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        last: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let store = &self.ports.store;
+        let mut names = store.partitions(queue, types, last, MAX_PARTITIONS).await?;
+        if names.len() < MAX_PARTITIONS as usize && last.is_some() {
+            let front = store.partitions(queue, types, None, MAX_PARTITIONS).await?;
+            let rest = front.into_iter().take_while(|name| Some(name.as_str()) <= last);
+            names.extend(rest.take(MAX_PARTITIONS as usize - names.len()).collect::<Vec<_>>());
+        }
+        Ok(names)
+    }
+}
+
+/// Takes one job from each lane in turn, until all are empty.
+pub(crate) struct Turns<'a> {
+    lanes: &'a mut [std::vec::IntoIter<Job>],
+    next: usize,
+}
+
+impl<'a> Turns<'a> {
+    pub(crate) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
+        Self { lanes, next: 0 }
+    }
+}
+
+impl Iterator for Turns<'_> {
+    type Item = Job;
+    fn next(&mut self) -> Option<Job> {
+        (0..self.lanes.len()).find_map(|_| {
+            let lane = self.next % self.lanes.len();
+            self.next += 1;
+            self.lanes[lane].next()
+        })
+    }
+}
+
+/// Records in `reached` the last position of each partition among `decided`.
+fn record_reached<'a>(
+    reached: &mut HashMap<&'a str, &'a Position>,
+    order: Order,
+    decided: &'a [Position],
+) {
+    for next in decided {
+        let last = reached.entry(&next.partition).or_insert(next);
+        if is_behind(next, last, order) {
+            *last = next;
+        }
+    }
+}
+
+/// Whether `position` comes after `other`, which is in the same partition.
+fn is_behind(position: &Position, other: &Position, order: Order) -> bool {
+    let key = |position: &Position| order.key(position.priority, position.run_at, &position.id);
+    position.partition == other.partition && key(position) > key(other)
+}
+
+/// Whether the cyclic way from after `from` up to `to` passes `start`.
+fn passes(start: &str, from: &str, to: &str) -> bool {
+    if from < to { from < start && start <= to } else { start > from || start <= to }
+}
