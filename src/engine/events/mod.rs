@@ -4,4 +4,5 @@ pub mod dead_letters;
 pub mod ingest;
 pub mod pending_replies;
 pub mod reply;
+mod reply_match;
 pub mod triggers;

@@ -52,7 +52,7 @@ impl Engine {
             .filter(|job| job.spec.correlation_key.is_some())
             .collect();
         if !keyed.is_empty() {
-            let heard = Box::pin(self.hear_kept(&keyed)).await;
+            let heard = Box::pin(self.apply_pending_replies(&keyed)).await;
             let is_over =
                 |claimed: &Claimed| heard.iter().any(|(heard, _)| heard.id == claimed.job.id);
             for claim in claims.iter_mut().filter(|claim| claim.as_ref().is_some_and(is_over)) {
