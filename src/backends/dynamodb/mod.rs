@@ -43,7 +43,7 @@ use table::{Item, PageQuery, Table};
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
-        Clock, Entropy, StoreError,
+        Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
             self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery,
             Purged, Record, RecordKind, RecordQuery, Txn,
@@ -202,12 +202,11 @@ impl JobStore for DynamoStore {
         self.write(txns).await
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        MAX_IN_FLIGHT_WRITE
-    }
-
-    fn expires_natively(&self) -> bool {
-        true
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            atomicity: Atomicity::Steps { max_in_flight_write: MAX_IN_FLIGHT_WRITE },
+            expires_natively: true,
+        }
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {

@@ -28,7 +28,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -43,8 +42,9 @@ use row::select_jobs;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
-        Purged, Record, RecordKind, RecordQuery, StoreError, Txn, Write, flatten,
+        Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
+        ListQuery, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, Txn,
+        Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -238,12 +238,8 @@ impl JobStore for SqliteStore {
         Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.regrouped(&steps)).collect())
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn expires_natively(&self) -> bool {
-        false
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { atomicity: Atomicity::Atomic, expires_natively: false }
     }
 
     fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {

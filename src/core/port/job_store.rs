@@ -414,6 +414,52 @@ pub struct Item {
     pub bytes: Vec<u8>,
 }
 
+/// What a store guarantees beyond the port, so that the engine can skip what the store makes unnecessary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreCapabilities {
+    /// How much of a transaction is visible when it is cut short.
+    pub atomicity: Atomicity,
+    /// Whether the store itself drops results and ended jobs at the end of their retention. Then
+    /// [`JobStore::overdue`] omits ended jobs, and reads hide whatever is past its retention.
+    pub expires_natively: bool,
+}
+
+/// How much of a transaction is visible when it is cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Every write of a transaction happens, or none.
+    Atomic,
+    /// Writes happen one by one in their order, so that any prefix of a transaction may remain.
+    Steps {
+        /// The longest time between the check of a write's condition and the write. Not zero.
+        max_in_flight_write: Duration,
+    },
+}
+
+impl Atomicity {
+    /// Atomic if `max_in_flight_write` is zero, otherwise in steps.
+    pub fn from_max_in_flight_write(max_in_flight_write: Duration) -> Self {
+        if max_in_flight_write.is_zero() {
+            Self::Atomic
+        } else {
+            Self::Steps { max_in_flight_write }
+        }
+    }
+
+    /// Whether transactions are atomic.
+    pub fn is_atomic(self) -> bool {
+        self == Self::Atomic
+    }
+
+    /// The longest time between the check of a write's condition and the write; zero if atomic.
+    pub fn max_in_flight_write(self) -> Duration {
+        match self {
+            Self::Atomic => Duration::ZERO,
+            Self::Steps { max_in_flight_write } => max_in_flight_write,
+        }
+    }
+}
+
 /// Durable jobs, one writer at a time per record.
 ///
 /// After `Ok`, a write is durable and every later read sees it. Wrappers (metrics, faults) implement
@@ -426,15 +472,13 @@ pub trait JobStore: Send + Sync {
     /// [`StoreError::Unavailable`] each may or may not have happened.
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError>;
 
-    /// The longest a write may be under way after its conditions were seen to hold; zero if transactions are atomic.
-    fn max_in_flight_write(&self) -> Duration;
+    /// What the store guarantees. It never changes during the life of a store.
+    fn capabilities(&self) -> StoreCapabilities;
 
-    /// Whether the store itself forgets results and ended jobs when their time is over. Then [`JobStore::overdue`] leaves ended
-    /// jobs out, and nobody is shown what should be gone.
-    fn expires_natively(&self) -> bool;
-
-    /// The id under which a new job goes that was drawn `id`: a store may have it say where the job lies, behind a dot. One whose
-    /// writes have a [`JobStore::flight`] does, so that a drawn id is told from one that a client gave, which is taken as it is.
+    /// Returns the id to store a new job under, given the generated `id`.
+    ///
+    /// A store may append the job's location after a dot. A store without atomic transactions always
+    /// does, which distinguishes a generated id from one that a client chose; those are never changed.
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
 
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].

@@ -272,7 +272,7 @@ impl Engine {
         if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
             return Ok(None);
         }
-        let flight = self.ports.store.max_in_flight_write();
+        let flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
         if !flight.is_zero() {
             self.ports.clock.sleep_until(self.now() + flight).await;
         }
@@ -357,7 +357,8 @@ impl Engine {
                         return Ok(());
                     }
                     let now = self.now();
-                    let settling_until = Some(now + self.ports.store.max_in_flight_write());
+                    let settling_until =
+                        Some(now + self.ports.store.capabilities().atomicity.max_in_flight_write());
                     (
                         Expect::Absent,
                         Ledger {

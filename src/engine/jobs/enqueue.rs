@@ -324,7 +324,7 @@ impl Engine {
 
     /// Whether who pointed a key at a job that is not there, at `since`, may still add it. Clocks differ by less than a flight.
     fn may_be_under_way(&self, since: Option<Timestamp>) -> bool {
-        let flight = self.ports.store.max_in_flight_write();
+        let flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
         !flight.is_zero() && since.is_none_or(|since| self.now() < since + 2 * flight)
     }
 

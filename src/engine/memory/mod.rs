@@ -13,7 +13,7 @@ pub use clock::FakeClock;
 pub use entropy::SeededEntropy;
 pub use work_queue::MemoryWorkQueue;
 
-use std::{collections::BTreeMap, ops::Bound, time::Duration};
+use std::{collections::BTreeMap, ops::Bound};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -23,9 +23,9 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
         job_store::{
-            Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
-            ListQuery, Purged, Record, RecordKind, RecordQuery, StateFilter, StoreError, Txn,
-            flatten, is_stored_apart,
+            Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
+            ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, StateFilter,
+            StoreCapabilities, StoreError, Txn, flatten, is_stored_apart,
         },
         listing::Cursor,
     },
@@ -57,12 +57,8 @@ impl JobStore for MemoryStore {
         Ok(txns.into_iter().map(whole).collect())
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn expires_natively(&self) -> bool {
-        false
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { atomicity: Atomicity::Atomic, expires_natively: false }
     }
 
     fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {

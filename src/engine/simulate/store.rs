@@ -8,7 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ops::Bound,
     sync::Arc,
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -22,7 +21,7 @@ use tidegate_core::{
         Clock, Committed, JobStore, StoreError, Txn, Write,
         job_store::{
             self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged,
-            RecordKind, RecordQuery, flatten,
+            RecordKind, RecordQuery, StoreCapabilities, flatten,
         },
     },
     queue::{
@@ -233,12 +232,8 @@ impl JobStore for SimulationStore {
         Ok(self.index.lock().partitions(types, after, limit as usize))
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        self.memory.max_in_flight_write()
-    }
-
-    fn expires_natively(&self) -> bool {
-        self.memory.expires_natively()
+    fn capabilities(&self) -> StoreCapabilities {
+        self.memory.capabilities()
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {

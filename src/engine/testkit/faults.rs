@@ -12,8 +12,9 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
-        Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
+        Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
+        ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore, StoreCapabilities,
+        StoreError, Txn,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -38,7 +39,7 @@ pub struct Faults {
 /// the store behind: each is then one process's way to it.
 pub struct FaultyStore {
     inner: SharedStore,
-    flight: Duration,
+    atomicity: Atomicity,
     plan: Mutex<Plan>,
 }
 
@@ -72,14 +73,15 @@ impl FaultyStore {
             writes: 0,
             failed: 0,
         };
-        Self { inner, flight: Duration::from_secs(5), plan: Mutex::new(plan) }
+        let atomicity = Atomicity::Steps { max_in_flight_write: Duration::from_secs(5) };
+        Self { inner, atomicity, plan: Mutex::new(plan) }
     }
 
-    /// The same store with another [`JobStore::flight`] (default 5 s). With none it is an atomic store: every
-    /// transaction is taken whole or not at all.
+    /// The same store with this longest write in flight (default 5 s). Zero makes it an atomic
+    /// store: every transaction happens whole or not at all.
     #[must_use]
     pub fn with_flight(mut self, flight: Duration) -> Self {
-        self.flight = flight;
+        self.atomicity = Atomicity::from_max_in_flight_write(flight);
         self
     }
 
@@ -213,7 +215,7 @@ impl JobStore for FaultyStore {
         };
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
-            answers.push(if self.flight.is_zero() {
+            answers.push(if self.atomicity.is_atomic() {
                 self.whole(txn, &mut most).await?
             } else {
                 self.one_by_one(txn, &mut most).await?
@@ -225,17 +227,13 @@ impl JobStore for FaultyStore {
         }
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        self.flight
-    }
-
-    fn expires_natively(&self) -> bool {
-        self.inner.expires_natively()
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { atomicity: self.atomicity, ..self.inner.capabilities() }
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
         let placed = self.inner.assign_id(id.clone(), spec, run_at);
-        if self.flight.is_zero() || placed != id {
+        if self.atomicity.is_atomic() || placed != id {
             placed
         } else {
             format!("{id}.0").parse().expect("a place is a good end of an id")

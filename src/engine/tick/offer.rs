@@ -109,7 +109,7 @@ impl Search<'_> {
         };
         if granted {
             self.plan.delta.granted.push(grant(job, now));
-            let flight = self.engine.ports.store.max_in_flight_write();
+            let flight = self.engine.ports.store.capabilities().atomicity.max_in_flight_write();
             // Without atomic transactions the grant may be written and the claim not.
             let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);

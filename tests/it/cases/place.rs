@@ -218,7 +218,7 @@ impl Place {
     /// Lets the queue's first limit begin to hold, which takes as long as a write may.
     pub async fn settle(&mut self) {
         self.lease(1).await;
-        self.wait(self.store.max_in_flight_write().as_secs() + 1);
+        self.wait(self.store.capabilities().atomicity.max_in_flight_write().as_secs() + 1);
         self.lease(1).await;
     }
 

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
-        ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore, StoreError, Txn,
-        Write,
+        Atomicity, Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore,
+        Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore,
+        StoreCapabilities, StoreError, Txn, Write,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -154,12 +154,11 @@ impl JobStore for Way {
         Ok(answer)
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        self.flight
-    }
-
-    fn expires_natively(&self) -> bool {
-        self.inner.expires_natively()
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            atomicity: Atomicity::from_max_in_flight_write(self.flight),
+            ..self.inner.capabilities()
+        }
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
@@ -315,12 +314,8 @@ impl JobStore for Watched {
         Ok(answers)
     }
 
-    fn max_in_flight_write(&self) -> Duration {
-        self.store.max_in_flight_write()
-    }
-
-    fn expires_natively(&self) -> bool {
-        self.store.expires_natively()
+    fn capabilities(&self) -> StoreCapabilities {
+        self.store.capabilities()
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {

@@ -114,7 +114,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
     // A store that writes one by one is likely far away.
-    for round in 0..if store.max_in_flight_write().is_zero() { 150 } else { 40 } {
+    for round in 0..if store.capabilities().atomicity.is_atomic() { 150 } else { 40 } {
         let types = ["x", "y", "z", "unheard-of"]
             .iter()
             .filter(|_| chance.random_bool(0.7))

@@ -340,7 +340,7 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
         if n != 4 {
             assert!(matches!(&standing, CurrentRecord::Job(job) if **job == taken), "{standing:?}");
         }
-        let atomic = store.max_in_flight_write().is_zero();
+        let atomic = store.capabilities().atomicity.is_atomic();
         let expected =
             |place: Option<usize>| !atomic && place.is_some_and(|place| place < first_bad);
         let added =
@@ -478,7 +478,7 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     // An end moves it to when it is dropped; a store that forgets has no more to do with it.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;
-    let dropped_at = (!store.expires_natively()).then_some(40 + 30 * 86_400_000);
+    let dropped_at = (!store.capabilities().expires_natively).then_some(40 + 30 * 86_400_000);
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], dropped_at));
     done(store, vec![Write::RemoveJob { id: ended.id.clone(), was: ended.life.revision }]).await;
     assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], None));

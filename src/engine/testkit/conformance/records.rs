@@ -371,7 +371,7 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     assert_eq!(all().await, []);
     done(store, vec![remove("a", None)]).await;
     // Within a refused transaction nothing is kept, where transactions are atomic.
-    if store.max_in_flight_write().is_zero() {
+    if store.capabilities().atomicity.is_atomic() {
         refused(
             store,
             vec![Write::PutRecord(record(kind, "a", 5)), Write::AddJob(job("with").build())],

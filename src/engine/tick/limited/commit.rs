@@ -60,7 +60,7 @@ impl Engine {
         let mut writes = self.limited_writes(context, view, &mut decision);
         let LimitedDecision { now, mut plan, answers, .. } = decision;
         let prepared = writes.prepared.take();
-        let committed = if self.ports.store.max_in_flight_write().is_zero() {
+        let committed = if self.ports.store.capabilities().atomicity.is_atomic() {
             self.commit_whole(writes, cache, known).await?
         } else {
             self.commit_in_steps(writes, &mut plan, cache, known).await?
@@ -156,7 +156,7 @@ impl Engine {
             || plan.decided
             || ledger.settling_until != stored.settling_until
             // On an atomic store this process continues the scan; on another, any process may.
-            || (scan_moved && !self.ports.store.max_in_flight_write().is_zero())
+            || (scan_moved && !self.ports.store.capabilities().atomicity.is_atomic())
             || context.limits.version > stored.config_version
     }
 
@@ -293,7 +293,7 @@ impl Engine {
                 cache.view = None;
             }
         }
-        if !self.ports.store.max_in_flight_write().is_zero() {
+        if !self.ports.store.capabilities().atomicity.is_atomic() {
             cache.view = None;
         }
     }

@@ -50,7 +50,7 @@ impl Engine {
         if !limits.any() {
             return Ok(None);
         }
-        let max_in_flight = self.ports.store.max_in_flight_write();
+        let max_in_flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
         let head = Ledger {
             version: 1,
             config_version: limits.version,
@@ -80,7 +80,7 @@ impl Engine {
         queue: &QueueName,
         ledger: &Ledger,
     ) -> Result<(), Error> {
-        if self.ports.store.max_in_flight_write().is_zero() {
+        if self.ports.store.capabilities().atomicity.is_atomic() {
             return Ok(());
         }
         let stored = self.ports.store.batches(queue).await?;
