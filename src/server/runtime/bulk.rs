@@ -30,8 +30,8 @@ const MAX_OPERATIONS: usize = 100;
 
 /// An operation as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct StoredOperation {
-    operation: Operation,
+pub(super) struct StoredOperation {
+    pub(super) operation: Operation,
     job_type: Option<TypeName>,
     queue: Option<QueueName>,
     states: Vec<String>,
@@ -111,7 +111,7 @@ impl Server {
         let stored = self.add(stored).await?;
         // A repeat of one whose first answer was lost on its way from the store: nobody has begun it.
         if stored.operation.ended_at.is_none() {
-            self.spawn_bulk(stored.clone());
+            self.continue_operation(stored.clone());
         }
         Ok(stored.operation)
     }
@@ -173,33 +173,8 @@ impl Server {
             .await
     }
 
-    /// Has an operation done, unless it is under way here.
-    fn spawn_bulk(&self, mut stored: StoredOperation) {
-        if let Some(away) = &self.inner.serverless {
-            away.outbox.operation_left(&stored.operation.id);
-            return;
-        }
-        if !self.inner.operations.lock().insert(stored.operation.id.clone()) {
-            return;
-        }
-        let server = self.clone();
-        tokio::spawn(async move {
-            let mut stopping = server.inner.stopping.subscribe();
-            let done = tokio::select! {
-                done = server.run_bulk(&mut stored, Timestamp::MAX) => done,
-                // What is left goes on at the next start.
-                _ = stopping.changed() => return,
-            };
-            let id = stored.operation.id.clone();
-            if let Err(error) = server.end_bulk(stored, done).await {
-                tracing::warn!(%error, "the end of an operation was not recorded");
-            }
-            server.inner.operations.lock().remove(&id);
-        });
-    }
-
     /// Records how an operation ended.
-    async fn end_bulk(
+    pub(super) async fn finish_operation(
         &self,
         mut stored: StoredOperation,
         done: Result<bool, Error>,
@@ -222,13 +197,13 @@ impl Server {
         else {
             return Ok(true);
         };
-        match self.run_bulk(&mut stored, until).await {
+        match self.run_operation(&mut stored, until).await {
             Ok(false) => {
-                self.spawn_bulk(stored);
+                self.continue_operation(stored);
                 Ok(false)
             }
             Err(error @ Error::Unavailable { .. }) => Err(error),
-            done => self.end_bulk(stored, done).await.map(|()| true),
+            done => self.finish_operation(stored, done).await.map(|()| true),
         }
     }
 
@@ -249,7 +224,7 @@ impl Server {
     }
 
     /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
-    async fn run_bulk(
+    pub(super) async fn run_operation(
         &self,
         stored: &mut StoredOperation,
         until: Timestamp,
@@ -315,7 +290,7 @@ impl Server {
             BulkKind::Purge => {
                 let (before, after) =
                     self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
-                self.inner.on_superseded(&after.spec.queue, &after, before.life.version);
+                self.inner.on_superseded(&after, before.life.version);
                 Ok(())
             }
         }
@@ -345,20 +320,6 @@ fn bytes(stored: &StoredOperation) -> Result<Vec<u8>, Error> {
 fn digest(value: &impl Serialize) -> String {
     let hash = Sha256::digest(serde_json::to_vec(value).unwrap_or_default());
     format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
-}
-
-/// Goes on with the operations that a stop interrupted.
-pub(super) async fn resume(server: &Server) -> Result<(), Error> {
-    for item in server.inner.engine.ports().store.items(ItemKind::Operation).await? {
-        match serde_json::from_slice::<StoredOperation>(&item.bytes) {
-            Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_bulk(stored),
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(operation = item.name, %error, "an operation cannot be read")
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The word of a state.

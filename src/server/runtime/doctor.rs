@@ -116,7 +116,7 @@ impl Server {
             )
         } else {
             let found = format!("no code for this release has been made of: {}", old.join(", "));
-            let advice = if self.inner.serverless.is_some() {
+            let advice = if self.inner.is_serverless() {
                 "one request to the function `plugins` compiles them (`curl \"${PLUGINS_URL%/}/healthz\"`); they hold or are passed over until then"
             } else {
                 "push their components again: `tidegate plugin push NAME FILE`"
@@ -127,7 +127,9 @@ impl Server {
 
     /// Whether the minute's round has been, how it went, and of which release it was.
     async fn check_minute(&self) -> Option<Check> {
-        self.inner.serverless.as_ref()?;
+        if !self.inner.is_serverless() {
+            return None;
+        }
         let about = "minute's round";
         let error =
             |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
@@ -173,7 +175,7 @@ impl Server {
     fn check_public_url(&self) -> Check {
         let url = &self.inner.options.public_url;
         let about = "public URL";
-        if url.is_empty() && self.inner.serverless.is_some() {
+        if url.is_empty() && self.inner.is_serverless() {
             return Check::ok(
                 about,
                 "this function builds no callback URLs; `deliver` is told what they start with",
@@ -181,7 +183,7 @@ impl Server {
         }
         match url::Url::parse(url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
-                let clear = self.inner.serverless.is_some() && parsed.scheme() == "http";
+                let clear = self.inner.is_serverless() && parsed.scheme() == "http";
                 if clear {
                     Check::new(
                         CheckLevel::Warning,

@@ -1,4 +1,4 @@
-//! Events and triggers as methods of the server: each asks the engine and tells the queues' tasks what changed.
+//! Events, triggers and dead letters as methods of the server.
 
 use std::sync::Arc;
 
@@ -18,32 +18,32 @@ use tidegate_engine::{
 };
 
 impl Server {
-    /// Takes events: one answer each, in order. After an `Ok` all that it says is durable; after an error the event is to be
-    /// sent again, unless it is 413.
+    /// Applies events: one result each, in order. After `Ok` every outcome is durable. After an
+    /// error other than 413 the caller must send the event again.
     pub async fn ingest(&self, events: &[Event]) -> Vec<Result<Ingested, Error>> {
         let Ingestion { answers, enqueued, changed } = self.inner.engine.ingest(events).await;
         metrics::ingested(&answers);
-        self.inner.tell(&enqueued, &changed);
+        self.inner.on_events(&enqueued, &changed);
         answers
     }
 
-    /// Counts what was sent as events and is none.
+    /// Counts bodies that are no events.
     pub fn refused_events(&self, count: u64) {
-        metrics::refused(count);
+        metrics::events_refused(count);
     }
 
-    /// Keeps what came as an event and cannot be one, each with the reason, among the dead letters.
+    /// Stores malformed events as dead letters, each with its reason.
     ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
-        self.inner.engine.keep_unread(unread).await?;
-        metrics::unread(unread.len() as u64);
+    pub async fn keep_unread(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
+        self.inner.engine.keep_unread(malformed).await?;
+        metrics::events_malformed(malformed.len() as u64);
         Ok(())
     }
 
-    /// Sets a trigger as a whole; whether it is new.
+    /// Replaces a trigger. The flag is `true` if it is new.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Server {
         self.inner.engine.put_trigger(name, config, if_match).await
     }
 
-    /// A trigger as it stands.
+    /// A trigger.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Server {
         self.inner.engine.delete_trigger(name, if_match).await
     }
 
-    /// A page of dead letters, of one trigger if it is named, and where the next one starts.
+    /// A page of dead letters, optionally of one trigger, and the cursor of the next page.
     ///
     /// # Errors
     ///
@@ -121,28 +121,28 @@ impl Server {
         self.inner.engine.delete_dead_letter(id).await
     }
 
-    /// Applies the trigger of a dead letter anew, as it stands now.
+    /// Applies the current configuration of a dead letter's trigger to it.
     ///
     /// # Errors
     ///
-    /// 404 `dead_letter_not_found` or `trigger_not_found`; the store's, and then the letter is still there.
+    /// 404 `dead_letter_not_found` or `trigger_not_found`; the store's: the dead letter remains.
     pub async fn replay_dead_letter(&self, id: &str) -> Result<Replayed, Error> {
         let (replayed, ingestion) = self.inner.engine.replay_dead_letter(id).await?;
-        metrics::replayed(&replayed);
-        self.inner.tell(&ingestion.enqueued, &ingestion.changed);
+        metrics::dead_letter_replayed(&replayed);
+        self.inner.on_events(&ingestion.enqueued, &ingestion.changed);
         Ok(replayed)
     }
 }
 
 impl Inner {
-    /// Wakes the queues of new jobs, and tells those of changed ones.
-    pub(super) fn tell(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
+    /// Announces the jobs that events made and changed.
+    pub(super) fn on_events(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
         metrics::enqueued(enqueued.iter());
         self.on_enqueued(
             enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
         );
         for (job, version) in changed {
-            self.on_superseded(&job.spec.queue, job, *version);
+            self.on_superseded(job, *version);
             if job.life.awaits_retry_decision() {
                 self.pending.notify_one();
             }

@@ -1,15 +1,18 @@
-//! The embedded home: one process that ticks every active queue, delivers, sweeps, and answers.
+//! The server: every verb as a method, on the engine, in two deployment modes.
 //!
 //! ```text
-//!   callers ─▶ Server ─┬▶ one task per active queue ─▶ Engine::tick ─▶ store
-//!                      │     ▲ reports, leases, wake-ups    │ claimed jobs
-//!                      │     └── deliverers, handlers ◀─────┘
-//!                      ├▶ sweeper (expiry, deadlines, retention, verdicts, kept replies), schedules, bulk operations
-//!                      └▶ shadows (plugin versions that are asked and not obeyed)
+//!   callers ─▶ Server (jobs, queues, job_types, events, schedules, plugins, tokens, workers, ...)
+//!                │
+//!              mode ─┬▶ embedded: one task per active queue ─▶ Engine::tick ─▶ store
+//!                    │     ▲ reports, leases, wake-ups    │ claimed jobs
+//!                    │     └──── pushes, handlers ◀───────┘
+//!                    │   sweeper, schedules, bulk operations, shadow plugin versions
+//!                    └▶ serverless: an outbox of messages, published before the answer
 //! ```
 //!
-//! The one thing to know: a queue's rounds are taken one after the other by its task, and everything
-//! that arrived while one was being committed goes into the next, so that batches grow with load.
+//! The verbs are one file per resource and the same in both modes; [`mode`] has every function that
+//! differs. In the embedded mode, the task of a queue runs its ticks one after the other. What
+//! arrives during a commit goes into the next tick, so batches grow with load.
 
 mod autoscaling;
 pub(crate) mod bulk;
@@ -17,14 +20,17 @@ pub(crate) mod deliver;
 mod doctor;
 pub mod embedded;
 mod events;
-mod handler;
+mod job_types;
+mod jobs;
 mod lease;
+mod mode;
 mod plugin_registry;
 mod plugins;
+mod queues;
 mod schedules;
 pub mod serverless;
 mod shadow;
-mod verbs;
+mod tokens;
 mod waiters;
 mod workers;
 
@@ -37,14 +43,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::open::CannotOpen;
 pub use crate::runtime::plugin_registry::{CannotPush, PluginUser};
 pub use crate::runtime::serverless::{NEAR, SweepReport};
-pub use handler::{Call, Handled, Handler, Work};
 pub use shadow::{Comparison, Difference, ShadowDecision};
 
-use crate::runtime::embedded::queue_task::{Message, QueueHandle};
+use crate::{
+    runtime::embedded::queue_task::{Message, QueueHandle},
+    telemetry::metrics,
+};
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
     port::{HealthCheck, Policy, Spans, Target},
@@ -52,17 +61,17 @@ use tidegate_core::{
 };
 use tidegate_engine::{Engine, Error, Ports, Rules};
 
-/// How a server behaves, beyond the engine's rules.
+/// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Most concurrent push calls per queue.
     pub push_slots: u32,
-    /// What callback URLs start with, without a slash at the end.
+    /// The prefix of callback URLs, without a slash at the end.
     pub public_url: String,
-    /// How long a stop waits for answers that are under way.
+    /// How long a stop waits for running attempts.
     pub shutdown: Duration,
-    /// The most bytes that an answer to a client may have, where the home has a bound: a server that is [`away`](Builder::away) leases
-    /// no more than fits.
+    /// Most bytes of a response, if the deployment mode has a bound. A
+    /// [serverless](Builder::serverless) server leases no more jobs than fit.
     pub answer_bytes: Option<usize>,
 }
 
@@ -77,7 +86,7 @@ impl Default for Options {
     }
 }
 
-/// The server: every verb as a method. Cheap to clone; the last clone's drop does not stop it, [`Server::stop`] does.
+/// The server: every verb as a method. Cheap to clone. Only [`Server::stop`] stops it, not a drop.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -93,40 +102,40 @@ pub(crate) struct Inner {
     workers: workers::Workers,
     /// The bulk operations under way.
     operations: Mutex<HashSet<String>>,
-    /// None: nobody looks at traces, and nothing is done for them.
+    /// `None`: tracing is off.
     traces: Option<crate::telemetry::traces::Traces>,
     shadow: shadow::Shadow,
     hosted: Option<plugin_registry::Hosted>,
-    /// What the home looks at when somebody asks how it is.
+    /// The checks that the deployment mode adds to `doctor`.
     health_check: Option<Arc<dyn HealthCheck>>,
-    /// What it has instead of tasks, if it starts none.
+    /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
-    /// Told when a round leaves jobs whose retry strategy is to be asked.
+    /// Notified when a tick leaves jobs that await a retry decision.
     pending: Arc<tokio::sync::Notify>,
-    /// Told when a schedule changes.
+    /// Notified when a schedule changes.
     rescheduled: Arc<tokio::sync::Notify>,
-    tokens: Mutex<Option<TokenWatch>>,
-    stopping: watch::Sender<Stage>,
-    /// Counts tasks and deliveries under way: a stop waits for it to close.
+    tokens: Mutex<Option<TokenListener>>,
+    stopping: watch::Sender<StopPhase>,
+    /// Cloned by tasks and deliveries under way: a stop waits until all clones are dropped.
     busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
     idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
 }
 
-/// Who is told of the tokens when one changes.
-type TokenWatch = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
+/// Receives the items of all tokens when one changes.
+type TokenListener = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
 
-/// How far a stop is.
+/// The phase of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// Everything is done.
+enum StopPhase {
+    /// No stop was requested.
     Serving,
-    /// Nothing is admitted; what runs may finish and report.
+    /// No job is admitted; running attempts may finish and report.
     Draining,
     /// Tasks end.
     Stopped,
 }
 
-/// What a server is made of before it starts.
+/// The parts of a server before its start.
 pub struct Builder {
     ports: Ports,
     rules: Rules,
@@ -140,7 +149,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Runs jobs of `job_type`, a pull type, in this process: at most `concurrency` at once.
+    /// Runs jobs of `job_type`, a pull type, in this process, at most `concurrency` at once.
     #[must_use]
     pub fn handler(
         mut self,
@@ -159,43 +168,44 @@ impl Builder {
         self
     }
 
-    /// Sets how the server behaves.
+    /// Sets the options.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// Has the home looked at so when somebody asks how it is.
+    /// Adds checks to `doctor`.
     #[must_use]
-    pub fn health_check(mut self, checkup: Arc<dyn HealthCheck>) -> Self {
-        self.health_check = Some(checkup);
+    pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
+        self.health_check = Some(check);
         self
     }
 
-    /// Runs plugins so.
+    /// Sets the policy that runs plugins.
     #[must_use]
     pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
         self.ports.policy = policy;
         self
     }
 
-    /// Gives `spans` the spans of each job's way. Of the traces that begin here `ratio`, 0 to 1, are recorded; of the others,
-    /// those that their callers record.
+    /// Sends the spans of each job to `spans`. `ratio`, 0 to 1, is the share of new traces that are
+    /// recorded; incoming traces keep the sampling decision of their caller.
     #[must_use]
     pub fn traces(mut self, spans: Arc<dyn Spans>, ratio: f64) -> Self {
         self.traces = Some(crate::telemetry::traces::Traces::new(spans, ratio));
         self
     }
 
-    /// Starts the server: what was under way when it stopped goes on. One that is [`away`](Builder::away) has nothing to start.
+    /// Starts the server and resumes what was under way at its stop. A
+    /// [serverless](Builder::serverless) server has nothing to start.
     ///
     /// # Errors
     ///
     /// The store's.
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = tokio::sync::mpsc::channel(1);
-        let (shadow, asked) = shadow::Shadow::new();
+        let (shadow, shadow_calls) = shadow::Shadow::new();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(self.ports, self.rules)),
             target: self.target,
@@ -213,26 +223,26 @@ impl Builder {
             pending: Arc::default(),
             rescheduled: Arc::default(),
             tokens: Mutex::default(),
-            stopping: watch::Sender::new(Stage::Serving),
+            stopping: watch::Sender::new(StopPhase::Serving),
             busy: Mutex::new(Some(busy)),
             idle: tokio::sync::Mutex::new(idle),
         });
         let server = Server { inner };
-        if server.inner.serverless.is_some() {
+        if server.inner.is_serverless() {
             return Ok(server);
         }
         plugin_registry::recompile(&server).await?;
         server.wake_all().await?;
         embedded::sweeper::spawn(&server.inner);
-        schedules::spawn(&server.inner);
-        shadow::follow(Arc::downgrade(&server.inner), asked);
-        bulk::resume(&server).await?;
+        embedded::schedules::spawn(&server.inner);
+        shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);
+        embedded::operations::resume(&server).await?;
         Ok(server)
     }
 }
 
 impl Server {
-    /// A server over `ports` that pushes to `target`.
+    /// A builder of a server on `ports` that pushes to `target`.
     pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
         let (rules, options) = (Rules::default(), Options::default());
         Builder {
@@ -248,17 +258,17 @@ impl Server {
         }
     }
 
-    /// The engine it runs on.
+    /// The engine of the server.
     pub fn engine(&self) -> &Engine {
         &self.inner.engine
     }
 
-    /// The present instant.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.inner.engine.now()
     }
 
-    /// How it behaves.
+    /// The options.
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
@@ -277,13 +287,13 @@ impl Server {
         Ok(())
     }
 
-    /// Whether requests are served.
+    /// `Ok` if the server serves requests.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] while it stops, and the store's.
+    /// [`Error::Unavailable`] while the server stops, and the store's.
     pub async fn ready(&self) -> Result<(), Error> {
-        if *self.inner.stopping.borrow() != Stage::Serving {
+        if *self.inner.stopping.borrow() != StopPhase::Serving {
             return Err(Error::Unavailable {
                 retry_after: Duration::from_secs(1),
                 message: "the server is stopping".into(),
@@ -292,23 +302,25 @@ impl Server {
         self.inner.engine.catalog().await.map(|_| ())
     }
 
-    /// Stops: admits nothing more, lets what runs here finish and report for at most `options.shutdown`, then ends
-    /// every task. What did not finish is found again at the next start.
+    /// Stops the server: it admits no more jobs, waits at most `options.shutdown` for running
+    /// attempts, and ends every task. The next start finds the attempts that did not finish.
     pub async fn stop(&self) {
-        self.inner.stopping.send_replace(Stage::Draining);
+        self.inner.stopping.send_replace(StopPhase::Draining);
         let deadline = self.now() + self.inner.options.shutdown;
         self.inner.busy.lock().take();
         let mut idle = self.inner.idle.lock().await;
         tokio::select! {
             _ = idle.recv() => {}
-            () = self.inner.engine.ports().clock.sleep_until(deadline) => tracing::warn!("some jobs were still running at the stop"),
+            () = self.inner.engine.ports().clock.sleep_until(deadline) => {
+                tracing::warn!("some jobs were still running at the stop");
+            }
         }
-        self.inner.stopping.send_replace(Stage::Stopped);
+        self.inner.stopping.send_replace(StopPhase::Stopped);
     }
 }
 
 impl Inner {
-    /// The queue's task, started if need be.
+    /// The queue's task, started if it does not run.
     fn queue(self: &Arc<Self>, queue: &QueueName) -> QueueHandle {
         let mut queues = self.queues.lock();
         if let Some(handle) = queues.get(queue) {
@@ -319,76 +331,72 @@ impl Inner {
         handle
     }
 
-    /// Asks for a round of every queue that has a task.
+    /// Requests a tick of every queue that has a task.
     fn wake_known(&self) {
         for handle in self.queues.lock().values() {
             handle.send(Message::Wake);
         }
     }
 
-    /// Asks for a round of `queue`.
-    fn wake(self: &Arc<Self>, queue: &QueueName) {
-        match &self.serverless {
-            Some(away) => away.outbox.queue_due(queue),
-            None => self.queue(queue).send(Message::Wake),
-        }
-    }
-
-    /// Says that jobs wait which were not there before.
-    fn on_enqueued<'a>(self: &Arc<Self>, jobs: impl IntoIterator<Item = &'a Job>) {
-        if let Some(away) = &self.serverless {
-            jobs.into_iter().for_each(|job| away.outbox.job_changed(job, None));
-            return;
-        }
+    /// Wakes the tasks of the queues of new jobs, each once.
+    fn notify_queues<'a>(self: &Arc<Self>, queues: impl Iterator<Item = &'a QueueName>) {
         let catalog = self.engine.seen_version();
-        let mut told: Vec<&QueueName> = Vec::new();
-        for queue in jobs.into_iter().map(|job| &job.spec.queue) {
-            if told.contains(&queue) {
+        let mut notified: Vec<&QueueName> = Vec::new();
+        for queue in queues {
+            if notified.contains(&queue) {
                 continue;
             }
-            told.push(queue);
-            let known = self.queues.lock().get(queue).map(|handle| handle.accepted(catalog));
+            notified.push(queue);
+            let known = self.queues.lock().get(queue).map(|handle| handle.on_enqueued(catalog));
             if known.is_none() {
-                self.queue(queue).accepted(catalog);
+                self.queue(queue).on_enqueued(catalog);
             }
         }
     }
 
-    /// Says that a job left the version it may have been granted at, and that it may have ended.
-    fn on_superseded(self: &Arc<Self>, queue: &QueueName, job: &Job, version: Version) {
-        match &self.serverless {
-            Some(away) => away.outbox.job_changed(job, Some(version)),
-            None => self.queue(queue).send(Message::Left(job.id.clone(), version)),
-        }
+    /// Announces that a job left `version`, at which it may hold a grant, and its end if it ended.
+    fn on_superseded(self: &Arc<Self>, job: &Job, version: Version) {
+        self.on_version_left(job, version);
         if job.life.ended().is_some() {
-            crate::telemetry::metrics::ended(job);
+            metrics::job_finished(job);
             self.on_attempt_finished(job);
             self.on_job_finished(job);
         }
     }
 
-    /// An attempt or a wait of the job came to an end, and nobody reported it.
+    /// Announces the jobs that a sweep changed.
+    fn on_swept(self: &Arc<Self>, changed: &[(Job, Version)]) {
+        for (job, version) in changed {
+            // Of the changes of a sweep, only the end of a lease leaves a job that continues.
+            if job.life.ended().is_none() {
+                self.on_attempt_finished(job);
+            }
+            self.on_superseded(job, *version);
+        }
+    }
+
+    /// Records the end of an attempt or a wait that had no report.
     fn on_attempt_finished(&self, job: &Job) {
         if let Some(traces) = &self.traces {
             traces.over(job);
         }
     }
 
-    /// Tells those who wait for a job's result, and whoever sends its callback.
+    /// Notifies the waiters for a job's result, and the queue of its completion callback.
     fn on_job_finished(self: &Arc<Self>, job: &Job) {
         self.waiters.notify(&job.id);
         if job.spec.callback_url.is_some()
             && job.spec.job_type.as_str() != tidegate_engine::CALLBACK_TYPE
         {
-            self.wake(&tidegate_engine::CALLBACK_QUEUE.parse().expect("a good name"));
+            self.wake(&tidegate_engine::CALLBACK_QUEUE.parse().expect("a valid name"));
         }
     }
 
-    /// Something that a stop waits for; none while stopping.
+    /// A guard that a stop waits for; `None` while stopping.
     fn busy(&self) -> Option<tokio::sync::mpsc::Sender<()>> {
         self.busy.lock().clone()
     }
 }
 
-/// What tasks hold of the server: they end when it is gone.
-type Home = Weak<Inner>;
+/// How a task refers to the server: it ends when the server is gone.
+type WeakServer = Weak<Inner>;

@@ -1,10 +1,10 @@
-//! Plugins as the server has them: the verbs, and what is told to the log of calls that failed.
+//! Plugins as methods of the server, and the log of failed calls.
 
 use std::sync::Arc;
 
 use super::{
     Inner, Server,
-    shadow::{Comparison, Live},
+    shadow::{Comparison, LiveCall},
 };
 use tidegate_backends::wasm::record;
 use tidegate_core::{
@@ -21,60 +21,61 @@ use tidegate_engine::{
 };
 
 impl Inner {
-    /// Takes note of what a round's throttler said.
-    pub(super) fn note_round(
+    /// Submits a tick's throttler calls to the shadow version, and logs the failed ones.
+    pub(super) fn record_throttling(
         &self,
         queue: &QueueName,
-        asked: Vec<ThrottlerCall>,
+        calls: Vec<ThrottlerCall>,
         faults: Vec<ThrottlerCall>,
     ) {
-        for ThrottlerCall { plugin, call, answer } in asked {
+        for ThrottlerCall { plugin, call, answer } in calls {
             if let Ok(answer) = answer {
-                self.shadow.submit(&plugin, Live::Round(call, answer));
+                self.shadow.submit(&plugin, LiveCall::Tick(call, answer));
             }
         }
         for ThrottlerCall { plugin, call, answer } in faults {
             if let Err(fault) = answer {
-                self.failed(&plugin, queue, &fault, &Call::Throttle(call));
+                self.log_fault(&plugin, queue, &fault, &Call::Throttle(call));
             }
         }
     }
 
-    /// Takes note of what retry strategies said.
-    pub(super) fn note_verdicts(&self, verdicts: &mut RetryDecisions) {
-        for asked in verdicts.asked.drain(..) {
-            self.shadow.submit(&asked.plugin, Live::Verdict(asked.call, asked.answer));
+    /// Announces retry decisions, submits their calls to the shadow version, and logs the failed ones.
+    pub(super) fn on_retry_decisions(self: &Arc<Self>, decisions: &mut RetryDecisions) {
+        for asked in decisions.asked.drain(..) {
+            self.shadow.submit(&asked.plugin, LiveCall::Retry(asked.call, asked.answer));
         }
-        for RetryFault { plugin, call, fault } in &verdicts.faults {
+        for RetryFault { plugin, call, fault } in &decisions.faults {
             if let Some(plugin) = plugin {
-                self.failed(plugin, &call.queue, fault, &Call::Retry(Arc::clone(call)));
+                self.log_fault(plugin, &call.queue, fault, &Call::Retry(Arc::clone(call)));
             } else {
-                tracing::warn!(job = %call.job.id, %fault, "the built-in backoff stood in for a retry strategy");
+                tracing::warn!(job = %call.job.id, %fault, "the built-in backoff replaced a retry strategy");
             }
         }
+        for (job, version) in &decisions.changed {
+            self.on_superseded(job, *version);
+        }
     }
-}
 
-impl Inner {
-    /// Each fault is kept with its call by whoever runs plugins; here it is told to the log, with the call where that process does not stay to be
-    /// asked for it.
-    fn failed(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
+    /// Logs a failed call. The plugin host records faults with their calls. A serverless process may
+    /// end before the record is read, so there the log contains the call.
+    fn log_fault(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
         let (version, kind, call) = (
             plugin.version.number,
             fault.kind.as_str(),
-            self.serverless.is_some().then(|| record::to_bounded_json(call)),
+            self.is_serverless().then(|| record::to_bounded_json(call)),
         );
         tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, call, "a plugin failed");
     }
 
-    /// Plugins changed: every queue is looked at under them.
-    fn plugins_changed(self: &Arc<Self>) {
+    /// Applies changed plugins to every queue.
+    fn on_plugins_changed(self: &Arc<Self>) {
         self.wake_known();
     }
 }
 
 impl Server {
-    /// Adds a version of a plugin, live at the next round of every queue, or in the shadow of the live one.
+    /// Adds a version of a plugin: live at the next tick of every queue, or as the shadow version.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Server {
         stage: Stage,
     ) -> Result<Pushed, Error> {
         let pushed = self.inner.engine.push_plugin(name, version, stage).await?;
-        self.inner.plugins_changed();
+        self.inner.on_plugins_changed();
         Ok(pushed)
     }
 
@@ -108,7 +109,7 @@ impl Server {
         self.inner.engine.plugin(name).await
     }
 
-    /// Makes version `to` live, or without a number the one that was live before.
+    /// Makes version `to` live; `None` selects the previous live version.
     ///
     /// # Errors
     ///
@@ -120,11 +121,11 @@ impl Server {
     ) -> Result<PluginItem, Error> {
         self.prepare(name, |item| to.or(item.previous())).await?;
         let item = self.inner.engine.rollback_plugin(name, to).await?;
-        self.inner.plugins_changed();
+        self.inner.on_plugins_changed();
         Ok(item)
     }
 
-    /// Has version `number` asked beside the live one, or with none nothing.
+    /// Makes version `number` the shadow version; `None` removes the shadow version.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where the version in the shadow of a plugin differs from the live one, as far as this process asked it.
+    /// How the decisions of the shadow version differ from those of the live one, in this process.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::{Home, Inner};
+use super::{Inner, WeakServer};
 use tidegate_core::{
     job::{JobId, PluginName, QueueName},
     port::policy::{
@@ -122,53 +122,53 @@ pub struct Comparison {
 }
 
 /// What the live version was asked, and said.
-pub(super) enum Live {
+pub(super) enum LiveCall {
     /// In a round.
-    Round(Arc<ThrottleCall>, ThrottleAnswer),
+    Tick(Arc<ThrottleCall>, ThrottleAnswer),
     /// After a failed attempt.
-    Verdict(Arc<RetryCall>, RetryAnswer),
+    Retry(Arc<RetryCall>, RetryAnswer),
 }
 
-impl Live {
+impl LiveCall {
     fn queue(&self) -> &QueueName {
         match self {
-            Self::Round(call, _) => &call.queue,
-            Self::Verdict(call, _) => &call.queue,
+            Self::Tick(call, _) => &call.queue,
+            Self::Retry(call, _) => &call.queue,
         }
     }
 
     fn at(&self) -> Timestamp {
         match self {
-            Self::Round(call, _) => call.now,
-            Self::Verdict(call, _) => call.now,
+            Self::Tick(call, _) => call.now,
+            Self::Retry(call, _) => call.now,
         }
     }
 
     fn config(&self) -> &Arc<str> {
         match self {
-            Self::Round(call, _) => &call.config,
-            Self::Verdict(call, _) => &call.config,
+            Self::Tick(call, _) => &call.config,
+            Self::Retry(call, _) => &call.config,
         }
     }
 
     fn role(&self) -> Role {
         match self {
-            Self::Round(..) => Role::Throttler,
-            Self::Verdict(..) => Role::Retry,
+            Self::Tick(..) => Role::Throttler,
+            Self::Retry(..) => Role::Retry,
         }
     }
 
     fn data_bytes(&self) -> usize {
         match self {
-            Self::Round(call, _) => call.data.values().map(String::len).sum(),
-            Self::Verdict(call, _) => call.data.as_ref().map_or(0, String::len),
+            Self::Tick(call, _) => call.data.values().map(String::len).sum(),
+            Self::Retry(call, _) => call.data.as_ref().map_or(0, String::len),
         }
     }
 }
 
 /// Asks versions in the shadow what the live ones were asked.
 pub(super) struct Shadow {
-    sender: mpsc::Sender<(Plugin, Live)>,
+    sender: mpsc::Sender<(Plugin, LiveCall)>,
     waiting_bytes: AtomicUsize,
     seen: Mutex<BTreeMap<PluginName, Comparison>>,
 }
@@ -177,14 +177,14 @@ pub(super) struct Shadow {
 type Compared = (JobId, Option<(ShadowDecision, ShadowDecision)>);
 
 impl Shadow {
-    /// Remembers nothing yet; the other half is what [`follow`] takes.
-    pub(super) fn new() -> (Self, mpsc::Receiver<(Plugin, Live)>) {
+    /// Remembers nothing yet; the other half is what [`spawn`] takes.
+    pub(super) fn new() -> (Self, mpsc::Receiver<(Plugin, LiveCall)>) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self { sender, waiting_bytes: AtomicUsize::new(0), seen: Mutex::default() }, receiver)
     }
 
     /// Has the shadow of `plugin` asked, if there is room.
-    pub(super) fn submit(&self, plugin: &Plugin, live: Live) {
+    pub(super) fn submit(&self, plugin: &Plugin, live: LiveCall) {
         let bytes = live.data_bytes();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before == 0 || before + bytes <= MAX_WAITING_BYTES;
@@ -204,7 +204,7 @@ impl Shadow {
         &self,
         plugin: &PluginName,
         version: u32,
-        live: &Live,
+        live: &LiveCall,
         compared: Option<Result<Vec<Compared>, Fault>>,
     ) {
         let mut seen = self.seen.lock();
@@ -246,11 +246,11 @@ impl Shadow {
 type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 
 /// Asks the shadows, one call after the other.
-pub(super) fn follow(home: Home, mut calls: mpsc::Receiver<(Plugin, Live)>) {
+pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveCall)>) {
     tokio::spawn(async move {
         let (mut states, troubles) = (States::new(), CircuitBreaker::default());
         while let Some((asked, live)) = calls.recv().await {
-            let Some(inner) = home.upgrade() else { return };
+            let Some(inner) = server.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
             let Ok(catalog) = inner.engine.catalog().await else {
                 continue;
@@ -291,11 +291,11 @@ async fn compare(
     (states, item_version): (&mut States, u64),
     asked: &Plugin,
     shadow: &Plugin,
-    live: &Live,
+    live: &LiveCall,
 ) -> Result<Vec<Compared>, Fault> {
     let policy = &inner.engine.ports().policy;
     match live {
-        Live::Round(call, answer) => {
+        LiveCall::Tick(call, answer) => {
             let shape =
                 |plugin: &Plugin| plugin.version.throttler.as_ref().map(|says| says.state_version);
             let (key, alike) =
@@ -316,7 +316,7 @@ async fn compare(
             });
             Ok(call.candidates.iter().map(|job| job.id.clone()).zip(differs).collect())
         }
-        Live::Verdict(call, answer) => {
+        LiveCall::Retry(call, answer) => {
             let said = policy
                 .retry(shadow, Arc::clone(call), Purpose::Shadow)
                 .await

@@ -146,7 +146,7 @@ impl Server {
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         check_name(name)?;
         let worker = match self.worker(name).await {
-            Err(Error::NotFound { .. }) if draining && self.inner.serverless.is_some() => Worker {
+            Err(Error::NotFound { .. }) if draining && self.inner.is_serverless() => Worker {
                 name: name.to_owned(),
                 capacity: None,
                 running: 0,

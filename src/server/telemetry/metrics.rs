@@ -44,24 +44,24 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
 }
 
 /// Schedules made jobs, or did not.
-pub(crate) fn occurred(occurred: &Materialized) {
-    enqueued(occurred.made.iter().map(|(_, enqueued)| enqueued));
+pub(crate) fn materialized(materialized: &Materialized) {
+    enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
     let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
         counter!(name, "schedule" => schedule.to_string()).increment(count)
     };
-    for (schedule, _) in &occurred.made {
+    for (schedule, _) in &materialized.made {
         count("tidegate_occurrences_total", schedule, 1);
     }
-    for (schedule, missed) in &occurred.missed {
+    for (schedule, missed) in &materialized.missed {
         count("tidegate_occurrences_missed_total", schedule, *missed);
     }
-    for (schedule, _) in &occurred.errors {
+    for (schedule, _) in &materialized.errors {
         count("tidegate_occurrence_errors_total", schedule, 1);
     }
 }
 
 /// A round was taken: what it claimed, and what its reports settled.
-pub(crate) fn round(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took: Duration) {
+pub(crate) fn tick(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
     histogram!("tidegate_tick_duration_seconds", "queue" => queue.to_owned())
         .record(took.as_secs_f64());
@@ -111,7 +111,7 @@ pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<Stri
 }
 
 /// A job ended.
-pub(crate) fn ended(job: &Job) {
+pub(crate) fn job_finished(job: &Job) {
     let state = lifecycle::word(&job.life.state);
     counter!("tidegate_jobs_finished_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
         .increment(1);
@@ -156,17 +156,17 @@ pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
 }
 
 /// What came as events over HTTP and was refused before any trigger saw it.
-pub(crate) fn refused(count: u64) {
+pub(crate) fn events_refused(count: u64) {
     counter!("tidegate_events_total", "outcome" => "refused").increment(count);
 }
 
 /// What came as an event and cannot be one was kept as a dead letter.
-pub(crate) fn unread(count: u64) {
+pub(crate) fn events_malformed(count: u64) {
     counter!("tidegate_events_malformed_total").increment(count);
 }
 
 /// A dead letter was replayed.
-pub(crate) fn replayed(replayed: &Replayed) {
+pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let did = match replayed {
         Replayed::Applied(did) => Did::word(did),
         Replayed::Passed { did } => did,
@@ -175,15 +175,15 @@ pub(crate) fn replayed(replayed: &Replayed) {
 }
 
 /// Kept replies were looked at.
-pub(crate) fn heard(heard: &SweptReplies) {
-    gauge!("tidegate_replies_pending").set(heard.kept as f64);
-    if heard.unmatched > 0 {
-        counter!("tidegate_replies_unmatched_total").increment(heard.unmatched);
+pub(crate) fn pending_replies(swept: &SweptReplies) {
+    gauge!("tidegate_replies_pending").set(swept.kept as f64);
+    if swept.unmatched > 0 {
+        counter!("tidegate_replies_unmatched_total").increment(swept.unmatched);
     }
 }
 
 /// Dead letters were looked at.
-pub(crate) fn dead(purged: Purged) {
+pub(crate) fn dead_letters(purged: Purged) {
     gauge!("tidegate_dead_letters").set(purged.left as f64);
     for (why, count) in [("expired", purged.expired), ("too_many", purged.over)] {
         if count > 0 {

@@ -1,12 +1,15 @@
-//! Does what is due without anybody asking: expiry, deadlines, ended leases, retention, verdicts on failed attempts,
-//! replies that waited for their jobs.
+//! The sweeper: expiry, deadlines, ended leases, retention, retry decisions and pending replies.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, Stage},
+    runtime::{Inner, StopPhase},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -15,119 +18,130 @@ use tidegate_core::{
 };
 use tidegate_engine::plugins::retry_decisions::by_strategy;
 
-/// The longest between two looks: what becomes due earlier than all that was known waits no longer.
+/// The longest time between two sweeps: another process may write a job that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
 /// How often depths are measured.
 const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
-/// How often a page of the kept replies is looked at, and what is over its time dropped.
+/// How often a page of the pending replies is matched, and expired ones are dropped.
 const REPLY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How many plugins are asked at once; they take turns.
+/// Most retry strategies that are called at once.
 const MAX_CONCURRENT_DECISIONS: usize = 16;
-
-/// Verdicts that are written together.
-const TOGETHER: usize = 64;
+/// Most retry decisions that are written together.
+const MAX_DECISIONS_PER_COMMIT: usize = 64;
 
 /// Starts sweeping; ends with the server.
 pub(crate) fn spawn(inner: &Arc<Inner>) {
-    let home = Arc::downgrade(inner);
+    let server = Arc::downgrade(inner);
+    let pending = Arc::clone(&inner.pending);
     let mut stopping = inner.stopping.subscribe();
     tokio::spawn(async move {
-        let mut depth_at = Timestamp::EPOCH;
-        let (mut replies_at, mut replies_after) = (Timestamp::EPOCH, None);
-        let Some(pending) = home.upgrade().map(|inner| Arc::clone(&inner.pending)) else {
-            return;
-        };
-        // Plugins take their time: neither what else is due nor another plugin waits for one.
-        let mut asking: HashMap<Option<PluginName>, JoinHandle<()>> = HashMap::new();
-        let mut turn = None;
-        loop {
-            let Some(inner) = home.upgrade() else { return };
+        let mut sweeper = Sweeper::default();
+        while let Some(inner) = server.upgrade() {
+            let next_at = sweeper.sweep(&inner).await;
             let clock = Arc::clone(&inner.engine.ports().clock);
-            if clock.now() >= depth_at {
-                depth_at = clock.now() + DEPTH_INTERVAL;
-                match inner.engine.ports().store.depth().await {
-                    Ok(depths) => metrics::depth(&depths),
-                    Err(error) => tracing::warn!(%error, "depths cannot be read"),
-                }
-            }
-            if clock.now() >= replies_at {
-                replies_at = clock.now() + REPLY_INTERVAL;
-                replies_after = kept(&inner, replies_after).await;
-            }
-            let next_at = match inner.engine.sweep().await {
-                Ok(swept) => {
-                    for (job, version) in &swept.changed {
-                        // Only the end of a lease leaves a job that goes on.
-                        if job.life.ended().is_none() {
-                            inner.on_attempt_finished(job);
-                        }
-                        inner.on_superseded(&job.spec.queue, job, *version);
-                    }
-                    asking.retain(|_, asked| !asked.is_finished());
-                    let mut first = by_strategy(swept.pending);
-                    let then = first.split_off(&turn);
-                    for (plugin, jobs) in then.into_iter().chain(first) {
-                        if asking.len() < MAX_CONCURRENT_DECISIONS && !asking.contains_key(&plugin)
-                        {
-                            turn.clone_from(&plugin);
-                            asking.insert(plugin, tokio::spawn(verdicts(Arc::clone(&inner), jobs)));
-                        }
-                    }
-                    swept.next_at
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a sweep failed");
-                    None
-                }
-            };
             drop(inner);
-            let look = clock.now() + POLL_INTERVAL;
+            let poll_at = clock.now() + POLL_INTERVAL;
             tokio::select! {
-                () = clock.sleep_until(next_at.map_or(look, |at| at.min(look))) => {}
+                () = clock.sleep_until(next_at.map_or(poll_at, |at| at.min(poll_at))) => {}
                 () = pending.notified() => {}
-                changed = stopping.changed() => if changed.is_err() || *stopping.borrow() == Stage::Stopped { return },
+                changed = stopping.changed() => {
+                    if changed.is_err() || *stopping.borrow() == StopPhase::Stopped {
+                        return;
+                    }
+                }
             }
         }
     });
 }
 
-/// Has a page of the kept replies looked at, and drops what is over its time. Where the next page starts.
-async fn kept(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
+/// What the sweeper keeps between two sweeps.
+#[derive(Default)]
+struct Sweeper {
+    depth_at: Timestamp,
+    replies_at: Timestamp,
+    /// The cursor of the next page of pending replies.
+    replies_after: Option<String>,
+    /// Calls of retry strategies under way. A slow one delays neither the sweep nor another one.
+    deciding: HashMap<Option<PluginName>, JoinHandle<()>>,
+    /// The strategy that was called last; the next sweep starts with its successor.
+    last_strategy: Option<PluginName>,
+}
+
+impl Sweeper {
+    /// Does what is due. Returns when the next job is due.
+    async fn sweep(&mut self, inner: &Arc<Inner>) -> Option<Timestamp> {
+        let clock = &inner.engine.ports().clock;
+        if clock.now() >= self.depth_at {
+            self.depth_at = clock.now() + DEPTH_INTERVAL;
+            match inner.engine.ports().store.depth().await {
+                Ok(depths) => metrics::depth(&depths),
+                Err(error) => tracing::warn!(%error, "queue depths cannot be read"),
+            }
+        }
+        if clock.now() >= self.replies_at {
+            self.replies_at = clock.now() + REPLY_INTERVAL;
+            self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
+        }
+        match inner.engine.sweep().await {
+            Ok(swept) => {
+                inner.on_swept(&swept.changed);
+                self.decide(inner, by_strategy(swept.pending));
+                swept.next_at
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a sweep failed; it is repeated");
+                None
+            }
+        }
+    }
+
+    /// Calls retry strategies in turn, each at most once at a time.
+    fn decide(&mut self, inner: &Arc<Inner>, mut jobs: BTreeMap<Option<PluginName>, Vec<Job>>) {
+        self.deciding.retain(|_, call| !call.is_finished());
+        let from_last = jobs.split_off(&self.last_strategy);
+        for (plugin, jobs) in from_last.into_iter().chain(jobs) {
+            let is_free = !self.deciding.contains_key(&plugin);
+            if is_free && self.deciding.len() < MAX_CONCURRENT_DECISIONS {
+                self.last_strategy.clone_from(&plugin);
+                let call = tokio::spawn(decide_retries(Arc::clone(inner), jobs));
+                self.deciding.insert(plugin, call);
+            }
+        }
+    }
+}
+
+/// Matches a page of the pending replies and drops expired ones. Returns the next page's cursor.
+async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<String> {
     match inner.engine.sweep_dead().await {
-        Ok(purged) => metrics::dead(purged),
-        Err(error) => tracing::warn!(%error, "dead letters cannot be looked at"),
+        Ok(purged) => metrics::dead_letters(purged),
+        Err(error) => tracing::warn!(%error, "dead letters cannot be swept"),
     }
     match inner.engine.sweep_replies(after).await {
-        Ok(heard) => {
-            metrics::heard(&heard);
-            inner.tell(&[], &heard.changed);
-            heard.next
+        Ok(swept) => {
+            metrics::pending_replies(&swept);
+            inner.on_events(&[], &swept.changed);
+            swept.next
         }
-        // They are looked at again from the beginning.
+        // The next sweep starts again at the first page.
         Err(error) => {
-            tracing::warn!(%error, "kept replies cannot be looked at");
+            tracing::warn!(%error, "pending replies cannot be swept");
             None
         }
     }
 }
 
-/// Has the retry strategies of jobs asked that wait for it, some at a time: what is said of the first does not wait for the last. If that got on,
-/// another sweep follows at once.
-async fn verdicts(inner: Arc<Inner>, jobs: Vec<Job>) {
+/// Calls the retry strategies of `jobs`, some jobs at a time, so that the first decisions do not
+/// wait for the last. After a decision, another sweep follows at once.
+async fn decide_retries(inner: Arc<Inner>, jobs: Vec<Job>) {
     let mut changed = false;
-    for jobs in jobs.chunks(TOGETHER) {
+    for jobs in jobs.chunks(MAX_DECISIONS_PER_COMMIT) {
         match inner.engine.verdicts(jobs.to_vec()).await {
-            Ok(mut verdicts) => {
-                changed |= !verdicts.changed.is_empty();
-                inner.note_verdicts(&mut verdicts);
-                for (job, version) in &verdicts.changed {
-                    inner.on_superseded(&job.spec.queue, job, *version);
-                }
+            Ok(mut decisions) => {
+                changed |= !decisions.changed.is_empty();
+                inner.on_retry_decisions(&mut decisions);
             }
-            // They wait as before, and the next sweep finds them.
-            Err(error) => tracing::warn!(%error, "verdicts on failed attempts cannot be had"),
+            // The jobs still await their decision, and the next sweep finds them.
+            Err(error) => tracing::warn!(%error, "retry decisions failed"),
         }
     }
     if changed {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::super::{Server, deliver, lease::Lane, workers::is_drained};
+use super::super::{Server, deliver, lease::QueueSelection, workers::is_drained};
 use tidegate_core::{
     job::{
         Job, JobId, QueueName, TypeName, Version,
@@ -43,7 +43,7 @@ impl Server {
         ticked
             .settled()
             .filter(|job| job.life.ended().is_some())
-            .for_each(crate::telemetry::metrics::ended);
+            .for_each(crate::telemetry::metrics::job_finished);
         for job in ticked.reports.iter().flatten() {
             let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else {
                 continue;
@@ -60,7 +60,7 @@ impl Server {
     /// freed goes into the round that leases.
     pub(crate) async fn lease_serverless(
         &self,
-        lanes: Vec<Lane>,
+        lanes: Vec<QueueSelection>,
         request: LeaseRequest,
         until: Timestamp,
     ) -> Result<Leased, Error> {

@@ -71,7 +71,7 @@ impl Server {
         }
         if !verdicts.is_empty() {
             let jobs = self.engine().ports().store.get(&verdicts).await?;
-            self.verdicts(jobs.into_iter().flatten().collect()).await?;
+            self.decide_retries(jobs.into_iter().flatten().collect()).await?;
         }
         if self.engine().is_unlimited(queue).await? {
             if look {
@@ -140,44 +140,35 @@ impl Server {
         ticked: &mut TickOutcome,
         began: Timestamp,
     ) -> Result<(), Error> {
-        metrics::round(queue, ticked, began, self.now().since(began));
-        self.inner.note_round(
+        metrics::tick(queue, ticked, began, self.now().since(began));
+        self.inner.record_throttling(
             queue,
             std::mem::take(&mut ticked.asked),
             std::mem::take(&mut ticked.faults),
         );
         ticked.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
         for job in &ticked.ended {
-            metrics::ended(job);
+            metrics::job_finished(job);
             self.inner.on_attempt_finished(job);
             self.inner.on_job_finished(job);
         }
         if ticked.pending {
             // They are found by their own records.
             let swept = self.engine().sweep().await?;
-            self.swept(swept.changed, swept.pending).await?;
+            self.on_swept(swept.changed, swept.pending).await?;
         }
         Ok(())
     }
 
-    async fn swept(&self, changed: Vec<(Job, Version)>, pending: Vec<Job>) -> Result<(), Error> {
-        for (job, version) in &changed {
-            // Only the end of a lease leaves a job that goes on.
-            if job.life.ended().is_none() {
-                self.inner.on_attempt_finished(job);
-            }
-            self.inner.on_superseded(&job.spec.queue, job, *version);
-        }
-        if pending.is_empty() { Ok(()) } else { self.verdicts(pending).await }
+    async fn on_swept(&self, changed: Vec<(Job, Version)>, pending: Vec<Job>) -> Result<(), Error> {
+        self.inner.on_swept(&changed);
+        if pending.is_empty() { Ok(()) } else { self.decide_retries(pending).await }
     }
 
-    /// Has the retry strategies of jobs asked that wait for it.
-    async fn verdicts(&self, jobs: Vec<Job>) -> Result<(), Error> {
-        let mut verdicts = self.engine().verdicts(jobs).await?;
-        self.inner.note_verdicts(&mut verdicts);
-        for (job, version) in &verdicts.changed {
-            self.inner.on_superseded(&job.spec.queue, job, *version);
-        }
+    /// Calls the retry strategies of `jobs`, which await them.
+    async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
+        let mut decisions = self.engine().verdicts(jobs).await?;
+        self.inner.on_retry_decisions(&mut decisions);
         Ok(())
     }
 
@@ -233,12 +224,12 @@ impl Server {
             }
         }
         // What schedules make now is handed on by whoever made it, to arrive at its time.
-        self.inner.occurred(&engine.materialize(LOOKAHEAD).await?);
+        self.inner.on_materialized(&engine.materialize(LOOKAHEAD).await?);
         self.replies(until).await?;
         while self.now() < until {
             let swept = engine.sweep().await?;
             let next_at = swept.next_at;
-            self.swept(swept.changed, swept.pending).await?;
+            self.on_swept(swept.changed, swept.pending).await?;
             if next_at.is_none_or(|at| at > self.now()) {
                 break;
             }
@@ -273,11 +264,11 @@ impl Server {
 impl Server {
     /// Looks at the replies that were kept, and drops what is over its time.
     async fn replies(&self, until: Timestamp) -> Result<(), Error> {
-        metrics::dead(self.engine().sweep_dead().await?);
+        metrics::dead_letters(self.engine().sweep_dead().await?);
         let mut all = SweptReplies::default();
         loop {
             let page = self.engine().look_at_replies(all.next.take()).await?;
-            self.inner.tell(&[], &page.changed);
+            self.inner.on_events(&[], &page.changed);
             all.met += page.met;
             all.unmatched += page.unmatched;
             all.next = page.next;
@@ -294,7 +285,7 @@ impl Server {
                 break;
             }
         }
-        metrics::heard(&all);
+        metrics::pending_replies(&all);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use object_store::memory::InMemory;
 use super::*;
 use crate::{
     Server,
-    runtime::{Builder, handler::Handled},
+    runtime::{Builder, embedded::handler::Handled},
 };
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
@@ -113,12 +113,12 @@ async fn unasked() -> (Server, Arc<FakeClock>) {
 fn a_task_is_told_of_a_job_unless_nobody_takes_it_under_the_same_configuration() {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let handle =
-        QueueHandle { sender, idle_under: Arc::new(AtomicU64::new(7)), shown: Arc::default() };
-    handle.accepted(7);
+        QueueHandle { sender, idle_under: Arc::new(AtomicU64::new(7)), snapshot: Arc::default() };
+    handle.on_enqueued(7);
     assert!(receiver.is_empty());
-    handle.accepted(8);
-    handle.idle_under.store(BUSY, Ordering::Relaxed);
-    handle.accepted(7);
+    handle.on_enqueued(8);
+    handle.idle_under.store(NOT_IDLE, Ordering::Relaxed);
+    handle.on_enqueued(7);
     assert_eq!(receiver.len(), 2);
     assert!(matches!(receiver.try_recv(), Ok(Message::Wake)));
 }

@@ -55,7 +55,7 @@ pub struct Handler {
 }
 
 impl Handler {
-    pub(super) fn new(
+    pub(in crate::runtime) fn new(
         concurrency: u32,
         run: impl Fn(Call) -> Work + Send + Sync + 'static,
     ) -> Self {

@@ -1,0 +1,234 @@
+//! Leases of the embedded mode: a call becomes a demand to the tasks of its queues.
+//!
+//! One queue settles the reports and leases in one commit. A call for several queues watches them
+//! and reads each queue that has news.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::queue_task::{LeaseCall, Message, QueueWatch};
+use crate::runtime::{
+    Inner, Server, StopPhase, WeakServer, deliver,
+    lease::{QueueSelection, outcome_unknown},
+};
+use tidegate_core::{
+    job::{
+        Job, QueueName, TypeName,
+        lifecycle::{Failure, Reason},
+    },
+    time::Timestamp,
+};
+use tidegate_engine::{
+    Error,
+    request::{LeaseRequest, Leased, Report},
+};
+
+impl Server {
+    /// Leases from `selections`, and settles the request's reports.
+    pub(in crate::runtime) async fn lease_embedded(
+        &self,
+        mut selections: Vec<QueueSelection>,
+        request: LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Leased, Error> {
+        if let [(queue, types)] = &mut selections[..] {
+            return self.lease_one(queue.clone(), types.take(), request, until).await;
+        }
+        let reports = Box::pin(self.report(request.reports.clone())).await;
+        let mut leased = Leased { jobs: Vec::new(), reports };
+        if request.max > 0 {
+            leased.jobs = Box::pin(self.lease_any(&selections, &request, until)).await?;
+        }
+        Ok(leased)
+    }
+
+    /// Settles reports by queue in the queues' tasks, which work at the same time.
+    pub(in crate::runtime) async fn settle_in_tasks(
+        &self,
+        batches: Vec<(QueueName, Vec<Report>)>,
+    ) -> Vec<Vec<Result<Job, Error>>> {
+        let mut pending = Vec::with_capacity(batches.len());
+        for (queue, batch) in batches {
+            let (reply, answer) = oneshot::channel();
+            self.inner.queue(&queue).send(Message::Reports(batch, reply));
+            pending.push(answer);
+        }
+        let mut settled = Vec::with_capacity(pending.len());
+        for answer in pending {
+            settled.push(answer.await.unwrap_or_default());
+        }
+        settled
+    }
+
+    /// Leases from one queue, which settles the reports and leases in one commit.
+    async fn lease_one(
+        &self,
+        queue: QueueName,
+        types: Option<Vec<TypeName>>,
+        request: LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Leased, Error> {
+        let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
+        let (reply, answer) = oneshot::channel();
+        let (worker, lease) = (request.worker, request.lease_seconds);
+        let call = LeaseCall { types, max: request.max, until, worker, lease, reports, reply };
+        self.inner.queue(&queue).send(Message::Lease(call));
+        let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
+        for (index, answer) in order.into_iter().zip(settled) {
+            answers[index] = Some(answer);
+        }
+        let reports = answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| Err(outcome_unknown())))
+            .collect();
+        Ok(Leased { jobs: leased.take(), reports })
+    }
+
+    /// Settles the reports of jobs in other queues than `queue`.
+    ///
+    /// Returns the prepared reports of `queue`, the answers so far, and the index of the answer of
+    /// each prepared report.
+    #[allow(clippy::type_complexity, reason = "three lists of one call, used once")]
+    async fn own_reports(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+    ) -> Result<(Vec<Report>, Vec<Option<Result<Job, Error>>>, Vec<usize>), Error> {
+        let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
+        let (mut own, mut order) = (Vec::new(), Vec::new());
+        let queues = self.queues_of(&reports).await?;
+        for (index, (report, at)) in reports.into_iter().zip(queues).enumerate() {
+            if at.as_ref() == Some(queue) {
+                match self.inner.engine.prepare_report(report).await {
+                    Ok(report) => {
+                        own.push(report);
+                        order.push(index);
+                    }
+                    Err(error) => answers[index] = Some(Err(error)),
+                }
+            } else {
+                answers[index] = Box::pin(self.report(vec![report])).await.pop();
+            }
+        }
+        Ok((own, answers, order))
+    }
+
+    /// Leases from several queues: one after the other, so that at most `max` jobs are leased in
+    /// all, and again from each queue that notifies the call.
+    async fn lease_any(
+        &self,
+        selections: &[QueueSelection],
+        request: &LeaseRequest,
+        until: Timestamp,
+    ) -> Result<Vec<Job>, Error> {
+        let waker = Arc::new(Notify::new());
+        let watch = |types: &Option<Vec<TypeName>>| QueueWatch {
+            types: types.clone(),
+            max: request.max,
+            notified: AtomicBool::new(true),
+            waker: Arc::clone(&waker),
+        };
+        let watches: Vec<Arc<QueueWatch>> =
+            selections.iter().map(|(_, types)| Arc::new(watch(types))).collect();
+        if !request.wait.is_zero() {
+            for ((queue, _), watch) in selections.iter().zip(&watches) {
+                self.inner.queue(queue).send(Message::Watch(Arc::downgrade(watch)));
+            }
+        }
+        let mut leased = LeasedJobs::new(&self.inner, Vec::new());
+        // A stopping server leases nothing, and the tasks of its queues end one by one.
+        while *self.inner.stopping.borrow() == StopPhase::Serving {
+            let now = self.now();
+            for ((queue, types), watch) in selections.iter().zip(&watches) {
+                if !watch.notified.swap(false, Ordering::AcqRel) {
+                    continue;
+                }
+                let (reply, answer) = oneshot::channel();
+                let max = request.max - leased.len() as u32;
+                let (worker, lease) = (request.worker.clone(), request.lease_seconds);
+                let call = LeaseCall {
+                    types: types.clone(),
+                    max,
+                    until: now,
+                    worker,
+                    lease,
+                    reports: Vec::new(),
+                    reply,
+                };
+                self.inner.queue(queue).send(Message::Lease(call));
+                match answer.await.map_err(|_| outcome_unknown()).and_then(|answered| answered) {
+                    Ok((jobs, _)) => leased.add(jobs.take()),
+                    // The jobs of the other queues are leased already: return them.
+                    Err(error) if leased.len() == 0 => return Err(error),
+                    Err(_) => return Ok(leased.take()),
+                }
+                if leased.len() as u32 >= request.max {
+                    return Ok(leased.take());
+                }
+            }
+            if leased.len() > 0 || now >= until {
+                return Ok(leased.take());
+            }
+            tokio::select! {
+                () = waker.notified() => {}
+                () = self.inner.engine.ports().clock.sleep_until(until) => {}
+            }
+        }
+        Ok(leased.take())
+    }
+}
+
+/// Leased jobs on their way to a worker.
+///
+/// If the worker's call is gone, the drop of this value ends their attempts at once, and not only
+/// at the end of their leases.
+#[derive(Default)]
+pub(crate) struct LeasedJobs {
+    server: WeakServer,
+    jobs: Vec<Job>,
+}
+
+impl LeasedJobs {
+    pub(super) fn new(inner: &Arc<Inner>, jobs: Vec<Job>) -> Self {
+        Self { server: Arc::downgrade(inner), jobs }
+    }
+
+    pub(super) fn add(&mut self, jobs: impl IntoIterator<Item = Job>) {
+        self.jobs.extend(jobs);
+    }
+
+    fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The jobs; from here on the caller is responsible for them.
+    fn take(mut self) -> Vec<Job> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for LeasedJobs {
+    fn drop(&mut self) {
+        if let Some(inner) = self.server.upgrade() {
+            self.jobs.drain(..).for_each(|job| {
+                not_delivered(&inner, &job, "its worker was gone before it got the job")
+            });
+        }
+    }
+}
+
+/// Ends the attempt of a leased job whose worker did not get it.
+///
+/// The claim is committed and counts as an attempt. The type's retry strategy decides what follows.
+pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<String>) {
+    let report =
+        deliver::failed(job, Failure::new(Reason::NotDelivered, reason), true, Duration::ZERO);
+    inner.queue(&job.spec.queue).send(Message::Done(None, Some(report), inner.busy()));
+}

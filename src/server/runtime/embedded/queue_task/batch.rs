@@ -1,0 +1,179 @@
+//! Messages become the batch of one tick, and each report of the batch gets its answer.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tokio::sync::oneshot;
+
+use super::{ERROR_BACKOFF, Message, StopGuard, Task, leases::Waiting};
+use crate::{runtime::Inner, telemetry::metrics};
+use tidegate_core::{job::Job, time::Timestamp};
+use tidegate_engine::{Error, TickOutcome, request::Report};
+
+/// A report of this process's own attempt, and what delays a stop until it is settled.
+pub(super) type Unsettled = (Report, Option<StopGuard>);
+
+/// Callers that wait for the answers to their reports.
+type Callers = Vec<(oneshot::Sender<Vec<Result<Job, Error>>>, Vec<Result<Job, Error>>)>;
+
+/// Where a report of the batch came from.
+enum Source {
+    /// The lease call with this index.
+    Lease(usize),
+    /// The caller with this index.
+    Caller(usize),
+    /// An attempt of this process.
+    Own,
+}
+
+/// What one tick takes from the task's inbox.
+pub(super) struct Batch {
+    pub(super) reports: Vec<Report>,
+    /// Where each report came from.
+    sources: Vec<Source>,
+    callers: Callers,
+    /// The reports of this process's own attempts, in order.
+    own: Vec<Unsettled>,
+    /// Whether there was any message.
+    pub(super) has_messages: bool,
+    /// Whether a watching worker may find something after this tick: not if it only has requests.
+    pub(super) may_free_capacity: bool,
+}
+
+impl Batch {
+    /// Where the answers to the reports go, for a tick that took this long.
+    pub(super) fn recipients(self, took: (Timestamp, Timestamp)) -> Recipients {
+        Recipients { sources: self.sources, callers: self.callers, own: self.own, took }
+    }
+}
+
+/// Where the answers to a tick's reports go.
+pub(super) struct Recipients {
+    sources: Vec<Source>,
+    callers: Callers,
+    own: Vec<Unsettled>,
+    /// When the tick began and when it was committed.
+    took: (Timestamp, Timestamp),
+}
+
+impl Task {
+    /// Collects messages into a batch, after the reports that a failed tick could not settle.
+    pub(super) fn collect(&mut self, inbox: Vec<Message>) -> Batch {
+        let own = std::mem::take(&mut self.unsettled);
+        let is_request = |message: &Message| match message {
+            Message::Lease(call) => call.reports.is_empty(),
+            message => matches!(message, Message::Watch(_)),
+        };
+        let mut batch = Batch {
+            reports: own.iter().map(|(report, _)| report.clone()).collect(),
+            sources: own.iter().map(|_| Source::Own).collect(),
+            callers: Vec::new(),
+            own,
+            has_messages: !inbox.is_empty(),
+            may_free_capacity: inbox.is_empty() || !inbox.iter().all(is_request),
+        };
+        for message in inbox {
+            match message {
+                Message::Wake => {}
+                Message::Released(job, version) => self.released.push((job, version)),
+                Message::Reports(reports, reply) => {
+                    let caller = batch.callers.len();
+                    batch.sources.extend(reports.iter().map(|_| Source::Caller(caller)));
+                    batch.reports.extend(reports);
+                    batch.callers.push((reply, Vec::new()));
+                }
+                Message::Done(slot, report, guard) => {
+                    if let Some(count) = slot.and_then(|slot| self.running.get_mut(&slot)) {
+                        *count = count.saturating_sub(1);
+                    }
+                    if let Some(report) = report {
+                        batch.sources.push(Source::Own);
+                        batch.reports.push(report.clone());
+                        batch.own.push((report, guard));
+                    }
+                }
+                Message::Lease(mut call) => {
+                    let reports = std::mem::take(&mut call.reports);
+                    batch.sources.extend(reports.iter().map(|_| Source::Lease(self.leases.len())));
+                    batch.reports.extend(reports);
+                    self.leases.push_back(Waiting { call, answers: Vec::new() });
+                }
+                Message::Watch(watch) => self.watches.push(watch),
+            }
+        }
+        batch
+    }
+
+    /// Gives each report's answer to where the report came from.
+    pub(super) fn answer_reports(
+        &mut self,
+        inner: &Arc<Inner>,
+        outcome: &mut TickOutcome,
+        recipients: Recipients,
+    ) {
+        let Recipients { sources, mut callers, own, took: (from, to) } = recipients;
+        outcome
+            .settled()
+            .chain(&outcome.ended)
+            .filter(|job| job.life.ended().is_some())
+            .for_each(metrics::job_finished);
+        let mut own = own.into_iter();
+        for (source, answer) in sources.into_iter().zip(std::mem::take(&mut outcome.reports)) {
+            if let Ok(job) = &answer {
+                if let Some(traces) = &inner.traces {
+                    traces.reported(job, !matches!(source, Source::Own), from, to);
+                }
+                if job.life.ended().is_some() {
+                    inner.on_job_finished(job);
+                }
+            }
+            match source {
+                Source::Lease(index) => self.leases[index].answers.push(answer),
+                Source::Caller(index) => callers[index].1.push(answer),
+                Source::Own => self.keep_unsettled(own.next(), answer),
+            }
+        }
+        for (reply, answers) in callers {
+            let _ = reply.send(answers);
+        }
+    }
+
+    /// Keeps a report of this process's own for the next tick if the store was unavailable: no
+    /// other process repeats it.
+    fn keep_unsettled(&mut self, own: Option<Unsettled>, answer: Result<Job, Error>) {
+        match (own, answer) {
+            (Some(unsettled), Err(Error::Unavailable { .. })) => self.unsettled.push(unsettled),
+            (_, Err(error)) => {
+                tracing::debug!(queue = %self.queue, %error, "a report came too late");
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers the callers of a tick that the store failed. Returns when to tick again.
+    pub(super) fn on_tick_failed(
+        &mut self,
+        inner: &Inner,
+        error: &Error,
+        batch: Batch,
+    ) -> Timestamp {
+        tracing::warn!(queue = %self.queue, %error, "a tick failed; it is repeated");
+        self.unsettled = batch.own;
+        // A dropped channel means an unknown outcome to its caller.
+        drop(batch.callers);
+        let mut waiting = VecDeque::with_capacity(self.leases.len());
+        for (index, lease) in std::mem::take(&mut self.leases).into_iter().enumerate() {
+            let has_reports = batch
+                .sources
+                .iter()
+                .any(|source| matches!(source, Source::Lease(of) if *of == index));
+            if has_reports {
+                let _ = lease.call.reply.send(Err(error.clone()));
+            } else {
+                waiting.push_back(lease);
+            }
+        }
+        self.leases = waiting;
+        self.expire_leases(inner.engine.now(), false);
+        inner.engine.now() + ERROR_BACKOFF
+    }
+}

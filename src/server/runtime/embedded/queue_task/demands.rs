@@ -1,0 +1,120 @@
+//! Who takes jobs of the queue now: handlers, push slots and waiting workers.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{Ordering, fence},
+};
+
+use super::{ExecutionSlot, NOT_IDLE, Task};
+use crate::runtime::{Inner, workers::is_drained};
+use tidegate_core::job::TypeName;
+use tidegate_engine::{Catalog, Demand, Dispatch, TickInput, request::Report};
+
+/// Where the jobs of a demand go.
+pub(super) enum Requester {
+    /// To a slot of this process.
+    Slot(ExecutionSlot),
+    /// To the lease call with this index.
+    Lease(usize),
+}
+
+impl Task {
+    /// A tick's input with the demands of all who take jobs once `reports` are settled, and the
+    /// requester of each demand.
+    pub(super) fn demands(
+        &self,
+        inner: &Inner,
+        catalog: &Catalog,
+        reports: &[Report],
+    ) -> (TickInput, Vec<Requester>) {
+        let (mut demands, mut requesters) = (Vec::new(), Vec::new());
+        let (mut pushed, mut pulled) = (Vec::new(), Vec::new());
+        for (name, item) in catalog.types_of(&self.queue) {
+            if let Some(handler) = inner.handlers.get(name) {
+                let slot = ExecutionSlot::Handler(name.clone());
+                demands.push(self.slot_demand(vec![name.clone()], &slot, handler.concurrency));
+                requesters.push(Requester::Slot(slot));
+            } else if inner.engine.is_pushed(&item.config) {
+                pushed.push(name.clone());
+            } else {
+                pulled.push(name.clone());
+            }
+        }
+        if !pushed.is_empty() {
+            let slot = ExecutionSlot::Push;
+            demands.push(self.slot_demand(pushed, &slot, inner.options.push_slots));
+            requesters.push(Requester::Slot(slot));
+        }
+        for (index, waiting) in self.leases.iter().enumerate() {
+            let call = &waiting.call;
+            if call.reply.is_closed() || is_drained(catalog, call.worker.as_deref()) {
+                continue;
+            }
+            let types = match &call.types {
+                Some(types) => types.iter().filter(|name| pulled.contains(name)).cloned().collect(),
+                None => pulled.clone(),
+            };
+            demands.push(Demand {
+                types,
+                capacity: call.max,
+                worker: call.worker.clone(),
+                lease: call.lease,
+                dispatch: Dispatch::Claim,
+            });
+            requesters.push(Requester::Lease(index));
+        }
+        let workers = self.worker_capacities(inner, catalog, reports);
+        (TickInput { demands, workers, ..TickInput::default() }, requesters)
+    }
+
+    /// The demand of the free slots of one kind, of which there are `most`.
+    fn slot_demand(&self, types: Vec<TypeName>, slot: &ExecutionSlot, most: u32) -> Demand {
+        Demand {
+            types,
+            capacity: self.free_slots(slot, most),
+            worker: None,
+            lease: None,
+            dispatch: Dispatch::Claim,
+        }
+    }
+
+    /// How many slots of one kind are free, of which there are `most`.
+    pub(super) fn free_slots(&self, slot: &ExecutionSlot, most: u32) -> u32 {
+        most.saturating_sub(self.running.get(slot).copied().unwrap_or(0))
+    }
+
+    /// How many more jobs each waiting worker can run that registered a capacity.
+    fn worker_capacities(
+        &self,
+        inner: &Inner,
+        catalog: &Catalog,
+        reports: &[Report],
+    ) -> BTreeMap<String, u32> {
+        let (mut running, mut capacities) = (None, BTreeMap::new());
+        for call in self.leases.iter().map(|waiting| &waiting.call) {
+            let Some(name) = call.worker.as_deref() else { continue };
+            if call.reply.is_closed() || is_drained(catalog, Some(name)) {
+                continue;
+            }
+            if let Some(capacity) = inner.workers.capacity(name) {
+                let running =
+                    running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
+                let runs = running.get(name).copied().unwrap_or_default();
+                capacities.insert(name.to_owned(), u64::from(capacity).saturating_sub(runs) as u32);
+            }
+        }
+        capacities
+    }
+
+    /// Marks the task as idle if the queue's jobs have no taker.
+    ///
+    /// A later request is a message, and its tick reads the store. A type that becomes pushed or
+    /// gets a handler changes the version of the configuration.
+    pub(super) fn set_idle(&self, demands: &[Demand], catalog: &Catalog) {
+        let idle = demands.iter().all(|demand| demand.capacity == 0)
+            && self.leases.iter().all(|waiting| waiting.call.max == 0)
+            && self.watches.is_empty();
+        self.idle_under.store(if idle { catalog.version } else { NOT_IDLE }, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,280 @@
+//! Jobs as methods of the server: each calls the engine and notifies the job's queue.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{Server, lease::outcome_unknown};
+use crate::telemetry::metrics;
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
+    port::job_store::{ListPage, ListQuery},
+    validate::check_lease,
+};
+use tidegate_engine::{
+    Error, fault,
+    request::{
+        Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, ReplayWith, Report,
+    },
+};
+
+/// The longest wait for a result.
+const MAX_RESULT_WAIT: Duration = Duration::from_mins(1);
+/// How often a wait for a result reads the job, because it may end in another process.
+const RESULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Server {
+    /// Accepts a job. After `Ok` it is durable.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::enqueue_many`].
+    pub async fn enqueue(&self, job: NewJob) -> Result<Enqueued, Error> {
+        self.enqueue_many(vec![job]).await.pop().unwrap_or_else(|| Err(outcome_unknown()))
+    }
+
+    /// Accepts jobs: one result each, in order.
+    ///
+    /// A job may be rejected: 400 for a bad value, 404 for an unknown type, 409 for a conflict,
+    /// 413 for too much data.
+    pub async fn enqueue_many(&self, mut jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
+        let traced = self.inner.traces.as_ref().map(|traces| {
+            let entropy = &*self.inner.engine.ports().entropy;
+            let begun: Vec<_> = jobs
+                .iter_mut()
+                .map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy))
+                .collect();
+            (traces, begun, self.now())
+        });
+        let answers = self.inner.engine.enqueue(jobs).await;
+        if let Some((traces, begun, from)) = traced {
+            let to = self.now();
+            begun
+                .iter()
+                .zip(&answers)
+                .for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
+        }
+        metrics::enqueued(answers.iter().flatten());
+        self.inner.on_enqueued(
+            answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
+        );
+        answers
+    }
+
+    /// A job; if `job_type` is given, only of that type.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`.
+    pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
+        self.inner.engine.job(id, job_type).await
+    }
+
+    /// The jobs with their bodies and results loaded.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
+        self.inner.engine.load(jobs).await
+    }
+
+    /// A page of jobs, newest first. An invalid cursor gives an empty page.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
+        Ok(self.inner.engine.ports().store.list(query).await?)
+    }
+
+    /// Changes a scheduled job.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `not_scheduled` or `already_dispatched`; 412; 400 and 413 for bad values.
+    pub async fn patch(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        patch: JobPatch,
+        if_match: Option<u64>,
+    ) -> Result<Job, Error> {
+        let (before, job) = self.inner.engine.patch(id, job_type, patch, if_match).await?;
+        self.inner.on_superseded(&job, before.life.version);
+        Ok(job)
+    }
+
+    /// Cancels a job.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `ended` or `already_dispatched`.
+    pub async fn cancel(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        force: bool,
+    ) -> Result<Cancelled, Error> {
+        let (before, cancelled) = self.inner.engine.cancel(id, job_type, force).await?;
+        if cancelled.ended {
+            self.inner.on_superseded(&cancelled.job, before.life.version);
+        }
+        Ok(cancelled)
+    }
+
+    /// Settles reports: one result each, in order, with the job after its report.
+    pub async fn report(&self, reports: Vec<Report>) -> Vec<Result<Job, Error>> {
+        let queues = match self.queues_of(&reports).await {
+            Ok(queues) => queues,
+            Err(error) => return reports.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
+        let mut batches: BTreeMap<QueueName, (Vec<usize>, Vec<Report>)> = BTreeMap::new();
+        for (index, (report, queue)) in reports.into_iter().zip(queues).enumerate() {
+            let Some(queue) = queue else {
+                answers[index] = Some(Err(Error::no_job(&report.id)));
+                continue;
+            };
+            match self.inner.engine.prepare_report(report).await {
+                Ok(report) => {
+                    let (indices, batch) = batches.entry(queue).or_default();
+                    indices.push(index);
+                    batch.push(report);
+                }
+                Err(error) => answers[index] = Some(Err(error)),
+            }
+        }
+        let (indices, batches): (Vec<_>, Vec<_>) =
+            batches.into_iter().map(|(queue, (indices, batch))| (indices, (queue, batch))).unzip();
+        for (indices, settled) in indices.into_iter().zip(self.settle(batches).await) {
+            for (index, answer) in indices.into_iter().zip(settled) {
+                answers[index] = Some(answer);
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(outcome_unknown()))).collect()
+    }
+
+    /// The queue of each report's job.
+    pub(super) async fn queues_of(
+        &self,
+        reports: &[Report],
+    ) -> Result<Vec<Option<QueueName>>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
+        let jobs = self.inner.engine.cached_jobs(&ids).await?;
+        Ok(jobs.into_iter().map(|job| job.map(|job| job.spec.queue.clone())).collect())
+    }
+
+    /// Extends the lease of a running attempt.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a lease out of bounds; 404; 409 `stale_attempt`; 403.
+    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+        beat.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
+        self.inner.engine.heartbeat(beat).await
+    }
+
+    /// Enqueues a copy of a job, due now. A repeat of the same request returns the first copy.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 `job_not_finished`; as for enqueue.
+    pub async fn replay(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        mut with: ReplayWith,
+        idempotency_key: Option<String>,
+    ) -> Result<Enqueued, Error> {
+        let (engine, from) = (&self.inner.engine, self.now());
+        let entropy = &*engine.ports().entropy;
+        let traces = self.inner.traces.as_ref();
+        let traced = traces
+            .map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
+        let answer = engine.replay(id, job_type, with, idempotency_key).await;
+        if let Some((traces, begun)) = traced {
+            let to = self.now();
+            let replayed = engine
+                .job(id, job_type)
+                .await
+                .ok()
+                .and_then(|job| TraceContext::of(&job.spec.headers));
+            traces.enqueued(&begun, &answer, replayed, from, to);
+        }
+        let enqueued = answer?;
+        self.inner.on_enqueued([&enqueued.job]);
+        Ok(enqueued)
+    }
+
+    /// The result of a job. Waits at most `wait` (0 to 60 s) for the job to end.
+    ///
+    /// `Some(None)`: the job has no result, or no longer. `None`: the wait ended first. A call
+    /// without a wait returns `Some(None)` for a job that has not ended.
+    ///
+    /// # Errors
+    ///
+    /// 404; 400 for a longer wait.
+    pub async fn result(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        wait: Duration,
+    ) -> Result<Option<Option<Payload>>, Error> {
+        self.result_if(id, job_type, wait, |_| true).await
+    }
+
+    /// As [`Server::result`]. A result that can be read only once is kept if it does not fit (`fits`).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::result`].
+    pub async fn result_if(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        wait: Duration,
+        fits: impl Fn(&Payload) -> bool,
+    ) -> Result<Option<Option<Payload>>, Error> {
+        if wait > MAX_RESULT_WAIT {
+            return Err(Error::invalid("wait", "must be 0 to 60"));
+        }
+        let engine = &self.inner.engine;
+        let until = engine.now() + wait;
+        loop {
+            let notify = self.inner.waiters.of(id);
+            let ended = notify.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            let job = engine.job(id, job_type).await?;
+            if job.life.ended().is_some() {
+                return engine.take_result_if(&job, fits).await.map(Some);
+            }
+            let now = engine.now();
+            if now >= until {
+                return Ok(wait.is_zero().then_some(None));
+            }
+            tokio::select! {
+                () = ended => {}
+                () = engine.ports().clock.sleep_until(until.min(now + RESULT_POLL_INTERVAL)) => {}
+            }
+        }
+    }
+
+    /// Why a job waits.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub async fn explain(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+    ) -> Result<Explanation, Error> {
+        let (engine, inner) = (&self.inner.engine, Arc::clone(&self.inner));
+        let catalog = engine.catalog().await?;
+        let has_capacity = move |job: &Job| inner.has_capacity_for(job, &catalog);
+        engine.explain(id, job_type, has_capacity).await
+    }
+}
