@@ -1,4 +1,6 @@
-//! AWS as a function that starts meets it: an endpoint with an empty table. What it does not know it refuses, and remembers.
+//! An AWS endpoint with an empty table, for a function that starts.
+//!
+//! It records the action of every request and rejects those that a start does not need.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -10,11 +12,11 @@ use std::{
 /// The endpoint; it serves until the process ends.
 pub struct Endpoint {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Endpoint {
-    /// A new one.
+    /// Starts an endpoint on a free port.
     ///
     /// # Errors
     ///
@@ -23,37 +25,37 @@ impl Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0")
             .map_err(|error| format!("no port is free: {error}"))?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let noted = Arc::clone(&noted);
-                // Whoever ends a process breaks its connections.
-                thread::spawn(move || drop(serve(&stream, &noted)));
+                let recorded = Arc::clone(&recorded);
+                // The end of the function's process breaks its connections.
+                thread::spawn(move || drop(serve(&stream, &recorded)));
             }
         });
-        Ok(Self { address, asked })
+        Ok(Self { address, requests })
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked since the last call.
-    pub fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().expect("nobody panics with it"))
+    /// Returns the actions of the requests since the last call.
+    pub fn take_requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.requests.lock().expect("no holder of the lock panics"))
     }
 }
 
-/// Answers one request after the other.
-fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
+/// Answers the requests of one connection in order.
+fn serve(mut stream: &TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     loop {
         let (mut action, mut length) = (String::new(), 0);
-        let mut first = String::new();
-        if reader.read_line(&mut first)? == 0 {
+        let mut request_line = String::new();
+        if reader.read_line(&mut request_line)? == 0 {
             return Ok(());
         }
         loop {
@@ -70,8 +72,8 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<
         }
         reader.read_exact(&mut vec![0; length])?;
         let (status, body) = answer(&action);
-        asked.lock().expect("nobody panics with it").push(if action.is_empty() {
-            first.trim_end().to_owned()
+        requests.lock().expect("no holder of the lock panics").push(if action.is_empty() {
+            request_line.trim_end().to_owned()
         } else {
             action
         });
@@ -83,7 +85,7 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<
     }
 }
 
-/// What an empty table says.
+/// Returns the response of an empty table.
 fn answer(action: &str) -> (&'static str, &'static str) {
     match action.rsplit('.').next() {
         Some("Query") => ("200 OK", r#"{"Count":0,"Items":[],"ScannedCount":0}"#),
@@ -91,7 +93,7 @@ fn answer(action: &str) -> (&'static str, &'static str) {
         Some("BatchGetItem") => ("200 OK", r#"{"Responses":{},"UnprocessedKeys":{}}"#),
         _ => (
             "400 Bad Request",
-            r#"{"__type":"com.amazonaws#ValidationException","message":"a start does not ask this"}"#,
+            r#"{"__type":"com.amazonaws#ValidationException","message":"a start does not send this request"}"#,
         ),
     }
 }

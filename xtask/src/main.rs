@@ -1,7 +1,9 @@
-//! What is done to this repository besides building it: `cargo xtask package` makes the functions' zips, `cargo xtask start` measures
-//! how long they take to start, `cargo xtask ci --full` checks everything.
+//! Tasks of the repository in addition to its build.
+//!
+//! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how long
+//! they take to start, and `cargo xtask check --full` runs every check.
 
-mod ci;
+mod check;
 mod endpoint;
 mod package;
 mod start;
@@ -10,18 +12,18 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let done = match args.next().as_deref() {
+    let result = match args.next().as_deref() {
         Some("package") => package::run(args),
         Some("start") => start::run(),
-        Some("ci") => ci::run(args),
+        Some("check") => check::run(args),
         other => {
             let other = other.unwrap_or("");
             Err(format!(
-                "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile NAME], start, ci --full"
+                "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile NAME], start, check --full"
             ))
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("xtask: {why}");

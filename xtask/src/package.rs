@@ -1,8 +1,9 @@
-//! `package`: each function as a zip with its `bootstrap`, for both processors of Lambda, in `target/functions/ARCH/NAME.zip`. The one that takes plugins has
-//! the compiler beside it, a program of its own.
+//! `package`: the zip of each Lambda function, for both architectures.
 //!
-//! They are linked by zig against the C library of Amazon Linux 2023, so that any machine makes the same; zig and its cargo
-//! command come from `PyPI` and crates.io into `target/tools`, pinned.
+//! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has the
+//! compiler of plugins, a separate program. Zig links them against the C library of Amazon Linux 2023,
+//! so the result does not depend on the machine. Zig and `cargo-zigbuild` come pinned from `PyPI` and
+//! crates.io into `target/tools`.
 
 use std::{
     fmt::Write as _,
@@ -11,81 +12,81 @@ use std::{
     process::Command,
 };
 
-/// The functions, by their folders' names.
+/// The functions: the names of their folders.
 pub const FUNCTIONS: [&str; 6] = ["enqueue", "tick", "deliver", "dead-letter", "ingest", "plugins"];
-/// The compiler's program, the function that starts it, and what that calls it.
+/// The compiler's program, the function that starts it, and its file name in the zip.
 const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
-/// Most bytes of a stripped binary: what is larger starts late.
-const MOST_BYTES: u64 = 12_000_000;
+/// Largest stripped binary, in bytes. Larger ones start slowly.
+const MAX_BINARY_BYTES: u64 = 12_000_000;
 /// The C library of Amazon Linux 2023.
 const GLIBC: &str = "2.34";
 const ZIGBUILD: &str = "0.24.1";
 const ZIG: &str = "0.17.0";
 
-/// A processor that functions run on, and the target that rustc calls it.
+/// The architectures of Lambda, and their rustc targets.
 const ARCHS: [(&str, &str); 2] =
     [("arm64", "aarch64-unknown-linux-gnu"), ("x86_64", "x86_64-unknown-linux-gnu")];
 
-/// What was asked for.
-struct Asked {
+/// The arguments.
+struct Args {
     archs: Vec<(&'static str, &'static str)>,
     profile: String,
 }
 
-/// Makes the zips and prints what each weighs.
+/// Makes the zips and prints their sizes.
 ///
 /// # Errors
 ///
-/// A tool that fails, and a binary that is too large.
+/// A tool fails, or a binary is too large.
 pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let asked = asked(args)?;
+    let parsed = parse(args)?;
     let root = &root()?;
     let tools = root.join("target/tools");
     let zig = zig(&tools)?;
-    let mut heavy = Vec::new();
+    let mut too_large = Vec::new();
     let mut table = format!(
         "{:<8} {:<12} {:<18} {:>10} {:>10}",
         "arch", "function", "program", "bytes", "zipped"
     );
-    for (arch, target) in asked.archs {
-        cargo(root, &tools, &zig, target, &asked.profile)?;
-        let built = root.join("target").join(target).join(folder(&asked.profile));
+    for (arch, target) in parsed.archs {
+        cargo(root, &tools, &zig, target, &parsed.profile)?;
+        let built = root.join("target").join(target).join(folder(&parsed.profile));
         let out = root.join("target/functions").join(arch);
         fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
         for function in FUNCTIONS {
             let zipped = zip(&built, &out, function)?;
             for (program, _) in programs(function) {
-                let bytes = weigh(&built.join(&program))?;
+                let bytes = size(&built.join(&program))?;
                 let _ = write!(
                     table,
                     "\n{arch:<8} {function:<12} {program:<18} {bytes:>10} {zipped:>10}"
                 );
-                if bytes > MOST_BYTES {
-                    heavy.push(format!("{program} for {arch} has {bytes} bytes"));
+                if bytes > MAX_BINARY_BYTES {
+                    too_large.push(format!("{program} for {arch} has {bytes} bytes"));
                 }
             }
         }
     }
     println!("{table}");
-    if heavy.is_empty() {
+    if too_large.is_empty() {
         Ok(())
     } else {
-        Err(format!("over the limit of {MOST_BYTES} bytes: {}", heavy.join("; ")))
+        Err(format!("over the limit of {MAX_BINARY_BYTES} bytes: {}", too_large.join("; ")))
     }
 }
 
-/// What lies in the package of `function`: programs as they are built, and what they are called there.
+/// Returns the programs in the zip of `function`: the name of the binary, and the name in the zip.
 fn programs(function: &str) -> Vec<(String, &'static str)> {
-    let (program, of, called) = COMPILER;
-    let compiler = (of == function).then(|| (program.to_owned(), called));
+    let (program, parent, name) = COMPILER;
+    let compiler = (parent == function).then(|| (program.to_owned(), name));
     [(format!("tidegate-{function}"), "bootstrap")].into_iter().chain(compiler).collect()
 }
 
-/// The repository.
+/// Returns the folder of the repository.
 ///
 /// # Errors
 ///
-/// None that can be: the crate lies in it.
+/// The crate has no parent folder, which cannot happen.
 pub fn root() -> Result<PathBuf, String> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -93,30 +94,30 @@ pub fn root() -> Result<PathBuf, String> {
         .ok_or_else(|| "xtask has no folder above it".into())
 }
 
-fn asked(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { archs: ARCHS.to_vec(), profile: "lambda".into() };
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut parsed = Args { archs: ARCHS.to_vec(), profile: "lambda".into() };
     while let Some(flag) = args.next() {
         let value = args.next().ok_or(format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--arch" => {
-                asked.archs.retain(|(arch, _)| *arch == value);
-                if asked.archs.is_empty() {
+                parsed.archs.retain(|(arch, _)| *arch == value);
+                if parsed.archs.is_empty() {
                     return Err(format!("--arch must be arm64 or x86_64, not {value}"));
                 }
             }
-            "--profile" => asked.profile = value,
+            "--profile" => parsed.profile = value,
             _ => return Err(format!("there is no flag {flag}")),
         }
     }
-    Ok(asked)
+    Ok(parsed)
 }
 
-/// Where cargo puts what it builds with `profile`.
+/// Returns the folder of cargo's output for `profile`.
 fn folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }
 
-/// A Python with zig in it.
+/// Returns a Python that has zig, and installs it first if it is missing.
 fn zig(tools: &Path) -> Result<PathBuf, String> {
     let env = tools.join("zig");
     let python = env.join("bin/python");
@@ -165,7 +166,7 @@ fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> 
     let packages = FUNCTIONS
         .into_iter()
         .flat_map(|function| ["--package".to_owned(), format!("tidegate-{function}")]);
-    // Apart from the compiler: what is built together has what one of it needs.
+    // The compiler is built apart: cargo unifies the features of what it builds together.
     build(packages.chain(["--no-default-features".to_owned()]).collect())?;
     let (program, function, _) = COMPILER;
     build(
@@ -179,38 +180,38 @@ fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> 
     )
 }
 
-fn weigh(binary: &Path) -> Result<u64, String> {
+fn size(binary: &Path) -> Result<u64, String> {
     Ok(fs::metadata(binary).map_err(|error| format!("{}: {error}", binary.display()))?.len())
 }
 
-/// Packs `function`, whose `bootstrap` is what Lambda starts; how many bytes the zip has.
+/// Packs `function` and returns the size of the zip in bytes.
 fn zip(built: &Path, out: &Path, function: &str) -> Result<u64, String> {
     let packed = out.join(format!("{function}.zip"));
     let programs = programs(function);
-    for (program, called) in &programs {
+    for (program, name) in &programs {
         let program = built.join(program);
-        fs::copy(&program, out.join(called))
+        fs::copy(&program, out.join(name))
             .map_err(|error| format!("{}: {error}", program.display()))?;
     }
-    // It keeps the files' modes, without which Lambda could not start them.
+    // Python's zipfile keeps the modes of files, which Lambda needs to start them.
     let mut zip = Command::new("python3");
     call(
         zip.current_dir(out)
             .args(["-m", "zipfile", "--create"])
             .arg(&packed)
-            .args(programs.iter().map(|(_, called)| called)),
+            .args(programs.iter().map(|(_, name)| name)),
     )?;
-    programs.iter().try_for_each(|(_, called)| {
-        fs::remove_file(out.join(called)).map_err(|error| error.to_string())
+    programs.iter().try_for_each(|(_, name)| {
+        fs::remove_file(out.join(name)).map_err(|error| error.to_string())
     })?;
-    weigh(&packed)
+    size(&packed)
 }
 
 /// Runs `command` to its end.
 ///
 /// # Errors
 ///
-/// It cannot be started, or says that it failed.
+/// It cannot be started, or fails.
 pub fn call(command: &mut Command) -> Result<(), String> {
     let status = command
         .status()

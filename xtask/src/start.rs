@@ -1,8 +1,11 @@
-//! `start`: how long each packaged function takes from the start of its process until it asks for its first event, which is what a
-//! cold call waits for besides Lambda itself. The median of several, of the package for this machine's processor.
+//! `start`: the start time of each packaged function.
 //!
-//! The one thing to know: it starts with the settings of a deployment, so that every client is made and what it reads at its start is read: from
-//! an endpoint here, which answers at once. On AWS each of those requests takes some milliseconds more.
+//! It is the time from the start of the process until the function requests its first event: the part
+//! of a cold start that Lambda itself does not cause. The figure is the median of several starts of
+//! the package for the architecture of this machine.
+//!
+//! The function starts with the settings of a deployment, so it creates every client and sends every
+//! request of a start. A local endpoint answers them at once; on AWS each takes some milliseconds.
 
 use std::{
     fs,
@@ -18,36 +21,39 @@ use crate::{
     package::{self, FUNCTIONS},
 };
 
-/// Starts of each, of which the first reads the file from disk and is not counted.
+/// Starts of each function. The first one reads the file from disk and is not counted.
 const STARTS: usize = 21;
-/// What a start may take.
-const MOST: Duration = Duration::from_millis(60);
+/// Longest median that passes.
+const MAX_START: Duration = Duration::from_millis(60);
 
-/// Prints how long each function takes to start.
+/// Prints the start time of each function.
 ///
 /// # Errors
 ///
-/// There is no package, one does not start, or one takes too long.
+/// A package is missing, or a function does not start or takes too long.
 pub fn run() -> Result<(), String> {
     let root = package::root()?;
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" };
     let aws = Endpoint::start()?;
     let mut slow = Vec::new();
-    println!("{:<12} {:>10} {:>10} {:>10}  asks", "function", "median ms", "least ms", "most ms");
+    println!(
+        "{:<12} {:>10} {:>10} {:>10}  requests",
+        "function", "median ms", "least ms", "most ms"
+    );
     for function in FUNCTIONS {
         let folder = root.join("target/start").join(function);
         unpack(&root.join("target/functions").join(arch).join(format!("{function}.zip")), &folder)?;
         let mut took = Vec::with_capacity(STARTS);
         for _ in 0..STARTS {
-            aws.asked();
+            aws.take_requests();
             took.push(start(&folder.join("bootstrap"), &aws)?);
         }
         took.remove(0);
         took.sort_unstable();
         let millis = |span: &Duration| span.as_secs_f64() * 1000.0;
         let median = took[took.len() / 2];
-        let asks: Vec<String> = aws
-            .asked()
+        let requests: Vec<String> = aws
+            .take_requests()
             .iter()
             .map(|action| action.rsplit('.').next().unwrap_or(action).to_owned())
             .collect();
@@ -55,28 +61,28 @@ pub fn run() -> Result<(), String> {
         println!(
             "{function:<12} {:>10.1} {least:>10.1} {most:>10.1}  {}",
             millis(&median),
-            asks.join(", ")
+            requests.join(", ")
         );
-        if median > MOST {
+        if median > MAX_START {
             slow.push(function);
         }
     }
     if slow.is_empty() {
         Ok(())
     } else {
-        Err(format!("slower than {} ms: {}", MOST.as_millis(), slow.join(", ")))
+        Err(format!("slower than {} ms: {}", MAX_START.as_millis(), slow.join(", ")))
     }
 }
 
 fn unpack(zip: &Path, folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     if !zip.exists() {
-        return Err(format!("{} is not there: cargo xtask package", zip.display()));
+        return Err(format!("{} does not exist: cargo xtask package", zip.display()));
     }
     package::call(
         Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(zip).arg(folder),
     )?;
-    // The module that unpacks forgets the mode.
+    // Python's zipfile does not restore the mode.
     package::call(Command::new("chmod").arg("755").arg(folder.join("bootstrap")))
 }
 
@@ -90,8 +96,8 @@ impl Drop for Running {
     }
 }
 
-/// From the start of the process until it asks for its first event.
-#[allow(clippy::disallowed_methods, reason = "it is measured")]
+/// Returns the time from the start of the process until it requests its first event.
+#[allow(clippy::disallowed_methods, reason = "measures a process")]
 fn start(program: &Path, aws: &Endpoint) -> Result<Duration, String> {
     let runtime =
         TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port is free: {error}"))?;
@@ -100,13 +106,13 @@ fn start(program: &Path, aws: &Endpoint) -> Result<Duration, String> {
     let spawned = command(program, address, aws.address()).spawn();
     let _running = Running(spawned.map_err(|error| format!("{}: {error}", program.display()))?);
     let (stream, _) = runtime.accept().map_err(|error| error.to_string())?;
-    let mut asked = String::new();
-    BufReader::new(stream).read_line(&mut asked).map_err(|error| error.to_string())?;
+    let mut request = String::new();
+    BufReader::new(stream).read_line(&mut request).map_err(|error| error.to_string())?;
     let took = began.elapsed();
-    if asked.contains("/invocation/next") {
+    if request.contains("/invocation/next") {
         Ok(took)
     } else {
-        Err(format!("{} could not start: it asked {asked:?}", program.display()))
+        Err(format!("{} could not start: its first request was {request:?}", program.display()))
     }
 }
 

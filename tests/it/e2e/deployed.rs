@@ -1,5 +1,5 @@
 //! A deployment on a local stack, as `localstack/deploy` leaves it: the real template with the real functions, whose processes are killed
-//! while they work. `localstack/try` starts one and runs this.
+//! while they work. `localstack/test` starts one and runs this.
 //!
 //! The one thing to know: what is believed is what the workers saw. Each call of a target is in the [`Book`] from its first byte to its answer.
 
@@ -65,7 +65,7 @@ impl Drop for AtWork {
 }
 
 /// The deployment's API, with its first token.
-#[allow(clippy::disallowed_methods, reason = "the stack's scripts say where its door is")]
+#[allow(clippy::disallowed_methods, reason = "the scripts of the stack set the port of its proxy")]
 fn deployed() -> Api {
     let told =
         |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
@@ -73,7 +73,7 @@ fn deployed() -> Api {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"),
     );
     let token = token.expect("localstack/deploy leaves a token");
-    Api::at(format!("http://127.0.0.1:{}", told("DOOR_PORT", "4580")))
+    Api::at(format!("http://127.0.0.1:{}", told("PROXY_PORT", "4580")))
         .with_token(token.trim())
         .patient()
 }

@@ -1,0 +1,184 @@
+//! `check --full`: `./test`, then the stages that are too slow for it or need more tools.
+//!
+//! Every stage runs, even after a failed one. A stage fails if its command fails or cannot start, and
+//! if its output has a line with `NOT RUN`: the full check allows no gaps. The outcomes and the last
+//! lines of each stage are written to `docs/FULL-CHECK.md`.
+
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use crate::package;
+
+/// The file of the report.
+const REPORT: &str = "docs/FULL-CHECK.md";
+/// Last lines of each stage in the report.
+const REPORTED_LINES: usize = 30;
+/// How `./test` marks a check that it left out.
+const NOT_RUN: &str = "NOT RUN";
+
+/// A stage: its name, its environment variables, and its command.
+type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+
+const STAGES: [Stage; 10] = [
+    ("tests", &[], &["./test"]),
+    (
+        "simulation: two hundred seeds",
+        &[("TIDEGATE_SEEDS", "200")],
+        &seeds("test(simulation::) - test(_on_the_emulator_)"),
+    ),
+    (
+        "simulation on dynoxide: eight seeds",
+        &[("TIDEGATE_SEEDS", "8")],
+        &seeds("test(simulation::) & test(_on_the_emulator_)"),
+    ),
+    ("local stack: MiniStack", &[("LOCAL_AWS", "ministack")], &["localstack/test"]),
+    ("local stack: Amazon's DynamoDB Local", &[("DYNAMODB", "amazon")], &["localstack/test"]),
+    ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
+    ("packages: arm64 and x86_64, their sizes", &[], &["cargo", "xtask", "package"]),
+    ("local stack: the packages", &[("PROFILE", "packaged")], &["localstack/test"]),
+    ("starts of the functions", &[], &["cargo", "xtask", "start"]),
+    (
+        "plugins in three languages",
+        &[],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--workspace",
+            "--features",
+            "aws",
+            "--run-ignored",
+            "all",
+            "-E",
+            "test(e2e::projects::)",
+        ],
+    ),
+];
+
+/// Runs simulation tests in the profile whose timeout allows for many seeds.
+const fn seeds(tests: &str) -> [&str; 9] {
+    ["cargo", "nextest", "run", "--workspace", "--features", "aws", "--profile=seeds", "-E", tests]
+}
+
+/// Runs every stage, prints the outcomes, and writes the report.
+///
+/// # Errors
+///
+/// A stage failed or left something out.
+#[allow(clippy::disallowed_methods, reason = "measures the duration of a stage")]
+pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
+    if args.next().as_deref() != Some("--full") || args.next().is_some() {
+        return Err("check needs --full; the shorter check is ./test".into());
+    }
+    let root = package::root()?;
+    let (mut report, mut output, mut failed) = (String::new(), String::new(), false);
+    for (name, env, command) in STAGES {
+        println!("\n=== {name}: {}", command.join(" "));
+        let began = Instant::now();
+        let (result, lines) = stage(&root, env, command);
+        failed |= result.is_err();
+        let outcome = result
+            .map_or_else(|why| format!("FAILED  {name} ({why})"), |()| format!("ok      {name}"));
+        let _ = writeln!(report, "{:>5} s  {outcome}", began.elapsed().as_secs());
+        let _ = writeln!(output, "\n## {name}\n\n{}", block(lines));
+    }
+    println!("\n=== result\n{report}");
+    let document = format!(
+        "# The full check\n\nWhat `cargo xtask check --full` printed when it last ran, on {}:\n\n{}\nThe last lines of each stage follow.\n{output}",
+        provenance(&root),
+        block(report.lines().map(str::to_owned))
+    );
+    fs::write(root.join(REPORT), document).map_err(|error| format!("{REPORT}: {error}"))?;
+    if failed { Err("not every stage passed".into()) } else { Ok(()) }
+}
+
+/// Runs `command`, prints its output, and returns its result and its last lines.
+fn stage(
+    root: &Path,
+    env: &[(&str, &str)],
+    command: &[&str],
+) -> (Result<(), String>, VecDeque<String>) {
+    let (mut lines, mut not_run) = (VecDeque::new(), Vec::new());
+    let mut process = Command::new("bash");
+    process
+        .args(["-c", "exec \"$@\" 2>&1", "stage"])
+        .args(command)
+        .current_dir(root)
+        .envs(env.iter().copied());
+    let mut process = match process.stdout(Stdio::piped()).spawn() {
+        Ok(process) => process,
+        Err(error) => return (Err(format!("bash: {error}")), lines),
+    };
+    for line in process
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(|output| output.split(b'\n'))
+        .map_while(Result::ok)
+    {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        println!("{line}");
+        if let Some((_, what)) = line.split_once(NOT_RUN) {
+            not_run.push(what.trim().to_owned());
+        }
+        lines.push_back(line);
+        if lines.len() > REPORTED_LINES {
+            lines.pop_front();
+        }
+    }
+    let result = match process.wait() {
+        Ok(status) if !status.success() => Err(status.to_string()),
+        Ok(_) if !not_run.is_empty() => Err(format!("not run: {}", not_run.join("; "))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    (result, lines)
+}
+
+/// Returns `lines` as a preformatted block of Markdown, without the path of the repository.
+fn block(lines: impl IntoIterator<Item = String>) -> String {
+    let root = package::root().map(|root| root.display().to_string()).unwrap_or_default();
+    lines.into_iter().fold(String::new(), |mut block, line| {
+        let line = line.replace(&format!("{root}/"), "").replace(&root, ".").replace('`', "'");
+        let _ = writeln!(block, "{}", format!("    {line}").trim_end());
+        block
+    })
+}
+
+/// Returns the commit and the compiler.
+fn provenance(root: &Path) -> String {
+    let first_line = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).current_dir(root).output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
+    };
+    let commit = first_line("git", &["log", "-1", "--format=%h of %cs"])
+        .unwrap_or_else(|| "no commit".into());
+    format!(
+        "{commit}, by {}",
+        first_line("rustc", &["--version"]).unwrap_or_else(|| "no compiler".into())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_leaves_a_check_out_fails() {
+        let root = package::root().expect("the crate is below the repository");
+        let run = |output| stage(&root, &[], &["echo", output]).0;
+        assert_eq!(run("    1s  ok  tests"), Ok(()));
+        assert_eq!(
+            run("    -   NOT RUN advisories: no network"),
+            Err("not run: advisories: no network".into())
+        );
+    }
+}
