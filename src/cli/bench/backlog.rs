@@ -1,16 +1,16 @@
 //! `backlog`: what a million scheduled jobs that wait change. Half of them wait in the queue that is
 //! enqueued to and drained, half in the limited one.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::{
     super::context::pause,
-    BenchPlan, DATA, TempDir, drain,
+    BenchPlan, DATA, drain,
     embedded::{accepting, far, fill, job},
     figure::Figure,
     limit,
     process::Process,
-    single,
+    single, temp_dir,
 };
 use tidegate_core::{
     job::{Payload, TypeName, type_config::TypeConfig},
@@ -33,11 +33,11 @@ struct Rates {
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let without = rates(&dir, plan).await?;
-    let dir = TempDir::new(&plan.dir)?;
-    wait(&dir, plan.waiting).await?;
-    let with = rates(&dir, plan).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let without = rates(dir.path(), plan).await?;
+    let dir = temp_dir(&plan.dir)?;
+    wait(dir.path(), plan.waiting).await?;
+    let with = rates(dir.path(), plan).await?;
     let figure = |what, ours, beside| {
         Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours)
             .share(WITHOUT, beside, REACH)
@@ -51,8 +51,8 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Fills the store of `dir` with jobs that are due tomorrow.
-async fn wait(dir: &TempDir, jobs: u64) -> anyhow::Result<()> {
-    let server = accepting(&dir.0).await?;
+async fn wait(dir: &Path, jobs: u64) -> anyhow::Result<()> {
+    let server = accepting(dir).await?;
     server.put_queue(&limit::QUEUE.parse()?, QueueConfig::default(), None).await?;
     let limited: TypeName = limit::QUEUE.parse()?;
     server
@@ -72,11 +72,11 @@ async fn wait(dir: &TempDir, jobs: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn rates(dir: &TempDir, plan: &BenchPlan) -> anyhow::Result<Rates> {
-    let (drain, spent) = drain::run(&dir.0, plan.drain).await?;
+async fn rates(dir: &Path, plan: &BenchPlan) -> anyhow::Result<Rates> {
+    let (drain, spent) = drain::run(dir, plan.drain).await?;
     let server = loop {
         // The embedded server lets go of the directory when the last of its tasks ends.
-        match Process::serve(&dir.0).await {
+        match Process::serve(dir).await {
             Ok(server) => break server,
             Err(error) if format!("{error:#}").contains("ended") => {
                 pause(Duration::from_millis(20)).await;

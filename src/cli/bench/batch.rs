@@ -1,6 +1,6 @@
 //! `batch`: a thousand jobs per request, over HTTP.
 
-use super::{BenchPlan, DATA, JOB_TYPE, TempDir, figure::Figure, http, process::Process, raw};
+use super::{BenchPlan, DATA, JOB_TYPE, figure::Figure, http, process::Process, raw, temp_dir};
 
 /// Jobs of one request.
 const JOBS: usize = 1000;
@@ -11,12 +11,12 @@ const ROWS: u64 = 200_000;
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let raw_dir = TempDir::new(&plan.dir)?;
-    let path = raw_dir.0.clone();
+    let raw_dir = temp_dir(&plan.dir)?;
+    let path = raw_dir.path().to_owned();
     let raw = tokio::task::spawn_blocking(move || raw::inserts(&path, ROWS, JOBS)).await??;
     drop(raw_dir);
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let request = http::request("POST", "/v1/jobs/batch", &body(JOBS, |_| String::new()));
     http::load(server.address, CONNECTIONS, plan.window / 10, request.clone()).await?;
     let meter = server.meter();

@@ -3,11 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use super::{
-    BenchPlan, TempDir, clock,
+    BenchPlan, clock,
     embedded::{accepting, fill, handling, job, succeeded},
     figure::Figure,
     process::{Meter, ProcessorTime},
-    raw,
+    raw, temp_dir,
 };
 
 /// Jobs that are run at once.
@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let raw_dir = TempDir::new(&plan.dir)?;
-    let (path, jobs) = (raw_dir.0.clone(), plan.drain);
+    let raw_dir = temp_dir(&plan.dir)?;
+    let (path, jobs) = (raw_dir.path().to_owned(), plan.drain);
     let raw = tokio::task::spawn_blocking(move || raw::cycles(&path, jobs, ROWS)).await??;
     drop(raw_dir);
-    let dir = TempDir::new(&plan.dir)?;
-    let (rate, spent) = run(&dir.0, plan.drain).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let (rate, spent) = run(dir.path(), plan.drain).await?;
     Ok(vec![
         Figure::rate(format!("drain {}", plan.drain), "jobs/s", rate)
             .reach(20_000.0)

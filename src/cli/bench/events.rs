@@ -4,10 +4,11 @@
 use bytes::Bytes;
 
 use super::{
-    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, clock,
     embedded::{accepting, job},
     figure::Figure,
     process::Meter,
+    temp_dir,
 };
 use tidegate_core::event::read;
 use tidegate_server::runtime::Server;
@@ -19,8 +20,8 @@ const GOAL: f64 = 10_000.0;
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = accepting(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = accepting(dir.path()).await?;
     let rule = serde_json::json!({"filter": {"type": {"prefix": "order."}, "data": {"/currency": "EUR"}}, "enqueue": {
         "type": JOB_TYPE, "priority": {"$expr": "length(data.items)"}, "attributes": {"customer": {"$expr": "data.customer"}}}});
     server.put_trigger(&"bench".parse()?, serde_json::from_value(rule)?, None).await?;

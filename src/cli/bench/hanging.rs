@@ -16,11 +16,12 @@ use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 
 use super::{
     super::context::pause,
-    BenchPlan, DATA, TempDir, clock,
+    BenchPlan, DATA, clock,
     embedded::within,
     figure::Figure,
     http::{self, Connection},
     process::Process,
+    temp_dir,
 };
 
 /// Samples of each.
@@ -38,8 +39,8 @@ const MOST: f64 = 1.2;
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let meter = server.meter();
     let (mut targets, mut tasks) = Targets::start().await?;
     for name in ["healthy", "hanging"] {

@@ -1,16 +1,20 @@
 //! `latency`: from the moment a client starts to send a job until a worker has it, while nothing else happens.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::mpsc;
 
 use super::{
     super::context::pause,
-    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, clock,
     embedded::{handling, job, within},
     figure::Figure,
     http::{self, Connection},
     process::{Meter, Process, ProcessorTime},
+    temp_dir,
     worker::Worker,
 };
 
@@ -23,15 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let meter = server.meter();
     let mut spans = over_http(&server).await?;
     let mut figures = figures("worker over HTTP", &mut spans, meter.read());
     server.stop().await?;
-    let dir = TempDir::new(&plan.dir)?;
+    let dir = temp_dir(&plan.dir)?;
     let meter = Meter::embedded();
-    let mut spans = in_process(&dir).await?;
+    let mut spans = in_process(dir.path()).await?;
     figures.extend(self::figures("handler in the process", &mut spans, meter.read()));
     Ok(figures)
 }
@@ -75,8 +79,8 @@ async fn over_http(server: &Process) -> anyhow::Result<Vec<Duration>> {
     Ok(spans)
 }
 
-async fn in_process(dir: &TempDir) -> anyhow::Result<Vec<Duration>> {
-    let (server, handling) = handling(&dir.0, 1).await?;
+async fn in_process(dir: &Path) -> anyhow::Result<Vec<Duration>> {
+    let (server, handling) = handling(dir, 1).await?;
     let mut spans = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         pause(QUIET).await;

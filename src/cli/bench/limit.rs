@@ -10,10 +10,11 @@ use std::{
 };
 
 use super::{
-    BenchPlan, DATA, TempDir, clock,
+    BenchPlan, DATA, clock,
     embedded::within,
     figure::Figure,
     process::{Process, ProcessorTime},
+    temp_dir,
     worker::Worker,
 };
 
@@ -30,8 +31,8 @@ pub(super) const QUEUE: &str = "limited";
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let jobs = jobs(plan) / u64::from(TURNS);
     let (mut alone, mut rate, mut micros, mut others) = (0.0, 0.0, 0.0, 0.0);
     for _ in 0..TURNS {

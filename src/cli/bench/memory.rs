@@ -9,8 +9,8 @@ use std::{
 };
 
 use super::{
-    super::context::pause, BenchPlan, DATA, JOB_TYPE, TempDir, embedded::within, figure::Figure,
-    http, process::Process, worker::Worker,
+    super::context::pause, BenchPlan, DATA, JOB_TYPE, embedded::within, figure::Figure, http,
+    process::Process, temp_dir, worker::Worker,
 };
 
 /// Workers, each with a connection that waits for a job.
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let empty = server.memory();
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut working = Vec::new();

@@ -29,12 +29,12 @@ mod worker;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use tempfile::TempDir;
 
 use self::figure::Figure;
 use super::{Context, ExitCode};
@@ -185,25 +185,9 @@ const JOB_TYPE: &str = "bench";
 /// What each job carries: about a hundred bytes.
 const DATA: &str = r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"note":"bench"}"#;
 
-/// A directory that goes when it is dropped.
-#[derive(Debug)]
-struct TempDir(PathBuf);
-
-impl TempDir {
-    /// A new directory in `parent`.
-    fn new(parent: &Path) -> anyhow::Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = parent.join(format!("tidegate-bench-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("{} cannot be made", dir.display()))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // Should it stay, it is where temporary things are.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Returns a new directory in `parent`, which is removed when it is dropped.
+fn temp_dir(parent: &Path) -> anyhow::Result<TempDir> {
+    std::fs::create_dir_all(parent)
+        .and_then(|()| tempfile::Builder::new().prefix("tidegate-bench-").tempdir_in(parent))
+        .with_context(|| format!("no directory can be created in {}", parent.display()))
 }

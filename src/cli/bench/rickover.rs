@@ -10,11 +10,12 @@ use std::{
 };
 
 use super::{
-    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, clock,
     embedded::within,
     figure::Figure,
     http::{self, Connection},
     process::Process,
+    temp_dir,
     worker::Worker,
 };
 
@@ -23,8 +24,8 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let dir = TempDir::new(&plan.dir)?;
-    let server = Process::serve(&dir.0).await?;
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
     let enqueuing = server.meter();
     within(PATIENCE, enqueue(&server, plan)).await??;
     let enqueued = enqueuing.read();

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    BenchPlan, DATA, JOB_TYPE, TempDir, clock,
+    BenchPlan, DATA, JOB_TYPE, clock,
     figure::Figure,
     http,
     process::{Process, ProcessorTime},
+    temp_dir,
 };
 
 /// How many connections enqueue at once.
@@ -19,8 +20,8 @@ const TURNS: u32 = 5;
 
 /// The measure.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
-    let (bare_dir, dir) = (TempDir::new(&plan.dir)?, TempDir::new(&plan.dir)?);
-    let (bare, server) = (Process::bare(&bare_dir.0).await?, Process::serve(&dir.0).await?);
+    let (bare_dir, dir) = (temp_dir(&plan.dir)?, temp_dir(&plan.dir)?);
+    let (bare, server) = (Process::bare(bare_dir.path()).await?, Process::serve(dir.path()).await?);
     let (mut raw, mut ours) = (Run::default(), Run::default());
     for _ in 0..TURNS {
         raw.add(run(&bare, plan.window / TURNS).await?);

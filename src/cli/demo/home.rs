@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use url::Url;
 
@@ -39,11 +40,21 @@ enum Process {
     Elsewhere,
 }
 
-/// Where the data of a server is that the demo starts.
-struct Data {
-    dir: PathBuf,
-    /// Whether it is the demo's alone, and goes with it.
-    temporary: bool,
+/// The data directory of a server that the demo starts.
+enum Data {
+    /// The user's directory, which stays.
+    Kept(PathBuf),
+    /// A directory of this demo alone, which is removed with this value.
+    Temporary(TempDir),
+}
+
+impl Data {
+    fn dir(&self) -> &Path {
+        match self {
+            Self::Kept(dir) => dir,
+            Self::Temporary(dir) => dir.path(),
+        }
+    }
 }
 
 impl Home {
@@ -58,18 +69,23 @@ impl Home {
         killed: bool,
     ) -> anyhow::Result<Self> {
         let address = free_address(port)?;
-        let temporary = data.is_none();
-        let own = || std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
-        let data = data.map_or_else(own, Path::to_owned);
         let url = Url::parse(&format!("http://{address}")).expect("an address makes a URL");
-        let data = Data { dir: data, temporary };
+        let data = match data {
+            Some(dir) => Data::Kept(dir.to_owned()),
+            None => Data::Temporary(
+                tempfile::Builder::new()
+                    .prefix("tidegate-demo-")
+                    .tempdir()
+                    .context("no temporary directory can be created")?,
+            ),
+        };
         let process = if killed {
-            Process::Child(child(address, &data.dir)?, address, data)
+            Process::Child(child(address, data.dir())?, address, data)
         } else {
             // A stop need not wait for what runs: its workers go at the same time.
             let settings = Settings {
                 listen: address,
-                data: data.dir.clone(),
+                data: data.dir().to_owned(),
                 shutdown_seconds: Seconds::new(1),
                 ..Settings::default()
             };
@@ -94,9 +110,9 @@ impl Home {
     /// What it runs as and on, in words.
     pub fn described(&self) -> String {
         match &self.process {
-            Process::Inside(_, data) => format!("on {} (in this process)", data.dir.display()),
+            Process::Inside(_, data) => format!("on {} (in this process)", data.dir().display()),
             Process::Child(_, _, data) => {
-                format!("on {} (a process of its own, to be killed)", data.dir.display())
+                format!("on {} (a process of its own, to be killed)", data.dir().display())
             }
             Process::Elsewhere => "(which runs already)".into(),
         }
@@ -105,9 +121,8 @@ impl Home {
     /// The data that is left for a look if it is kept.
     pub fn left(&self) -> Option<&Path> {
         match &self.process {
-            Process::Inside(_, data) | Process::Child(_, _, data) if data.temporary => {
-                Some(&data.dir)
-            }
+            Process::Inside(_, Data::Temporary(dir))
+            | Process::Child(_, _, Data::Temporary(dir)) => Some(dir.path()),
             _ => None,
         }
     }
@@ -125,7 +140,7 @@ impl Home {
                 {
                     anyhow::bail!(
                         "the server ended at its start ({status}); see {}",
-                        log(&data.dir).display()
+                        log(data.dir()).display()
                     );
                 }
                 match client.get(&["queues"]).query("limit", "1").send().await {
@@ -154,7 +169,7 @@ impl Home {
             anyhow::bail!("only a process of its own can be killed")
         };
         server.kill().await?;
-        *server = child(*address, &data.dir)?;
+        *server = child(*address, data.dir())?;
         self.ready(client).await
     }
 
@@ -172,9 +187,10 @@ impl Home {
             }
             Process::Elsewhere => return,
         };
-        if data.temporary && !keep_data {
-            // It is in the system's own temporary place, which is cleaned anyway.
-            let _ = std::fs::remove_dir_all(&data.dir);
+        if let Data::Temporary(dir) = data
+            && keep_data
+        {
+            let _ = dir.keep();
         }
     }
 }
