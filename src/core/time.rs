@@ -23,6 +23,8 @@ impl Timestamp {
     pub const EPOCH: Self = Self(0);
     /// The last instant that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
     pub const MAX: Self = Self(253_402_300_799_999);
+    /// The first instant that RFC 3339 can write with a year from 1 on: 0001-01-01T00:00:00Z.
+    const MIN_MILLIS: i64 = -62_135_596_800_000;
 
     /// The instant `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
@@ -41,7 +43,7 @@ impl Timestamp {
 
     /// The same instant as a calendar date and time.
     pub fn to_utc(self) -> DateTime<Utc> {
-        DateTime::from_timestamp_millis(self.0.clamp(-62_135_596_800_000, Self::MAX.0))
+        DateTime::from_timestamp_millis(self.0.clamp(Self::MIN_MILLIS, Self::MAX.0))
             .unwrap_or_default()
     }
 
@@ -107,7 +109,9 @@ impl FromStr for Timestamp {
     type Err = NotAnInstant;
     fn from_str(text: &str) -> Result<Self, NotAnInstant> {
         let at = DateTime::parse_from_rfc3339(text).map_err(|_| NotAnInstant)?;
-        Ok(Self::from_utc(at.with_timezone(&Utc)))
+        let at = Self::from_utc(at.with_timezone(&Utc));
+        // Year 0, and what an offset or a fraction carries past year 9999, could not be written again.
+        if (Self::MIN_MILLIS..=Self::MAX.0).contains(&at.0) { Ok(at) } else { Err(NotAnInstant) }
     }
 }
 
@@ -222,6 +226,25 @@ mod tests {
         let at: Timestamp = "2026-01-31T09:00:00+01:00".parse().unwrap();
         assert_eq!(at.to_string(), "2026-01-31T08:00:00.000Z");
         assert!("31 January".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn an_instant_outside_years_1_to_9999_is_refused() {
+        for (text, good) in [
+            ("0001-01-01T00:00:00Z", true),
+            ("0000-12-31T23:59:59.999Z", false),
+            ("0001-01-01T00:00:00+00:01", false),
+            ("0000-12-31T23:59:59.9999Z", true),
+            ("9999-12-31T23:59:59.999Z", true),
+            ("9999-12-31T23:59:59.9991Z", false),
+            ("9999-12-31T23:59:59-00:01", false),
+        ] {
+            let read = text.parse::<Timestamp>();
+            assert_eq!(read.is_ok(), good, "{text}");
+            if let Ok(at) = read {
+                assert_eq!(at.to_string().parse(), Ok(at), "{text}");
+            }
+        }
     }
 
     #[test]
