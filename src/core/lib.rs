@@ -13,6 +13,8 @@
 pub mod calendar;
 pub mod error_code;
 pub mod event;
+#[cfg(test)]
+mod fuzz;
 pub mod job;
 pub mod port;
 pub mod queue;
