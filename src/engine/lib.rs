@@ -135,17 +135,13 @@ impl Default for EventRules {
 /// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
 pub const OBJECT_BYTES: usize = 64 << 10;
 
-/// Most running jobs that an engine remembers.
-const MAX_CACHED_JOBS: usize = 16_384;
-
 /// The verbs over one set of ports.
 pub struct Engine {
     ports: Ports,
     rules: Rules,
     catalog: ArcSwap<Catalog>,
     ids: Mutex<ids::Ids>,
-    /// Running jobs as this engine saw them last: saves a read per report.
-    running: Mutex<HashMap<JobId, Job>>,
+    running: Mutex<jobs::running::RunningJobs>,
     unclaimed: jobs::unclaimed::UnclaimedJobs,
     /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
     unlimited: Mutex<HashMap<QueueName, u64>>,
@@ -213,14 +209,15 @@ impl Engine {
         self.push_target(config).is_some()
     }
 
-    /// How many jobs each worker runs, as far as this engine remembers; but for those whose attempts `over` says are over.
+    /// How many jobs each worker runs, without the attempts that `over` reports as finished.
+    ///
+    /// It counts the jobs in this engine's cache: those it saw running, less what was evicted.
     pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
         let over: HashSet<(&JobId, u16)> =
             over.iter().map(|report| (&report.id, report.attempt)).collect();
         let mut by_worker = BTreeMap::new();
-        for job in
-            self.running.lock().values().filter(|job| !over.contains(&(&job.id, job.life.attempt)))
-        {
+        let running = self.running.lock();
+        for job in running.iter().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
             if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
                 *by_worker.entry(worker.clone()).or_default() += 1;
             }
@@ -228,21 +225,17 @@ impl Engine {
         by_worker
     }
 
-    /// Remembers a running job, or forgets one that runs no more.
+    /// Caches a running job, or removes one that no longer runs from the cache.
     fn cache_job(&self, job: &Job) {
-        let runs = job.life.running().is_some();
-        if !runs {
+        if job.life.running().is_some() {
+            self.running.lock().insert(job.clone());
+        } else {
             self.unclaimed.forget(&job.id);
-        }
-        let mut running = self.running.lock();
-        if !runs {
-            running.remove(&job.id);
-        } else if running.len() < MAX_CACHED_JOBS || running.contains_key(&job.id) {
-            running.insert(job.id.clone(), job.clone());
+            self.running.lock().remove(&job.id);
         }
     }
 
-    /// The jobs with these ids, as they were seen last or as they stand.
+    /// The jobs with these ids, as they were last seen, or else as they are stored.
     ///
     /// # Errors
     ///
@@ -252,14 +245,14 @@ impl Engine {
         self.cached_attempts(&any).await
     }
 
-    /// The same, each at least as it was in the attempt beside it: what is remembered of an older one is no answer,
-    /// since another engine may have ended it and begun the next.
+    /// The same, each in the given attempt or a later one. A cached job of an earlier attempt does not
+    /// count, since another engine may have ended that attempt and started the next.
     pub(crate) async fn cached_attempts(
         &self,
         attempts: &[(JobId, u16)],
     ) -> Result<Vec<Option<Job>>, Error> {
         let mut found: Vec<Option<Job>> = {
-            let running = self.running.lock();
+            let mut running = self.running.lock();
             attempts
                 .iter()
                 .map(|(id, attempt)| {

@@ -8,5 +8,6 @@ pub mod heartbeat;
 pub mod job_writes;
 pub mod objects;
 pub mod report;
+pub(crate) mod running;
 pub mod sweep;
 pub mod unclaimed;

@@ -244,9 +244,9 @@ impl Engine {
         plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
         plan.unclaimed.retain(|change| !lost.contains(&change.job.id));
         let mut running = self.running.lock();
-        running.extend(
-            plan.unclaimed.iter().map(|change| (change.job.id.clone(), change.job.clone())),
-        );
+        for change in &plan.unclaimed {
+            running.insert_unclaimed(change.job.clone());
+        }
         Ok(())
     }
 

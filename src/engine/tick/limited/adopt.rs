@@ -55,7 +55,7 @@ impl Engine {
         let settled = plan.before.iter().map(|change| &change.job.id);
         let adopted = plan.delta.granted.iter().map(|grant| &grant.job);
         let taken: HashSet<JobId> = settled.chain(adopted).cloned().collect();
-        let running = self.running.lock();
+        let mut running = self.running.lock();
         for (id, was) in dispatched {
             if taken.contains(&id) || view.granted(&id).is_some() {
                 continue;
