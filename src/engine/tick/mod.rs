@@ -1,22 +1,51 @@
-//! `tick`: one round of a queue: settle reports, release, check, admit, claim, in one commit.
+//! `tick`: one pass over a queue, in one commit: settle reports, release, check, admit, claim.
 //!
 //! ```text
 //!   reports ─▶ settle ─┐
-//!   head ─▶ release, check due batches ─▶ Admission over candidates ─▶ commit ─▶ claimed jobs
-//!             ▲                                                          │
-//!             └────────── refused: somebody else wrote; look again ◀─────┘
+//!   ledger ─▶ release, check due batches ─▶ Admission over candidates ─▶ commit ─▶ claimed jobs
+//!             ▲                                                            │
+//!             └─────── refused: another process wrote; read it again ◀─────┘
 //! ```
 //!
-//! The one thing to know: **nothing is changed before the commit**. A round is worked out on the side
-//! from the view, the jobs and the configuration as they were seen; each write says what it was
-//! worked out from, so a round that saw something old is refused and worked out anew. On a queue
-//! without a head every change is a transaction of its own.
+//! The one thing to know: **nothing changes before the commit**. A tick is computed from the view, the
+//! jobs and the configuration as they were read. Each write requires the version that it was computed
+//! from, so a tick that read old values is refused and computed again. On a queue without a ledger
+//! every change is a transaction of its own.
 //!
-//! The order of the writes makes any prefix safe: settled jobs, then batch, then head, then claims.
+//! The order of the writes makes any prefix safe: settled jobs, then batch, then ledger, then claims.
 //!
-//! Read in this order: this file (what a round is made of), [`head`] (a round of a limited queue) and [`free`] (of one without a head),
-//! [`search`] (which candidates are looked at, in what turn), [`offer`] (what becomes of one), [`throttle`] (what the queue's
-//! plugin says of a page), [`check`] (what becomes of grants whose time has come).
+//! # How a job starts
+//!
+//! There are four paths. The queue's ledger and the job's type decide which one a job takes.
+//!
+//! | path | when | embedded | serverless |
+//! |---|---|---|---|
+//! | granted claim | the queue has a ledger; the process that ticks runs or leases the job | pull, push, handlers | pull: the lease call |
+//! | granted dispatch | the queue has a ledger; the tick sends the job through the work queue | not used | push: `tick` grants, `deliver` claims |
+//! | ungranted claim | the queue has no ledger | pull, push, handlers | pull: the lease call; push: a message without a grant, `deliver` claims |
+//! | unclaimed dispatch | the queue has no ledger and the type has `start: "plain"` | push | push: `deliver`, for its own invocation |
+//!
+//! A store is atomic if a commit is one transaction: its `max_in_flight_write` is zero.
+//!
+//! | path | store | who claims | who remembers the attempt | what a crash costs |
+//! |---|---|---|---|---|
+//! | granted claim | atomic | the tick, in the transaction of the grant | job and ledger | before the commit nothing, after it one attempt |
+//! | granted claim | not atomic | the tick, in a third commit after jobs and ledger | job and ledger | as above; between ledger and claim no attempt, but the slot until `check_at` |
+//! | granted dispatch | either | the receiver of the message, at the granted version | the ledger from the grant, the job from the claim | before the claim no attempt, the work is sent up to three times; after it one attempt |
+//! | ungranted claim | either | the tick or the receiver, in one transaction per job | the job | before the claim no attempt; after it one attempt |
+//! | unclaimed dispatch | either | no claim; the first write is a result or a heartbeat | only the process that sent it | no attempt, but the target may run the job twice |
+//!
+//! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with `outcome_unknown`.
+//! The simulation (`tests/it/simulation`) counts the first three paths on both kinds of store.
+//! Scenarios in `tests/it/cases/plain.rs` cover the fourth.
+//!
+//! # Reading order
+//!
+//! This file (what a tick consists of), [`limited`] (a tick of a queue with a ledger) and
+//! [`unlimited`] (of one without), [`search`] and [`partitions`] (which candidates are offered, in
+//! which order), [`capacities`] (how many the workers take), [`offer`] (what happens to one
+//! candidate), [`throttle`] (the queue's plugin decides on a page), [`check`] (grants whose check
+//! time has come).
 
 mod capacities;
 mod check;
@@ -51,99 +80,102 @@ pub(super) use partitions::Turns;
 pub use throttle::ThrottlerCall;
 use throttle::Throttling;
 
-/// How often a round is worked out anew when somebody else wrote.
+/// How often a tick is computed again because another process wrote.
 const MAX_TICK_RETRIES: usize = 8;
 
-/// Somebody who takes jobs of these types.
+/// A request for jobs of some types.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// The types.
+    /// The requested types.
     pub types: Vec<TypeName>,
-    /// How many.
+    /// How many jobs at most.
     pub capacity: u32,
-    /// How it names itself.
+    /// The worker's name.
     pub worker: Option<String>,
-    /// How long its leases last; absent: as the type says.
+    /// How long its leases last; absent: the type's setting.
     pub lease: Option<Seconds>,
-    /// What happens to what it gets.
+    /// What happens to the admitted jobs.
     pub dispatch: Dispatch,
 }
 
 /// What happens to an admitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// It is claimed in the same commit and handed to the asker.
+    /// It is claimed in the same commit and returned to the caller.
     Claim,
-    /// It is sent through the work queue, to be claimed by whoever gets it.
+    /// It is sent through the work queue, and its receiver claims it.
     Queue,
 }
 
-/// What a round starts from.
+/// The input of a tick.
 #[derive(Clone, Debug, Default)]
 pub struct TickInput {
-    /// What became of attempts.
+    /// Results of attempts.
     pub reports: Vec<Report>,
-    /// Jobs that left the version they were granted at.
+    /// Hints: jobs that left the version at which they were granted.
     pub released: Vec<(JobId, Version)>,
-    /// Who takes jobs.
+    /// Requests for jobs.
     pub demands: Vec<Demand>,
-    /// How many more each worker takes that has a capacity, in all its asks.
+    /// How many more jobs each worker with a capacity takes, in all its demands.
     pub workers: BTreeMap<String, u32>,
-    /// Whether something came, or became free, since the last round: where a scan goes on that has passed it, another follows.
+    /// Whether a job arrived or a slot became free since the last tick. A scan in progress may have
+    /// passed it, so another scan follows.
     pub news: bool,
-    /// How much the jobs that they take may have together; absent: any.
+    /// How many bytes the claimed jobs may have together; absent: any.
     pub byte_budget: Option<ByteBudget>,
 }
 
-/// Room for jobs by the bytes that each has where it is shown whole: an answer may have a bound.
+/// A budget of bytes for jobs, each counted as it is serialized: a response may have a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteBudget {
-    /// What is left.
+    /// The bytes that are left.
     pub left: usize,
-    /// What there is where nothing was taken yet. A job that has more counts for as much: it is taken alone, so that it does not wait for
-    /// ever, and whoever asked says what becomes of it.
+    /// The whole budget. A larger job counts as this much: it is taken alone, so that it does not
+    /// wait forever, and the caller decides what happens to it.
     pub most: usize,
 }
 
 impl ByteBudget {
-    /// What is left beside `job`, if it fits.
+    /// The budget that is left after `job`, if it fits.
     #[must_use]
     pub fn after(self, job: &Job) -> Option<Self> {
         let left = self.left.checked_sub(self.bytes(job))?;
         Some(Self { left, ..self })
     }
 
-    /// What `job` takes.
+    /// The bytes that `job` takes.
     fn bytes(self, job: &Job) -> usize {
         job.bytes().min(self.most)
     }
 }
 
-/// What one engine remembers of a queue between rounds. Losing it costs reads, and what a scan that goes on has reserved.
+/// What one engine keeps of a queue between ticks. Losing it costs reads, and the reservations of a
+/// scan in progress.
 #[derive(Debug, Default)]
 pub struct TickCache {
     view: Option<View>,
-    /// The catalog under which the queue was seen to have no head: without a change of it none appears.
+    /// The version of the catalog under which the queue had no ledger: without a new version none
+    /// appears.
     unlimited_under: Option<u64>,
     last_partition: Option<String>,
     lap_start: Option<String>,
     scan_cursor: Option<Position>,
-    /// What candidates before `look` have reserved in this scan.
+    /// What candidates before the scan's cursor have reserved.
     reservations: (Scan, Reservations),
-    /// Whether something came since the scan that goes on began.
+    /// Whether a job arrived or a slot became free since the scan in progress began.
     news: bool,
-    /// When more is due than was, by what that scan saw.
+    /// When the next job becomes due, as far as that scan read.
     next_at: Option<Timestamp>,
     /// The throttler that failed last.
     trouble: Option<OpenCircuit>,
-    /// Attempts that ended, and of which the throttler is still to hear: it failed, or was left alone.
+    /// Ended attempts that the throttler has not received: it failed, or its circuit was open.
     unreported: Arc<Vec<Ended>>,
-    /// Calls that failed and were not told of yet.
+    /// Failed calls that no outcome has reported yet.
     faults: Vec<ThrottlerCall>,
 }
 
-/// Which scan it is, as far as it has come. Another process may end one and begin the next, which writes the head; and what is reserved
-/// means something only under the configuration that was seen.
+/// Identifies a scan and its progress. Another process may end it and begin the next, which writes
+/// the ledger. Reservations are valid only under the configuration that they were made with.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Scan {
     config_version: u64,
@@ -162,12 +194,12 @@ impl Scan {
 }
 
 impl TickCache {
-    /// The view of the queue's head, if there is one and it was read.
+    /// The view of the queue's ledger, if there is one and it was read.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// What earlier rounds of the scan that goes on in `view` have reserved, if they were taken here.
+    /// What earlier ticks of this engine have reserved in the scan that `view` is in.
     fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
         let (scan, reserved) = &self.reservations;
         if view.ledger.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
@@ -177,16 +209,18 @@ impl TickCache {
         }
     }
 
-    /// Takes note of news that a scan which goes on may have passed.
-    fn note_news(&mut self, round: &TickInput, now: Timestamp) {
-        let (look, lap) = self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
-            (&view.ledger.scan_cursor, &view.ledger.lap_start)
-        });
-        let goes_on = look.is_some() || lap.is_some();
-        self.news |= goes_on && (round.news || self.next_at.is_some_and(|at| at <= now));
+    /// Records news that a scan in progress may have passed.
+    fn note_news(&mut self, input: &TickInput, now: Timestamp) {
+        let (cursor, lap_start) =
+            self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
+                (&view.ledger.scan_cursor, &view.ledger.lap_start)
+            });
+        let goes_on = cursor.is_some() || lap_start.is_some();
+        self.news |= goes_on && (input.news || self.next_at.is_some_and(|at| at <= now));
     }
 
-    /// Takes note of what `plan` leaves to the next round's scan. One that is through begins anew if there were news.
+    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there were
+    /// news.
     fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
         let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
         self.reservations = (scan, std::mem::take(&mut plan.reserved));
@@ -199,10 +233,10 @@ impl TickCache {
     }
 }
 
-/// A job that was handed to an asker.
+/// A claimed job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
-    /// Which asker: an index into [`Round::asks`].
+    /// For which demand: an index into [`TickInput::demands`].
     pub demand: usize,
     /// The job, running.
     pub job: Job,
@@ -210,79 +244,79 @@ pub struct Claimed {
     pub run_at: Timestamp,
 }
 
-/// What a round did.
+/// The result of a tick.
 #[derive(Debug, Default)]
 pub struct TickOutcome {
-    /// One answer per report, in order: the job as it stands now.
+    /// One answer per report, in order: the job after it.
     pub reports: Vec<Result<Job, Error>>,
-    /// Which of the reports said what was known already.
+    /// Which of the reports repeated a known result.
     pub repeated: HashSet<usize>,
     /// The jobs that were claimed.
     pub claimed: Vec<Claimed>,
-    /// How many jobs were handed to the work queue.
+    /// How many jobs were sent through the work queue.
     pub sent: usize,
-    /// Jobs that ended in this round without a report.
+    /// Jobs that ended in this tick without a report.
     pub ended: Vec<Job>,
-    /// Jobs whose lease was over and that are tried again.
+    /// Jobs whose lease expired and that are retried.
     pub lapsed: Vec<Job>,
     /// How many candidates each rule held.
     pub held: BTreeMap<Rule, u64>,
-    /// When the queue is to be looked at next even if nothing happens.
+    /// When the next tick is due even if nothing happens.
     pub next_at: Option<Timestamp>,
-    /// Whether the scan goes on: tick again at once.
+    /// Whether the scan is in progress: tick again at once.
     pub again: bool,
-    /// Hints that this round could not take, its own among them: for the next one.
+    /// Hints that this tick could not take, including its own: for the next one.
     pub left: Vec<(JobId, Version)>,
-    /// Whether jobs wait for their retry strategy to be asked: sweep at once.
+    /// Whether jobs await a retry decision: sweep at once.
     pub pending: bool,
-    /// What the throttler said, page by page, if another version runs in its shadow.
+    /// The throttler's calls, page by page, if it has a shadow version.
     pub asked: Vec<ThrottlerCall>,
-    /// Calls of the throttler that failed.
+    /// Failed calls of the throttler.
     pub faults: Vec<ThrottlerCall>,
 }
 
-/// A job's change in a round.
+/// A job's change in a tick.
 struct JobChange {
     job: Job,
     was: Revision,
 }
 
-/// A round, worked out and not yet committed.
+/// A tick, computed and not yet committed.
 #[derive(Default)]
 struct TickPlan {
-    /// Settled, fenced, revoked and moved jobs: written before the head.
+    /// Settled, fenced, revoked and moved jobs: written before the ledger.
     before: Vec<JobChange>,
     /// Claims: written after it.
     claims: Vec<JobChange>,
-    /// Claims that are not written until their result comes.
+    /// Unclaimed dispatches: not written until their result arrives.
     unclaimed: Vec<JobChange>,
     claimed: Vec<Claimed>,
-    /// Jobs that this round has dealt with. Its pages may overlap, and a job is offered once.
+    /// Jobs that this tick has handled. Its pages may overlap, and a job is offered once.
     seen: HashSet<JobId>,
     send: Vec<Work>,
     sent: usize,
     delta: Delta,
     ended: Vec<JobId>,
-    /// Reports that said what was known already.
+    /// Reports that repeated a known result.
     repeated: HashSet<usize>,
     lapsed: Vec<Job>,
     held: BTreeMap<Rule, u64>,
-    /// Whether somebody took jobs, so that what was held is known.
+    /// Whether there was capacity, so that candidates were searched.
     searched: bool,
     next_at: Option<Timestamp>,
     again: bool,
     scan_cursor: Option<Position>,
-    /// What candidates before `look` have reserved.
+    /// What candidates before the cursor have reserved.
     reserved: Reservations,
     last_partition: Option<String>,
     lap_start: Option<String>,
     buckets: BTreeMap<(String, String), tidegate_core::queue::ledger::Bucket>,
-    /// The queue's throttler, as far as the round has asked it.
+    /// The queue's throttler.
     throttling: Option<Throttling>,
     trouble: Option<OpenCircuit>,
     asked: Vec<ThrottlerCall>,
     faults: Vec<ThrottlerCall>,
-    /// Whether the throttler moved or dropped somebody, which must not happen but under this head.
+    /// Whether the throttler moved or dropped a job, which is valid only under this ledger.
     decided: bool,
 }
 
@@ -349,7 +383,7 @@ struct KnownJobs {
 }
 
 impl TickOutcome {
-    /// The jobs whose reports told something new.
+    /// The jobs whose reports were new.
     pub fn settled(&self) -> impl Iterator<Item = &Job> {
         self.reports
             .iter()
@@ -474,17 +508,17 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// What each report makes of its job: the changes go to the plan, the answers come back.
+    /// Applies each report to its job: adds the changes to the plan and returns the answers.
     fn settle_all(
         &self,
-        round: &TickInput,
+        input: &TickInput,
         known: &KnownJobs,
         catalog: &Catalog,
         plan: &mut TickPlan,
         now: Timestamp,
     ) -> Vec<Result<Job, Error>> {
         let mut settled: HashMap<&JobId, Job> = HashMap::new();
-        round
+        input
             .reports
             .iter()
             .enumerate()
@@ -516,11 +550,11 @@ impl Engine {
             .collect()
     }
 
-    /// Forgets what was remembered of reported jobs, but of those that nobody else knows to run.
-    fn forget(&self, round: &TickInput) {
+    /// Removes reported jobs from the cache, except unclaimed dispatches, which only it has.
+    fn forget(&self, input: &TickInput) {
         let mut running = self.running.lock();
         for report in
-            round.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id))
+            input.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id))
         {
             running.remove(&report.id);
         }
@@ -541,12 +575,12 @@ fn grant(job: &Job, granted_at: Timestamp) -> Grant {
     }
 }
 
-/// The end of a job whose time to start, or to live, is over.
+/// The end of a job past its expiry or its deadline.
 pub(super) fn overdue(job: &Job, now: Timestamp) -> Option<Job> {
     [Event::Deadline, Event::Expire].into_iter().find_map(|event| job.apply(event, now).ok())
 }
 
-/// Whether a job of `job`'s type may be started twice.
+/// The delivery guarantee of `job`'s type.
 pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Delivery {
     catalog.types.get(&job.spec.job_type).map_or(Delivery::AtLeastOnce, |item| item.config.delivery)
 }
@@ -562,7 +596,7 @@ fn current_job(current: CurrentRecord) -> Option<Job> {
     }
 }
 
-/// What [`Next`] means for a lease that ended, kept here so that sweeps and checks agree.
+/// The event of an expired lease, here so that sweeps and checks agree.
 pub(super) fn lease_over(engine: &Engine, catalog: &Catalog, job: &Job) -> Event {
     let next: RetryDecision = engine.next(job);
     Event::LeaseExpired { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }

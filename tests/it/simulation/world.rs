@@ -35,7 +35,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
+    Claimed, Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
     events::reply::ReplyMatches,
     memory::MemoryStore,
     request::{Heartbeat, JobPatch, NewJob, Report, ReportOutcome},
@@ -127,6 +127,32 @@ impl Plan {
             table_bug: None,
         }
     }
+}
+
+/// A path by which a job starts; the table "How a job starts" in `src/engine/tick/mod.rs` has them.
+#[derive(Clone, Copy)]
+enum StartPath {
+    GrantedClaim,
+    GrantedDispatch,
+    UngrantedClaim,
+}
+
+impl StartPath {
+    /// The cells of the table that the simulation reaches. It has no type with unclaimed dispatch.
+    const CELLS: [[&str; 2]; 3] = [
+        ["granted claim, atomic store", "granted claim, other store"],
+        ["granted dispatch, atomic store", "granted dispatch, other store"],
+        ["ungranted claim, atomic store", "ungranted claim, other store"],
+    ];
+
+    fn cell(self, is_atomic: bool) -> &'static str {
+        Self::CELLS[self as usize][usize::from(!is_atomic)]
+    }
+}
+
+/// The cells of [`StartPath`] that are not in `counts`.
+pub fn unreached_starts(counts: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    StartPath::CELLS.into_iter().flatten().filter(|cell| !counts.contains_key(cell)).collect()
 }
 
 /// What is under way between processes.
@@ -581,8 +607,11 @@ impl World {
                     }
                 }
                 self.mail.lock().hints.extend(ticked.left.into_iter().map(|hint| (now, hint)));
-                for claimed in ticked.claimed {
-                    self.start(claimed.job);
+                for Claimed { job, .. } in ticked.claimed {
+                    let granted = job.life.running().is_some_and(|run| run.granted);
+                    let claim =
+                        if granted { StartPath::GrantedClaim } else { StartPath::UngrantedClaim };
+                    self.start(job, claim);
                 }
                 self.model.lock().count("ticks");
             } else {
@@ -712,7 +741,8 @@ impl World {
             let engine = self.any_engine();
             match engine.claim(&work, Some("deliverer")).await {
                 Ok(claimed) => {
-                    claimed.into_iter().flatten().for_each(|claimed| self.start(claimed.job))
+                    let claimed = claimed.into_iter().flatten();
+                    claimed.for_each(|claimed| self.start(claimed.job, StartPath::GrantedDispatch));
                 }
                 // The messages come again.
                 Err(_) if !self.bad(0.3) => self
@@ -726,7 +756,8 @@ impl World {
     }
 
     /// A worker starts an attempt; or never hears of it.
-    fn start(self: &Arc<Self>, job: Job) {
+    fn start(self: &Arc<Self>, job: Job, path: StartPath) {
+        self.model.lock().count(path.cell(!self.plan.slow));
         self.model.lock().count("max_attempts");
         if self.bad(0.1) {
             return;
