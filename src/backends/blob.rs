@@ -13,7 +13,7 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     let mut blob = Vec::with_capacity(160);
     blob.push(FORMAT);
     rmp_serde::encode::write(&mut blob, value)
-        .map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
+        .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
     Ok(blob)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
     }
     let mut blob = vec![FORMAT];
     rmp_serde::encode::write_named(&mut blob, spec)
-        .map_err(|error| StoreError::Corrupt(format!("cannot be written: {error}")))?;
+        .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
     Ok(blob)
 }
 
@@ -35,8 +35,9 @@ pub(super) fn decode<T: DeserializeOwned>(
     what: impl FnOnce() -> String,
 ) -> Result<T, StoreError> {
     match blob.split_first() {
-        Some((&FORMAT, rest)) => rmp_serde::from_slice(rest)
-            .map_err(|error| StoreError::Corrupt(format!("{}: {error}", what()))),
-        _ => Err(StoreError::Corrupt(format!("{}: of an unknown format", what()))),
+        Some((&FORMAT, rest)) => {
+            rmp_serde::from_slice(rest).map_err(|error| StoreError::corrupt_in(what(), error))
+        }
+        _ => Err(StoreError::corrupt_in(what(), "unknown format")),
     }
 }

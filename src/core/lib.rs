@@ -11,6 +11,7 @@
 //! **Where is a job admitted?** In [`queue::admission`].
 
 pub mod calendar;
+pub mod error_chain;
 pub mod error_code;
 pub mod event;
 #[cfg(test)]

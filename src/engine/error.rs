@@ -1,7 +1,7 @@
 //! Why a verb could not do as asked, in words that a client can act on.
 
 use std::time::Duration;
-use tidegate_core::error_code::ErrorCode;
+use tidegate_core::{error_chain::ErrorChain, error_code::ErrorCode};
 
 use tidegate_core::{
     job::{JobId, lifecycle::Refused, payload::Malformed},
@@ -122,10 +122,11 @@ impl From<StoreError> for Error {
             StoreError::Throttled { retry_after, message } => {
                 Self::Unavailable { retry_after, message }
             }
-            StoreError::Unavailable(message) => {
-                Self::Unavailable { retry_after: Duration::from_secs(1), message }
-            }
-            StoreError::Corrupt(message) => Self::Internal(message),
+            StoreError::Unavailable(source) => Self::Unavailable {
+                retry_after: Duration::from_secs(1),
+                message: ErrorChain(&source).to_string(),
+            },
+            StoreError::Corrupt(source) => Self::Internal(ErrorChain(&source).to_string()),
         }
     }
 }

@@ -181,7 +181,10 @@ fn a_damaged_page_is_told_by_whoever_reads_it_and_harms_nobody_else() {
     let store = Arc::new(opened(dir.path()));
     run(async {
         let got = store.get(&[name("job-0")]).await;
-        assert!(matches!(&got, Err(StoreError::Corrupt(why)) if why.contains("job-0")), "{got:?}");
+        assert!(
+            matches!(&got, Err(StoreError::Corrupt(why)) if why.to_string().contains("job-0")),
+            "{got:?}"
+        );
         // In one group with a write that meets the damage, other writes go through.
         let taken = job("job-0").build();
         let (meets, good) =

@@ -153,7 +153,7 @@ impl DynamoStore {
         if wanted.is_empty() {
             Ok(())
         } else {
-            Err(StoreError::Unavailable("the table takes too long to write an entry".into()))
+            Err(StoreError::unavailable("the table takes too long to write an entry"))
         }
     }
 

@@ -207,7 +207,7 @@ impl DynamoStore {
             let change = Change::Put(Item::new(item.key, sums));
             // A saving: whoever counts next does it if this fails.
             if let Err(error) = self.table.write(&[change]).await {
-                tracing::debug!(%error, "the sums of a bucket were not written down");
+                tracing::debug!(error = %error.chain(), "the counts of a bucket were not stored");
             }
         }
         Ok(counts

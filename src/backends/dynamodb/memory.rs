@@ -50,7 +50,7 @@ fn fits(items: &BTreeMap<Key, Item>, changes: &[Change]) -> Result<(), StoreErro
     let size =
         |change: &Change| change.applied(items.get(change.key())).map_or(0, |item| item.size());
     match changes.iter().find(|change| size(change) > ITEM_BYTES) {
-        Some(change) => Err(StoreError::Corrupt(format!(
+        Some(change) => Err(StoreError::corrupt(format!(
             "the size of item {} {} is over 400 KB",
             change.key().p,
             change.key().s

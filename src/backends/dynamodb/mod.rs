@@ -302,7 +302,7 @@ impl JobStore for DynamoStore {
             }
             seen = Some(head.version);
         }
-        Err(StoreError::Corrupt(format!(
+        Err(StoreError::corrupt(format!(
             "the head of queue {queue} names a batch that is not there"
         )))
     }

@@ -270,7 +270,7 @@ impl<'a> Reader<'a> {
             return;
         }
         if let Err(error) = self.try_finish().await {
-            tracing::debug!(%error, "a floor was not moved");
+            tracing::debug!(error = %error.chain(), "a low watermark was not moved");
         }
     }
 

@@ -221,7 +221,7 @@ pub(super) fn shown(item: &Item, now: Timestamp) -> Result<Job, StoreError> {
 /// The job that `item` is.
 pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let corrupt =
-        |what: &str| StoreError::Corrupt(format!("item {} {} {what}", item.key.p, item.key.s));
+        |what: &str| StoreError::corrupt(format!("item {} {} {what}", item.key.p, item.key.s));
     let id = match item.text(ID) {
         Some(id) => id.parse().ok(),
         None => key::placed_id(&item.key),
@@ -254,7 +254,7 @@ pub(super) fn head_item(key: Key, head: &Ledger) -> Result<Item, StoreError> {
 pub(super) fn head(item: &Item) -> Result<Ledger, StoreError> {
     let record = item
         .bytes(RECORD)
-        .ok_or_else(|| StoreError::Corrupt(format!("{} is no head", item.key.p)))?;
+        .ok_or_else(|| StoreError::corrupt(format!("{} is no head", item.key.p)))?;
     decode(record, || format!("the head {}", item.key.p))
 }
 
@@ -359,7 +359,7 @@ pub(super) fn batch_item(key: Key, batch: &GrantBatch) -> Result<Item, StoreErro
 /// The grant batch that `item` is.
 pub(super) fn batch(item: &Item) -> Result<GrantBatch, StoreError> {
     let corrupt =
-        || StoreError::Corrupt(format!("{} {} is no grant batch", item.key.p, item.key.s));
+        || StoreError::corrupt(format!("{} {} is no grant batch", item.key.p, item.key.s));
     let packed: Packed = decode(item.bytes(GRANTS).ok_or_else(corrupt)?, || {
         format!("batch {} {}", item.key.p, item.key.s)
     })?;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::{
     Client,
     config::{self, retry::RetryConfig, timeout::TimeoutConfig},
-    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    error::{ProvideErrorMetadata, SdkError},
     primitives::Blob,
     types::{
         AttributeDefinition, AttributeValue, BatchStatementError,
@@ -28,7 +28,7 @@ use super::{
     key::Key,
     table::{Change, EXPIRES, Item, Name, Page, PageQuery, Table, Val},
 };
-use tidegate_core::port::StoreError;
+use tidegate_core::{error_chain::ErrorChain, port::StoreError};
 
 /// Writes, and statements, that one request takes.
 const WRITES: usize = 25;
@@ -102,20 +102,20 @@ impl SdkTable {
                 .attribute_type(ScalarAttributeType::S);
             let element = KeySchemaElement::builder().attribute_name(name).key_type(role);
             request = request
-                .attribute_definitions(attribute.build().map_err(|error| unavailable(&error))?)
-                .key_schema(element.build().map_err(|error| unavailable(&error))?);
+                .attribute_definitions(attribute.build().map_err(StoreError::unavailable)?)
+                .key_schema(element.build().map_err(StoreError::unavailable)?);
         }
-        request.send().await.map_err(|error| failed(&error))?;
+        request.send().await.map_err(failed)?;
         let forgets =
             TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build();
-        let forgets = forgets.map_err(|error| unavailable(&error))?;
+        let forgets = forgets.map_err(StoreError::unavailable)?;
         self.client
             .update_time_to_live()
             .table_name(&self.name)
             .time_to_live_specification(forgets)
             .send()
             .await
-            .map_err(|error| failed(&error))?;
+            .map_err(failed)?;
         Ok(())
     }
 
@@ -145,11 +145,11 @@ impl SdkTable {
             .batch_execute_statement()
             .set_statements(Some(statements))
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = request.send().await.map_err(|error| failed(&error))?;
+        let answer = request.send().await.map_err(failed)?;
         self.count("write", answer.consumed_capacity());
         let responses = answer.responses();
         if responses.len() != changes.len() {
-            return Err(StoreError::Unavailable("the table did not answer every statement".into()));
+            return Err(StoreError::unavailable("the table did not answer every statement"));
         }
         responses.iter().map(|response| response.error().map_or(Ok(Some(true)), outcome)).collect()
     }
@@ -194,14 +194,14 @@ impl SdkTable {
                 )
             }
             Change::Put(_) | Change::Delete { when: None, .. } => {
-                return Err(StoreError::Corrupt("no statement says this".into()));
+                return Err(StoreError::corrupt("no statement says this"));
             }
         };
         BatchStatementRequest::builder()
             .statement(text)
             .set_parameters(Some(values))
             .build()
-            .map_err(|error| unavailable(&error))
+            .map_err(StoreError::unavailable)
     }
 
     /// Takes at most 25 changes without conditions; what the table did not take is sent again.
@@ -215,7 +215,7 @@ impl SdkTable {
                 .batch_write_item()
                 .request_items(&self.name, left)
                 .return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let answer = request.send().await.map_err(|error| failed(&error))?;
+            let answer = request.send().await.map_err(failed)?;
             self.count("write", answer.consumed_capacity());
             left =
                 answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
@@ -224,7 +224,7 @@ impl SdkTable {
             }
             refused("throttled");
         }
-        Err(StoreError::Unavailable("the table took only a part of the writes".into()))
+        Err(StoreError::unavailable("the table took only a part of the writes"))
     }
 
     async fn conditional(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
@@ -239,7 +239,7 @@ impl SdkTable {
             let wanted: Vec<&Change> = left.iter().map(|index| changes[*index]).collect();
             let found = match self.statements(&wanted).await {
                 Err(StoreError::Throttled { message, .. }) if again > 0 => {
-                    return Err(StoreError::Unavailable(message));
+                    return Err(StoreError::unavailable(message));
                 }
                 found => found?,
             };
@@ -254,7 +254,7 @@ impl SdkTable {
             .into_iter()
             .map(|outcome| {
                 outcome.ok_or_else(|| {
-                    StoreError::Unavailable("the table took only a part of the writes".into())
+                    StoreError::unavailable("the table took only a part of the writes")
                 })
             })
             .collect()
@@ -272,13 +272,13 @@ impl SdkTable {
                 .set_keys(Some(wanted))
                 .consistent_read(true)
                 .build()
-                .map_err(|error| unavailable(&error))?;
+                .map_err(StoreError::unavailable)?;
             let request = self
                 .client
                 .batch_get_item()
                 .request_items(&self.name, wanted)
                 .return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let answer = request.send().await.map_err(|error| failed(&error))?;
+            let answer = request.send().await.map_err(failed)?;
             self.count("read", answer.consumed_capacity());
             for item in answer.responses.unwrap_or_default().remove(&self.name).unwrap_or_default()
             {
@@ -328,7 +328,7 @@ impl Table for SdkTable {
             .scan_index_forward(!ask.backward)
             .set_limit(ask.limit.map(|limit| limit as i32))
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = request.send().await.map_err(|error| failed(&error))?;
+        let answer = request.send().await.map_err(failed)?;
         self.count("read", answer.consumed_capacity());
         let items = answer
             .items
@@ -365,7 +365,7 @@ impl Table for SdkTable {
         for (chunk, done) in done {
             let done = match done {
                 Err(StoreError::Throttled { message, .. }) if wrote => {
-                    return Err(StoreError::Unavailable(message));
+                    return Err(StoreError::unavailable(message));
                 }
                 done => done?,
             };
@@ -406,7 +406,7 @@ impl Table for SdkTable {
                 }
                 match reasons {
                     Some(reasons) => Err(cancelled(reasons)),
-                    None => Err(failed(&error)),
+                    None => Err(failed(error)),
                 }
             }
         }
@@ -435,12 +435,12 @@ fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
         }
         Some(Code::ValidationError | Code::ItemCollectionSizeLimitExceeded) => {
             refused("invalid");
-            Err(StoreError::Corrupt(message()))
+            Err(StoreError::corrupt(message()))
         }
         // A right that is missing, or a table that is gone, is mended by a person: until then whoever knows a result tells it again.
         _ => {
             refused("other");
-            Err(StoreError::Unavailable(message()))
+            Err(StoreError::unavailable(message()))
         }
     }
 }
@@ -457,7 +457,7 @@ fn cancelled(reasons: &[CancellationReason]) -> StoreError {
     {
         refused("invalid");
         let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
-        return StoreError::Corrupt(format!(
+        return StoreError::corrupt(format!(
             "a transaction was refused: {} {}",
             codes.join(", "),
             messages.join(", ")
@@ -485,14 +485,14 @@ impl SdkTable {
                     .set_table_name(table)
                     .set_item(Some(attributes(item)))
                     .build()
-                    .map_err(|error| unavailable(&error))?,
+                    .map_err(StoreError::unavailable)?,
             ),
             Change::Insert(item) => {
                 let put = Put::builder()
                     .set_table_name(table)
                     .set_item(Some(attributes(item)))
                     .condition_expression("attribute_not_exists(p)");
-                action.put(put.build().map_err(|error| unavailable(&error))?)
+                action.put(put.build().map_err(StoreError::unavailable)?)
             }
             Change::Delete { key, when } => {
                 let condition = when.as_ref().map(&mut holds);
@@ -504,7 +504,7 @@ impl SdkTable {
                 let delete = delete
                     .set_expression_attribute_names(named.then_some(names))
                     .set_expression_attribute_values(named.then_some(values));
-                action.delete(delete.build().map_err(|error| unavailable(&error))?)
+                action.delete(delete.build().map_err(StoreError::unavailable)?)
             }
             Change::Update { key, set, remove, when } => {
                 let condition = holds(when);
@@ -529,7 +529,7 @@ impl SdkTable {
                     .condition_expression(condition)
                     .set_expression_attribute_names(Some(names))
                     .set_expression_attribute_values(Some(values));
-                action.update(update.build().map_err(|error| unavailable(&error))?)
+                action.update(update.build().map_err(StoreError::unavailable)?)
             }
         };
         Ok(built.build())
@@ -542,13 +542,13 @@ fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
             PutRequest::builder()
                 .set_item(Some(attributes(item)))
                 .build()
-                .map_err(|error| unavailable(&error))?,
+                .map_err(StoreError::unavailable)?,
         ),
         change => {
             let delete = DeleteRequest::builder()
                 .set_key(Some(key_of(change.key())))
                 .build()
-                .map_err(|error| unavailable(&error))?;
+                .map_err(StoreError::unavailable)?;
             WriteRequest::builder().delete_request(delete)
         }
     };
@@ -583,10 +583,10 @@ fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Item, StoreErr
         let value = match value {
             AttributeValue::S(text) => Val::S(text),
             AttributeValue::N(number) => Val::N(
-                number.parse().map_err(|_| StoreError::Corrupt(format!("{name} is {number}")))?,
+                number.parse().map_err(|_| StoreError::corrupt(format!("{name} is {number}")))?,
             ),
             AttributeValue::B(blob) => Val::B(Bytes::from(blob.into_inner())),
-            other => return Err(StoreError::Corrupt(format!("{name} is {other:?}"))),
+            other => return Err(StoreError::corrupt(format!("{name} is {other:?}"))),
         };
         match (name.as_str(), value) {
             ("p", Val::S(text)) => p = Some(text),
@@ -602,12 +602,8 @@ fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Item, StoreErr
     item.key = p
         .zip(s)
         .map(|(p, s)| Key::new(p, s))
-        .ok_or_else(|| StoreError::Corrupt("an item has no key".into()))?;
+        .ok_or_else(|| StoreError::corrupt("an item has no key"))?;
     Ok(item)
-}
-
-fn unavailable(error: &impl std::fmt::Display) -> StoreError {
-    StoreError::Unavailable(error.to_string())
 }
 
 fn throttled(message: &str) -> StoreError {
@@ -621,12 +617,11 @@ fn refused(why: &'static str) {
 }
 
 /// What the caller should do about a failed request.
-fn failed<E, R>(error: &SdkError<E, R>) -> StoreError
+fn failed<E, R>(error: SdkError<E, R>) -> StoreError
 where
-    E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug + 'static,
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    R: std::fmt::Debug + Send + Sync + 'static,
 {
-    let message = DisplayErrorContext(error).to_string();
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     match code {
         Some(
@@ -635,15 +630,15 @@ where
             | "RequestLimitExceeded",
         ) => {
             refused("throttled");
-            throttled(&message)
+            throttled(&ErrorChain(&error).to_string())
         }
         Some("ValidationException" | "SerializationException") => {
             refused("invalid");
-            StoreError::Corrupt(message)
+            StoreError::corrupt(error)
         }
         _ => {
             refused("other");
-            StoreError::Unavailable(message)
+            StoreError::unavailable(error)
         }
     }
 }

@@ -89,7 +89,7 @@ impl DynamoStore {
         for item in items {
             let list = item
                 .bytes(row::LIST)
-                .ok_or_else(|| StoreError::Corrupt(format!("{} is no timer", item.key.s)))?;
+                .ok_or_else(|| StoreError::corrupt(format!("{} is no timer", item.key.s)))?;
             lists.push(decode(list, || format!("timer {}", item.key.s))?);
         }
         let ids: Vec<&JobId> = lists.iter().flatten().map(|(id, ..)| id).collect();

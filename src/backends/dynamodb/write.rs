@@ -66,9 +66,7 @@ impl DynamoStore {
                 break;
             }
             if self.now() > give_up {
-                return Err(StoreError::Unavailable(
-                    "the commit took too long and was given up".into(),
-                ));
+                return Err(StoreError::unavailable("the commit took too long and was given up"));
             }
             let steps: Vec<(&Write, &Txn)> = wave
                 .iter()
@@ -99,9 +97,7 @@ impl DynamoStore {
         let mut steps = self.prepare(writes).await?;
         self.before(&steps).await?;
         if self.now() > give_up {
-            return Err(StoreError::Unavailable(
-                "the commit took too long and was given up".into(),
-            ));
+            return Err(StoreError::unavailable("the commit took too long and was given up"));
         }
         let single = |step: &Step<'_>| match &step.main {
             Main::Changes(changes) if changes.len() == 1 => Some(changes[0].clone()),
@@ -472,8 +468,8 @@ impl DynamoStore {
                 self.table.together(&changes).await?
             };
             if !done {
-                return Err(StoreError::Unavailable(
-                    "a job that should be forgotten was, this very moment".into(),
+                return Err(StoreError::unavailable(
+                    "a job that should be forgotten was, this very moment",
                 ));
             }
             outcomes[index] = Ok(());
@@ -589,7 +585,7 @@ fn change<'p>(
             Change::Delete { key: key::record(*kind, name), when: until.map(record::until) }
         }
         Write::RequireItem { .. } | Write::SetItem { .. } | Write::Together(_) => {
-            return Err(StoreError::Corrupt("a write that cannot stand among others".into()));
+            return Err(StoreError::corrupt("a write that cannot stand among others"));
         }
     })
 }
@@ -790,7 +786,7 @@ fn is_ours(change: &Change, there: Option<&Item>) -> bool {
 /// An error that says nothing was written, where something was.
 fn unless_written(error: StoreError, wrote: bool) -> StoreError {
     match error {
-        StoreError::Throttled { message, .. } if wrote => StoreError::Unavailable(message),
+        StoreError::Throttled { message, .. } if wrote => StoreError::unavailable(message),
         error => error,
     }
 }

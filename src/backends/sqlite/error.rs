@@ -13,7 +13,7 @@ pub(super) struct Failure(pub(super) StoreError);
 impl Failure {
     /// What is stored is not what it should be: `problem` says how.
     pub(super) fn corrupt(problem: String) -> Self {
-        Self(StoreError::Corrupt(problem))
+        Self(StoreError::corrupt(problem))
     }
 }
 
@@ -25,15 +25,13 @@ impl From<Error> for Failure {
                     retry_after: Duration::from_secs(1),
                     message: "no room on the disk".into(),
                 },
-                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
-                    StoreError::Corrupt(error.to_string())
-                }
-                _ => StoreError::Unavailable(error.to_string()),
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::corrupt(error),
+                _ => StoreError::unavailable(error),
             },
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
-            | Error::InvalidColumnType(..) => StoreError::Corrupt(error.to_string()),
-            _ => StoreError::Unavailable(error.to_string()),
+            | Error::InvalidColumnType(..) => StoreError::corrupt(error),
+            _ => StoreError::unavailable(error),
         })
     }
 }

@@ -395,9 +395,8 @@ impl JobStore for SqliteStore {
         let page = tokio::task::spawn_blocking(move || {
             readers.read(|db| list::page(db, &names, &shared, &query))
         });
-        page.await.map_err(|error| {
-            StoreError::Unavailable(format!("the list was not finished: {error}"))
-        })?
+        page.await
+            .map_err(|error| StoreError::unavailable_in("the list was not finished", error))?
     }
 
     async fn depth(&self) -> Result<Vec<Depth>, StoreError> {

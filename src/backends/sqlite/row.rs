@@ -165,9 +165,9 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
 /// The same, for a page of many; none for a row that cannot be read, which is logged: it keeps nobody else's job waiting.
 pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
     match job(row) {
-        Err(Failure(StoreError::Corrupt(problem))) => {
+        Err(Failure(error @ StoreError::Corrupt(_))) => {
             tracing::error!(
-                problem,
+                error = %error.chain(),
                 "a job is damaged and left out; `tidegate doctor` and a backup may help"
             );
             Ok(None)

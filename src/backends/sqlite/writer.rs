@@ -57,7 +57,7 @@ impl Writer {
 
     /// Commits `txns`.
     pub(super) async fn commit(&self, txns: Vec<Txn>) -> Answer {
-        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let stopped = || StoreError::unavailable("the writer has stopped");
         let txns = txns.into_iter().map(encode).collect::<Result<_, _>>()?;
         let (reply, answer) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or_else(stopped)?;

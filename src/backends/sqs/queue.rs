@@ -1,17 +1,20 @@
 //! Sending: ten messages a call, several calls side by side, and each again until it is taken.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use aws_sdk_sqs::{
     Client,
-    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    error::{ProvideErrorMetadata, SdkError},
     types::SendMessageBatchRequestEntry,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::pack::{self, BATCH, Outgoing};
-use tidegate_core::port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue};
+use tidegate_core::{
+    error_chain::ErrorChain,
+    port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue},
+};
 
 /// Calls side by side.
 const AT_ONCE: usize = 16;
@@ -82,7 +85,7 @@ impl SqsWorkQueue {
                     let Some(first) = answer.failed.first() else {
                         return Ok(());
                     };
-                    let why = StoreError::Unavailable(format!(
+                    let why = StoreError::unavailable(format!(
                         "{url} did not take a message: {}: {}",
                         first.code,
                         first.message.as_deref().unwrap_or("no reason given")
@@ -103,8 +106,8 @@ impl SqsWorkQueue {
                     why
                 }
                 // Whether it was taken is not known: all of it again.
-                Err(error) if is_passing(&error) => refused(url, &error),
-                Err(error) => return Err(refused(url, &error)),
+                Err(error) if is_passing(&error) => refused(url, error),
+                Err(error) => return Err(refused(url, error)),
             };
             tried += 1;
             if tried >= TRIES {
@@ -131,7 +134,7 @@ fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntr
         .set_message_deduplication_id(message.key.clone())
         .set_delay_seconds(message.delay.filter(|delay| *delay > 0))
         .build()
-        .map_err(|error| StoreError::Corrupt(error.to_string()))
+        .map_err(StoreError::corrupt)
 }
 
 /// Whether another try may go better.
@@ -164,19 +167,19 @@ fn count_refusal(throttled: bool) {
     metrics::counter!("tidegate_aws_errors_total", "service" => "sqs", "why" => why).increment(1);
 }
 
-fn refused<E, R>(url: impl Display, error: &SdkError<E, R>) -> StoreError
+fn refused<E, R>(url: &str, error: SdkError<E, R>) -> StoreError
 where
-    E: std::error::Error + ProvideErrorMetadata + 'static,
-    R: std::fmt::Debug,
+    E: std::error::Error + ProvideErrorMetadata + Send + Sync + 'static,
+    R: std::fmt::Debug + Send + Sync + 'static,
 {
     let throttled =
         error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
     count_refusal(throttled);
-    let message = format!("{url}: {}", DisplayErrorContext(error));
     if throttled {
+        let message = format!("{url}: {}", ErrorChain(&error));
         StoreError::Throttled { retry_after: Duration::from_secs(1), message }
     } else {
-        StoreError::Unavailable(message)
+        StoreError::unavailable_in(url, error)
     }
 }
 

@@ -5,11 +5,12 @@
 //! on while it is scheduled, and by [`JobStore::overdue`] from its `wake_at` on in every state. A
 //! store whose index is apart from the record writes the index entry first.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use crate::{
+    error_chain::ErrorChain,
     job::{Body, Job, JobId, Outcome, Payload, QueueName, Revision, Spec, TypeName, Value},
     queue::{
         GrantBatch, Ledger,
@@ -31,11 +32,55 @@ pub enum StoreError {
         message: String,
     },
     /// No answer: the write may or may not have happened. Repeat what is idempotent.
-    #[error("the store did not answer: {0}")]
-    Unavailable(String),
-    /// What is stored is not what was written. Repeating cannot help; a person must look.
-    #[error("the store holds something damaged: {0}")]
-    Corrupt(String),
+    #[error("the store did not answer")]
+    Unavailable(#[source] ErrorSource),
+    /// The stored data is not what was written. Repeating cannot help; an operator must act.
+    #[error("the store holds damaged data")]
+    Corrupt(#[source] ErrorSource),
+}
+
+impl StoreError {
+    /// [`StoreError::Unavailable`], caused by `source`: an error or a message.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(Arc::from(source.into()))
+    }
+
+    /// [`StoreError::Corrupt`], caused by `source`: an error or a message.
+    pub fn corrupt(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Corrupt(Arc::from(source.into()))
+    }
+
+    /// [`StoreError::Unavailable`], caused by `source` while the store did what `context` names.
+    pub fn unavailable_in(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::unavailable(InContext { context: context.into(), source: source.into() })
+    }
+
+    /// [`StoreError::Corrupt`], caused by `source` while the store read or wrote what `context` names.
+    pub fn corrupt_in(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::corrupt(InContext { context: context.into(), source: source.into() })
+    }
+
+    /// Displays the error with its causes.
+    pub fn chain(&self) -> ErrorChain<'_> {
+        ErrorChain(self)
+    }
+}
+
+/// The cause of a [`StoreError`], shared because one failure may answer several calls.
+pub type ErrorSource = Arc<dyn Error + Send + Sync>;
+
+/// An error with the name of what it befell.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+struct InContext {
+    context: String,
+    source: Box<dyn Error + Send + Sync>,
 }
 
 /// What must stand in a place for a write to happen.

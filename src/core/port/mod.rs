@@ -15,7 +15,7 @@ pub mod work_queue;
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use health_check::HealthCheck;
-pub use job_store::{Atomicity, Committed, JobStore, StoreCapabilities, StoreError, Txn, Write};
+pub use job_store::{Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write};
 pub use policy::Policy;
 pub use spans::Spans;
 pub use target::Target;

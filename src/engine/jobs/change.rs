@@ -324,8 +324,8 @@ impl Engine {
         let mut bodies = Vec::with_capacity(ids.len());
         for id in ids {
             bodies.push(match self.ports.store.bodies(std::slice::from_ref(id)).await {
-                Err(StoreError::Corrupt(problem)) => {
-                    tracing::error!(job = %id, problem, "a body cannot be read");
+                Err(error @ StoreError::Corrupt(_)) => {
+                    tracing::error!(job = %id, error = %error.chain(), "a body cannot be read");
                     None
                 }
                 answer => answer?.pop().flatten(),

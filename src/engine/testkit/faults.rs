@@ -195,7 +195,7 @@ impl FaultyStore {
 }
 
 fn unavailable(what: &str) -> StoreError {
-    StoreError::Unavailable(format!("{what} (injected)"))
+    StoreError::unavailable(format!("{what} (injected)"))
 }
 
 #[async_trait]

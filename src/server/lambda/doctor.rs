@@ -204,7 +204,7 @@ impl CloudCheckup {
                 "what is at the endpoint is no DynamoDB: limits would not hold on it",
             ),
             Err((what, error)) => {
-                let (level, text) = (CheckLevel::Error, error.to_string());
+                let (level, text) = (CheckLevel::Error, error.chain().to_string());
                 Check::new(level, about, format!("{what} failed: {text}"), advice_for(&text))
             }
         }

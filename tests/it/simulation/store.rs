@@ -126,7 +126,7 @@ impl Way {
         self.scheduler.step().await;
         let lost = self.faults.lock().reads;
         if self.scheduler.happens(lost) {
-            Err(StoreError::Unavailable("the read was not answered".into()))
+            Err(StoreError::unavailable("the read was not answered"))
         } else {
             Ok(())
         }
@@ -142,14 +142,14 @@ impl JobStore for Way {
         }
         let faults = *self.faults.lock();
         if self.scheduler.happens(faults.unavailable) {
-            return Err(StoreError::Unavailable("the commit was not answered".into()));
+            return Err(StoreError::unavailable("the commit was not answered"));
         }
         // Skewed clocks see the same stretch of time a little longer: a store promises what is left of it.
         let longest = Duration::from_secs(4);
         let answer = self.scheduler.bounded(longest, self.inner.commit(txns)).await?;
         self.scheduler.step().await;
         if self.scheduler.happens(faults.lose_answer) {
-            return Err(StoreError::Unavailable("the commit's answer was lost".into()));
+            return Err(StoreError::unavailable("the commit's answer was lost"));
         }
         Ok(answer)
     }

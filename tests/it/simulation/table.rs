@@ -144,7 +144,7 @@ impl WatchedTable {
 }
 
 fn lost() -> StoreError {
-    StoreError::Unavailable("the answer was lost".into())
+    StoreError::unavailable("the answer was lost")
 }
 
 fn throttled() -> StoreError {

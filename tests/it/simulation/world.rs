@@ -201,7 +201,7 @@ impl WorkQueue for Messages {
         let fails = world.bad(0.05);
         for piece in work {
             if fails && world.scheduler.happens(0.5) {
-                return Err(StoreError::Unavailable("a message was not taken".into()));
+                return Err(StoreError::unavailable("a message was not taken"));
             }
             let copies = if world.bad(0.3) { 0 } else { 1 + usize::from(world.bad(0.2)) };
             for _ in 0..copies {

@@ -46,7 +46,7 @@ impl Server {
             } else if at > now + SOON {
                 let early: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
                 if let Err(error) = self.engine().ports().work.send(&early).await {
-                    tracing::warn!(%error, "work that came too early was not sent back");
+                    tracing::warn!(error = %error.chain(), "work that came too early was not sent back");
                     again(&mut done, &pieces);
                 }
             } else {
