@@ -9,14 +9,18 @@ pub mod job_store;
 pub mod listing;
 pub mod policy;
 pub mod spans;
+pub mod store_layer;
 pub mod target;
 pub mod work_queue;
 
 pub use clock::Clock;
 pub use entropy::Entropy;
 pub use health_check::HealthCheck;
-pub use job_store::{Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write};
+pub use job_store::{
+    Atomicity, Committed, ErrorSource, JobStore, StoreCapabilities, StoreError, Txn, Write,
+};
 pub use policy::Policy;
 pub use spans::Spans;
+pub use store_layer::StoreLayer;
 pub use target::Target;
 pub use work_queue::{Hint, HintKind, Timer, Work, WorkQueue};

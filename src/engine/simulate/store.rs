@@ -10,25 +10,17 @@ use std::{
     sync::Arc,
 };
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::record::Recording;
 use crate::memory::MemoryStore;
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    job::{Job, JobId, QueueName, TypeName},
     port::{
-        Clock, Committed, JobStore, StoreError, Txn, Write,
-        job_store::{
-            self, Depth, DuePage, DueQuery, Item, ItemKind, Key, ListPage, ListQuery, Purged,
-            RecordKind, RecordQuery, StoreCapabilities, flatten,
-        },
+        Clock, Committed, JobStore, StoreError, StoreLayer, Txn, Write,
+        job_store::{DuePage, DueQuery, flatten},
     },
-    queue::{
-        GrantBatch, Ledger,
-        ledger::BatchId,
-        order::{self, Order},
-    },
+    queue::order::{self, Order},
     time::Timestamp,
 };
 
@@ -165,8 +157,11 @@ impl SimulationStore {
     }
 }
 
-#[async_trait]
-impl JobStore for SimulationStore {
+impl StoreLayer for SimulationStore {
+    fn inner(&self) -> &dyn JobStore {
+        &self.memory
+    }
+
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut committed = Vec::with_capacity(txns.len());
         for txn in txns {
@@ -209,16 +204,6 @@ impl JobStore for SimulationStore {
         Ok(pages)
     }
 
-    async fn count_due(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        until: Timestamp,
-        most: u32,
-    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
-        self.memory.count_due(queue, types, until, most).await
-    }
-
     async fn partitions(
         &self,
         queue: &QueueName,
@@ -230,86 +215,5 @@ impl JobStore for SimulationStore {
             return self.memory.partitions(queue, types, after, limit).await;
         }
         Ok(self.index.lock().partitions(types, after, limit as usize))
-    }
-
-    fn capabilities(&self) -> StoreCapabilities {
-        self.memory.capabilities()
-    }
-
-    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.memory.assign_id(id, spec, run_at)
-    }
-
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        self.memory.get(ids).await
-    }
-
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
-        self.memory.bodies(ids).await
-    }
-
-    async fn overdue(
-        &self,
-        until: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.memory.overdue(until, limit).await
-    }
-
-    async fn running(
-        &self,
-        queue: &QueueName,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
-        self.memory.running(queue, after, limit).await
-    }
-
-    async fn ledger(
-        &self,
-        queue: &QueueName,
-    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        self.memory.ledger(queue).await
-    }
-
-    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
-        self.memory.batches(queue).await
-    }
-
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
-        self.memory.keys(keys).await
-    }
-
-    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        self.memory.list(query).await
-    }
-
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.memory.depth().await
-    }
-
-    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
-        self.memory.items(kind).await
-    }
-
-    async fn items_version(&self) -> Result<u64, StoreError> {
-        self.memory.items_version().await
-    }
-
-    async fn records(
-        &self,
-        queries: &[RecordQuery],
-    ) -> Result<Vec<Vec<job_store::Record>>, StoreError> {
-        self.memory.records(queries).await
-    }
-
-    async fn purge(
-        &self,
-        kind: RecordKind,
-        now: Timestamp,
-        keep: u64,
-        limit: u32,
-    ) -> Result<Purged, StoreError> {
-        self.memory.purge(kind, now, keep, limit).await
     }
 }

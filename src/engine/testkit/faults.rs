@@ -3,20 +3,20 @@
 //! Give it a seed and probabilities for a simulation, or [`FaultyStore::crash_after`] a number of
 //! writes to try every prefix of a scenario. Everything it does follows from its seed and the calls.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
-    port::job_store::{
-        Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
-        ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore, StoreCapabilities,
-        StoreError, Txn,
+    job::{JobId, Spec},
+    port::{
+        StoreLayer,
+        job_store::{
+            Atomicity, Committed, JobStore, SharedStore, StoreCapabilities, StoreError, Txn,
+        },
+        store_layer::Operation,
     },
-    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 
@@ -198,8 +198,20 @@ fn unavailable(what: &str) -> StoreError {
     StoreError::unavailable(format!("{what} (injected)"))
 }
 
-#[async_trait]
-impl JobStore for FaultyStore {
+impl StoreLayer for FaultyStore {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.inner
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.reads()?;
+        call.await
+    }
+
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let fate = self.fate(txns.iter().map(Vec::len).sum());
         let mut most = match fate {
@@ -238,115 +250,5 @@ impl JobStore for FaultyStore {
         } else {
             format!("{id}.0").parse().expect("a place is a good end of an id")
         }
-    }
-
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        self.reads()?;
-        self.inner.get(ids).await
-    }
-
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
-        self.reads()?;
-        self.inner.bodies(ids).await
-    }
-
-    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
-        self.reads()?;
-        self.inner.due(queries).await
-    }
-
-    async fn count_due(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        until: Timestamp,
-        most: u32,
-    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
-        self.reads()?;
-        self.inner.count_due(queue, types, until, most).await
-    }
-
-    async fn partitions(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        self.reads()?;
-        self.inner.partitions(queue, types, after, limit).await
-    }
-
-    async fn overdue(
-        &self,
-        until: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.reads()?;
-        self.inner.overdue(until, limit).await
-    }
-
-    async fn running(
-        &self,
-        queue: &QueueName,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
-        self.reads()?;
-        self.inner.running(queue, after, limit).await
-    }
-
-    async fn ledger(
-        &self,
-        queue: &QueueName,
-    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        self.reads()?;
-        self.inner.ledger(queue).await
-    }
-
-    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
-        self.reads()?;
-        self.inner.batches(queue).await
-    }
-
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
-        self.reads()?;
-        self.inner.keys(keys).await
-    }
-
-    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        self.reads()?;
-        self.inner.list(query).await
-    }
-
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.reads()?;
-        self.inner.depth().await
-    }
-
-    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
-        self.reads()?;
-        self.inner.items(kind).await
-    }
-
-    async fn items_version(&self) -> Result<u64, StoreError> {
-        self.reads()?;
-        self.inner.items_version().await
-    }
-
-    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
-        self.reads()?;
-        self.inner.records(queries).await
-    }
-
-    async fn purge(
-        &self,
-        kind: RecordKind,
-        now: Timestamp,
-        keep: u64,
-        limit: u32,
-    ) -> Result<Purged, StoreError> {
-        self.reads()?;
-        self.inner.purge(kind, now, keep, limit).await
     }
 }

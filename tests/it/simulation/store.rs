@@ -2,7 +2,7 @@
 //! every commit the [`Model`] sees in the order in which it happened.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     future::Future,
     pin::pin,
     sync::{
@@ -13,16 +13,16 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
-    port::job_store::{
-        Atomicity, Committed, CurrentRecord, Depth, DuePage, DueQuery, Item, ItemKind, JobStore,
-        Key, ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, SharedStore,
-        StoreCapabilities, StoreError, Txn, Write,
+    port::{
+        StoreLayer,
+        job_store::{
+            Atomicity, Committed, CurrentRecord, JobStore, Key, SharedStore, StoreCapabilities,
+            StoreError, Txn, Write,
+        },
+        store_layer::Operation,
     },
-    queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 use tidegate_engine::testkit::faults::{Faults, FaultyStore};
@@ -133,8 +133,25 @@ impl Way {
     }
 }
 
-#[async_trait]
-impl JobStore for Way {
+impl StoreLayer for Way {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.inner
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.read().await?;
+        let answer = call.await;
+        // A tick decides on these two: others may act between the read and the decision.
+        if matches!(operation, Operation::Due | Operation::Ledger) {
+            self.scheduler.step().await;
+        }
+        answer
+    }
+
     async fn commit(&self, mut txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         self.scheduler.step().await;
         if let Some(bug) = self.bug {
@@ -160,128 +177,21 @@ impl JobStore for Way {
             ..self.inner.capabilities()
         }
     }
-
-    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.inner.assign_id(id, spec, run_at)
-    }
-
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        self.read().await?;
-        self.inner.get(ids).await
-    }
-
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
-        self.read().await?;
-        self.inner.bodies(ids).await
-    }
-
-    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
-        self.read().await?;
-        let pages = self.inner.due(queries).await;
-        self.scheduler.step().await;
-        pages
-    }
-
-    async fn count_due(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        until: Timestamp,
-        most: u32,
-    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
-        self.read().await?;
-        self.inner.count_due(queue, types, until, most).await
-    }
-
-    async fn partitions(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        self.read().await?;
-        self.inner.partitions(queue, types, after, limit).await
-    }
-
-    async fn overdue(
-        &self,
-        until: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.read().await?;
-        self.inner.overdue(until, limit).await
-    }
-
-    async fn running(
-        &self,
-        queue: &QueueName,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
-        self.read().await?;
-        self.inner.running(queue, after, limit).await
-    }
-
-    async fn ledger(
-        &self,
-        queue: &QueueName,
-    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        self.read().await?;
-        let head = self.inner.ledger(queue).await;
-        self.scheduler.step().await;
-        head
-    }
-
-    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
-        self.read().await?;
-        self.inner.batches(queue).await
-    }
-
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
-        self.read().await?;
-        self.inner.keys(keys).await
-    }
-
-    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        self.read().await?;
-        self.inner.list(query).await
-    }
-
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.read().await?;
-        self.inner.depth().await
-    }
-
-    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
-        self.read().await?;
-        self.inner.items(kind).await
-    }
-
-    async fn items_version(&self) -> Result<u64, StoreError> {
-        self.read().await?;
-        self.inner.items_version().await
-    }
-
-    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
-        self.read().await?;
-        self.inner.records(queries).await
-    }
-
-    async fn purge(
-        &self,
-        kind: RecordKind,
-        now: Timestamp,
-        keep: u64,
-        limit: u32,
-    ) -> Result<Purged, StoreError> {
-        self.read().await?;
-        self.inner.purge(kind, now, keep, limit).await
-    }
 }
 
-#[async_trait]
-impl JobStore for Watched {
+impl StoreLayer for Watched {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.store
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        at_once(call)
+    }
+
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
@@ -312,107 +222,5 @@ impl JobStore for Watched {
             answers.extend(answer);
         }
         Ok(answers)
-    }
-
-    fn capabilities(&self) -> StoreCapabilities {
-        self.store.capabilities()
-    }
-
-    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        self.store.assign_id(id, spec, run_at)
-    }
-
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        at_once(self.store.get(ids))
-    }
-
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
-        at_once(self.store.bodies(ids))
-    }
-
-    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
-        at_once(self.store.due(queries))
-    }
-
-    async fn count_due(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        until: Timestamp,
-        most: u32,
-    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
-        at_once(self.store.count_due(queue, types, until, most))
-    }
-
-    async fn partitions(
-        &self,
-        queue: &QueueName,
-        types: &[TypeName],
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        at_once(self.store.partitions(queue, types, after, limit))
-    }
-
-    async fn overdue(
-        &self,
-        until: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        at_once(self.store.overdue(until, limit))
-    }
-
-    async fn running(
-        &self,
-        queue: &QueueName,
-        after: Option<&JobId>,
-        limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
-        at_once(self.store.running(queue, after, limit))
-    }
-
-    async fn ledger(
-        &self,
-        queue: &QueueName,
-    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
-        at_once(self.store.ledger(queue))
-    }
-
-    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
-        at_once(self.store.batches(queue))
-    }
-
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
-        at_once(self.store.keys(keys))
-    }
-
-    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        at_once(self.store.list(query))
-    }
-
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        at_once(self.store.depth())
-    }
-
-    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
-        at_once(self.store.items(kind))
-    }
-
-    async fn items_version(&self) -> Result<u64, StoreError> {
-        at_once(self.store.items_version())
-    }
-
-    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
-        at_once(self.store.records(queries))
-    }
-
-    async fn purge(
-        &self,
-        kind: RecordKind,
-        now: Timestamp,
-        keep: u64,
-        limit: u32,
-    ) -> Result<Purged, StoreError> {
-        at_once(self.store.purge(kind, now, keep, limit))
     }
 }

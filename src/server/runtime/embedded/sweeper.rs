@@ -75,7 +75,7 @@ impl Sweeper {
             self.depth_at = clock.now() + DEPTH_INTERVAL;
             match inner.engine.ports().store.depth().await {
                 Ok(depths) => metrics::depth(&depths),
-                Err(error) => tracing::warn!(%error, "queue depths cannot be read"),
+                Err(error) => tracing::warn!(error = %error.chain(), "queue depths cannot be read"),
             }
         }
         if clock.now() >= self.replies_at {

@@ -1,0 +1,208 @@
+//! Layers of stores: a store that forwards to another one and acts around each call.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::job_store::{
+    Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
+    Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, Txn,
+};
+use crate::{
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    time::Timestamp,
+};
+
+/// A call of a [`JobStore`], as [`StoreLayer::around`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is named after its method")]
+pub enum Operation {
+    Commit,
+    Get,
+    Bodies,
+    Due,
+    CountDue,
+    Partitions,
+    Overdue,
+    Running,
+    Ledger,
+    Batches,
+    Keys,
+    List,
+    Depth,
+    Items,
+    ItemsVersion,
+    Records,
+    Purge,
+}
+
+/// A [`JobStore`] that forwards every call to [`Self::inner`], through [`Self::around`].
+///
+/// Implement this instead of the port for metrics, faults or checks. A layer overrides `around` to
+/// act on every call alike, and the methods below it for the calls that it answers differently. An
+/// overridden method does not pass through `around` unless it calls it.
+pub trait StoreLayer: Send + Sync {
+    /// The store behind this layer.
+    fn inner(&self) -> &dyn JobStore;
+
+    /// Runs `call`, the forwarded `operation`. The call does nothing until it is polled.
+    fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        let _ = operation;
+        call
+    }
+
+    /// See [`JobStore::commit`].
+    fn commit(
+        &self,
+        txns: Vec<Txn>,
+    ) -> impl Future<Output = Result<Vec<Committed>, StoreError>> + Send {
+        self.around(Operation::Commit, self.inner().commit(txns))
+    }
+
+    /// See [`JobStore::due`].
+    fn due(
+        &self,
+        queries: &[DueQuery],
+    ) -> impl Future<Output = Result<Vec<DuePage>, StoreError>> + Send {
+        async move { self.around(Operation::Due, self.inner().due(queries)).await }
+    }
+
+    /// See [`JobStore::partitions`].
+    fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send {
+        async move {
+            let call = self.inner().partitions(queue, types, after, limit);
+            self.around(Operation::Partitions, call).await
+        }
+    }
+
+    /// See [`JobStore::capabilities`].
+    fn capabilities(&self) -> StoreCapabilities {
+        self.inner().capabilities()
+    }
+
+    /// See [`JobStore::assign_id`].
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.inner().assign_id(id, spec, run_at)
+    }
+}
+
+#[async_trait]
+impl<L: StoreLayer> JobStore for L {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        StoreLayer::commit(self, txns).await
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreLayer::capabilities(self)
+    }
+
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        StoreLayer::assign_id(self, id, spec, run_at)
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        self.around(Operation::Get, self.inner().get(ids)).await
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.around(Operation::Bodies, self.inner().bodies(ids)).await
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        StoreLayer::due(self, queries).await
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        let call = self.inner().count_due(queue, types, until, most);
+        self.around(Operation::CountDue, call).await
+    }
+
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        StoreLayer::partitions(self, queue, types, after, limit).await
+    }
+
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.around(Operation::Overdue, self.inner().overdue(until, limit)).await
+    }
+
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
+        self.around(Operation::Running, self.inner().running(queue, after, limit)).await
+    }
+
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        self.around(Operation::Ledger, self.inner().ledger(queue)).await
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        self.around(Operation::Batches, self.inner().batches(queue)).await
+    }
+
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+        self.around(Operation::Keys, self.inner().keys(keys)).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.around(Operation::List, self.inner().list(query)).await
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        self.around(Operation::Depth, self.inner().depth()).await
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        self.around(Operation::Items, self.inner().items(kind)).await
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        self.around(Operation::ItemsVersion, self.inner().items_version()).await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.around(Operation::Records, self.inner().records(queries)).await
+    }
+
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
+        self.around(Operation::Purge, self.inner().purge(kind, now, keep, limit)).await
+    }
+}
