@@ -14,8 +14,8 @@ use object_store::{
 
 use super::aws::Calls;
 
-/// Tries of a call, beside the first, and the longest wait before one.
-const AGAIN: usize = 4;
+/// Retries of a call after the first try, and the longest wait before one.
+const MAX_RETRIES: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A bucket as the environment says: region, credentials, and the endpoint, which may speak plain HTTP. It is asked through `calls`; without an
@@ -29,7 +29,7 @@ fn patient(builder: AmazonS3Builder, calls: Calls, patience: Duration) -> Amazon
     let half = patience / 2;
     let options = ClientOptions::new().with_allow_http(true);
     let backoff = BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() };
-    let retry = RetryConfig { backoff, max_retries: AGAIN, retry_timeout: half };
+    let retry = RetryConfig { backoff, max_retries: MAX_RETRIES, retry_timeout: half };
     builder
         .with_client_options(options)
         .with_retry(retry)
@@ -173,7 +173,7 @@ mod tests {
         assert!(
             counted.contains(&format!(
                 r#"tidegate_aws_errors_total{{service="s3",why="throttled"}} {}"#,
-                AGAIN + 1
+                MAX_RETRIES + 1
             )),
             "{counted}"
         );

@@ -20,7 +20,7 @@ use super::{
 };
 use tidegate_backends::cost::{
     Deployment, Line, Metered, Prices, Workload,
-    case::{CASES, DENSE},
+    case::{CASES, FULL_BATCH},
     estimate::{idle, month, total},
     price,
 };
@@ -200,8 +200,8 @@ impl Args {
     fn workload(&self) -> Workload {
         let batch = self
             .batch
-            .or_else(|| self.per_second().map(|rate| (rate * TOGETHER).clamp(1.0, DENSE)))
-            .unwrap_or(DENSE);
+            .or_else(|| self.per_second().map(|rate| (rate * TOGETHER).clamp(1.0, FULL_BATCH)))
+            .unwrap_or(FULL_BATCH);
         Workload {
             jobs: self.per_second().map_or(1e6, |rate| rate * MONTH),
             size: self.size,
@@ -364,7 +364,7 @@ fn rows(
             let one = Workload { jobs: 1e6, batch, ..workload.of_case(case) };
             (one.units(), total(&month(&one, deployment, prices)))
         };
-        (case.name, point(DENSE), point(1.0))
+        (case.name, point(FULL_BATCH), point(1.0))
     };
     CASES.iter().map(row).collect()
 }

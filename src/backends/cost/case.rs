@@ -1,9 +1,9 @@
 //! What a job takes of each service, case by case.
 //!
 //! The one thing to know: these numbers are asserted by `tests/it/dynamodb/cost.rs`, which runs such jobs through the functions on a metered
-//! table and metered queues. Whoever makes the code cheaper or dearer is told to change them.
+//! table and metered queues. A change that makes the code cheaper or more expensive must change them.
 //!
-//! How dense jobs come matters: functions that are called with ten messages, and rounds that admit many jobs, cost each job less than
+//! How many jobs arrive together matters: functions that are called with ten messages, and rounds that admit many jobs, cost each job less than
 //! those that have one. So a case has three points, and [`Case::units`] lies between them.
 
 /// What is used up: for a job, or in some time.
@@ -84,21 +84,21 @@ pub struct Case {
     pub batched: Units,
     /// Enqueued one by one; functions are called with one message, rounds admit one job.
     pub single: Units,
-    /// As `dense`, enqueued a hundred to a call.
+    /// As `batched`, enqueued a hundred to a call.
     pub bulk: Units,
 }
 
-/// Messages that a function is called with at `dense`.
-pub const DENSE: f64 = 10.0;
+/// Messages that a function is called with at `batched`.
+pub const FULL_BATCH: f64 = 10.0;
 /// Jobs of an enqueue call at `bulk`.
 pub const BULK: f64 = 100.0;
 
 impl Case {
     /// What a job takes if functions are called with `batch` messages and jobs enqueued `per_call` at a time.
     pub fn units(&self, batch: f64, per_call: f64) -> Units {
-        let lone = (1.0 / batch - 1.0 / DENSE) / (1.0 - 1.0 / DENSE);
+        let single = (1.0 / batch - 1.0 / FULL_BATCH) / (1.0 - 1.0 / FULL_BATCH);
         let bulk = (1.0 - 1.0 / per_call) / (1.0 - 1.0 / BULK);
-        let by_batch = self.single.and(self.batched.times(-1.0)).times(lone);
+        let by_batch = self.single.and(self.batched.times(-1.0)).times(single);
         let by_call = self.bulk.and(self.batched.times(-1.0)).times(bulk);
         let units = self.batched.and(by_batch).and(by_call);
         units.both(units, |units, _| units.max(0.0))
@@ -149,9 +149,9 @@ pub const RETRIED: Case = Case {
     bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
 };
 
-/// At once, claimed, lone callback.
+/// At once, claimed, single callback.
 pub const CALLED_BACK: Case = Case {
-    name: "at once, claimed, lone callback",
+    name: "at once, claimed, single callback",
     batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
     single: units(6.75, 4.0, 12.925, 3.0, 0.0, [2.0, 0.0, 1.0]),
     bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
@@ -189,9 +189,9 @@ pub const LIMITED_RETRIED: Case = Case {
     bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
 };
 
-/// Limited, one retry, lone callbacks.
+/// Limited, one retry, single callbacks.
 pub const LIMITED_CALLED_BACK: Case = Case {
-    name: "limited, one retry, lone callbacks",
+    name: "limited, one retry, single callbacks",
     batched: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
     single: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
     bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
@@ -205,7 +205,7 @@ pub const PULLED: Case = Case {
     bulk: units(3.317, 3.0, 6.697, 0.0, 0.295, [0.128, 0.098, 0.0]),
 };
 
-/// Every case, in the order in which they are told.
+/// Every case, in the order in which they are printed.
 pub const CASES: [Case; 10] = [
     PLAIN,
     CLAIMED,

@@ -10,17 +10,17 @@ use super::{
 };
 use tidegate_core::port::job_store::INLINE_BYTES;
 
-/// What a job's item has beside its data, at most, if its attributes are few.
+/// The most bytes that a job's item has in addition to its data, if its attributes are few.
 pub const ROW_BYTES: usize = 500;
-/// What an item of a body has beside the body.
+/// The bytes that an item of a body has in addition to the body.
 const PART_BYTES: usize = 120;
-/// What the table keeps of an item beside what is in it.
+/// The bytes that the table bills for an item in addition to its content.
 const INDEX_BYTES: usize = 100;
 /// Minutes of a month of thirty days.
 const MINUTES: f64 = 43_200.0;
 /// Receives that a poller makes in a minute, when nothing comes.
 const POLLS: f64 = 3.0;
-/// Event source mappings on standard queues, beside that of the work.
+/// Event source mappings on standard queues, in addition to that of the work.
 const STANDARD_MAPPINGS: f64 = 3.0;
 /// Event source mappings on FIFO queues.
 const FIFO_MAPPINGS: f64 = 2.0;
@@ -63,7 +63,7 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// A million small jobs, at once, claimed, dense, kept for a week.
+    /// A million small jobs, at once, claimed, batched, kept for a week.
     fn default() -> Self {
         Self {
             jobs: MILLION,
@@ -74,7 +74,7 @@ impl Default for Workload {
             pulled: false,
             callbacks: false,
             retries: 0.0,
-            batch: case::DENSE,
+            batch: case::FULL_BATCH,
             per_call: 1.0,
             kept_days: 7.0,
         }
@@ -273,7 +273,7 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
     lines
 }
 
-/// What a deployment costs in a month in which nobody asks it for anything.
+/// What a deployment costs in a month without requests.
 pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let line = |service, what, amount: f64, price: f64| Line {
         service,

@@ -1,6 +1,6 @@
 //! List prices of AWS, in dollars, without free tiers.
 //!
-//! The one thing to know: [`AS_OF`] says when they were looked up. Prices of other regions are given by whoever knows them.
+//! The one thing to know: [`AS_OF`] says when they were looked up. The caller passes the prices of other regions.
 
 /// When the prices were looked up.
 pub const AS_OF: &str = "2026-08-15";

@@ -1,7 +1,7 @@
 //! Due jobs in a queue's order, the partitions that have any, and the running jobs.
 //!
-//! Within a lane entries are read by instant, and no further than the order needs: in order of time, a step is complete once
-//! every lane was read past it. Orders by priority need every entry that is due. Late buckets are always read as a whole.
+//! Within an index partition entries are read by instant, and no further than the order needs: in order of time, a step is complete once
+//! every index partition was read past it. Orders by priority need every entry that is due. Late buckets are always read as a whole.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry};
 
@@ -31,8 +31,8 @@ struct Open {
     due: Vec<Bucket>,
 }
 
-/// The buckets of one lane, in order, and how far they were read.
-struct LaneScan<'a> {
+/// The buckets of one index partition, in order, and how far they were read.
+struct PartitionScan<'a> {
     buckets: VecDeque<Bucket>,
     reader: Option<Reader<'a>>,
     /// Everything before this was read; none once everything was.
@@ -189,21 +189,25 @@ impl DynamoStore {
             }
             Order::Priority { .. } => None,
         });
-        let mut lanes: BTreeMap<&Partition, LaneScan<'_>> = BTreeMap::new();
+        let mut index_partitions: BTreeMap<&Partition, PartitionScan<'_>> = BTreeMap::new();
         for bucket in open.iter().filter(|bucket| {
             holds(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))
         }) {
             let start = Some(bucket.hour.start());
-            let lane = lanes.entry(&bucket.lane).or_insert_with(|| LaneScan {
-                buckets: VecDeque::new(),
-                reader: None,
-                read_until: start,
-            });
-            lane.buckets.push_back(bucket.clone());
+            let index_partition =
+                index_partitions.entry(&bucket.index_partition).or_insert_with(|| PartitionScan {
+                    buckets: VecDeque::new(),
+                    reader: None,
+                    read_until: start,
+                });
+            index_partition.buckets.push_back(bucket.clone());
         }
         let page = (query.limit + 64).min(PAGE);
         loop {
-            let read_until = lanes.values().filter_map(|lane| lane.read_until).min();
+            let read_until = index_partitions
+                .values()
+                .filter_map(|index_partition| index_partition.read_until)
+                .min();
             if read_until.is_none() || found.complete(read_until).len() > query.limit as usize {
                 let complete = found.complete(read_until);
                 let more = complete.len() > query.limit as usize;
@@ -211,9 +215,12 @@ impl DynamoStore {
                 let next_due = self.next_due(query, open, found.next_due).await?;
                 return Ok(DuePage { jobs, more, next_due });
             }
-            let behind = lanes.values_mut().filter(|lane| lane.read_until == read_until);
+            let behind = index_partitions
+                .values_mut()
+                .filter(|index_partition| index_partition.read_until == read_until);
             let pages = future::try_join_all(
-                behind.map(|lane| self.read_on(lane, from, query.until, page)),
+                behind
+                    .map(|index_partition| self.read_on(index_partition, from, query.until, page)),
             )
             .await?;
             for seen in pages {
@@ -231,32 +238,33 @@ impl DynamoStore {
         Ok(all)
     }
 
-    /// The next entries of a lane.
+    /// The next entries of an index partition.
     async fn read_on<'a>(
         &'a self,
-        lane: &mut LaneScan<'a>,
+        index_partition: &mut PartitionScan<'a>,
         from: Option<Timestamp>,
         until: Timestamp,
         page: u32,
     ) -> Result<Vec<SeenPage>, StoreError> {
-        if lane.reader.is_none() {
-            let Some(bucket) = lane.buckets.pop_front() else {
-                lane.read_until = None;
+        if index_partition.reader.is_none() {
+            let Some(bucket) = index_partition.buckets.pop_front() else {
+                index_partition.read_until = None;
                 return Ok(Vec::new());
             };
             // A whole hour that is over is read to its end, so that it can be closed.
             let until = Some(until).filter(|until| *until < bucket.hour.end());
-            lane.reader = Some(Reader::new(self, bucket, from, until));
+            index_partition.reader = Some(Reader::new(self, bucket, from, until));
         }
-        let reader = lane.reader.as_mut().expect("it was just made");
+        let reader = index_partition.reader.as_mut().expect("it was just made");
         match reader.page(page).await? {
             Some(seen) if !reader.is_done() => {
-                lane.read_until = Some(reader.read_until());
+                index_partition.read_until = Some(reader.read_until());
                 Ok(seen)
             }
             seen => {
-                lane.reader = None;
-                lane.read_until = lane.buckets.front().map(|bucket| bucket.hour.start());
+                index_partition.reader = None;
+                index_partition.read_until =
+                    index_partition.buckets.front().map(|bucket| bucket.hour.start());
                 Ok(seen.unwrap_or_default())
             }
         }

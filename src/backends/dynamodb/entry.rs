@@ -1,8 +1,8 @@
 //! What is written before a job so that it is found later, and when that counts.
 //!
 //! The one thing to know: **timer before state.** A job that is scheduled for some time has an entry there before it says
-//! so. An entry counts only if its write was answered before the floor can have passed it: that is, within [`SLACK`] of its
-//! instant, while floors stay [`LAG`] behind the time. One that came later is written again, in a *late* bucket of the present
+//! so. An entry counts only if its write was answered before the low watermark can have passed it: that is, within [`SLACK`] of its
+//! instant, while low watermarks stay [`LAG`] behind the time. One that came later is written again, in a *late* bucket of the present
 //! hour, which is read as a whole.
 
 use std::time::Duration;
@@ -22,9 +22,9 @@ use tidegate_core::{
 
 /// How long after its instant the write of an entry may be answered.
 pub(super) const SLACK: Duration = Duration::from_secs(4);
-/// How far behind the time floors stay. What it is more than [`SLACK`] is how wrong two clocks may be.
+/// How far behind the time low watermarks stay. What it is more than [`SLACK`] is how wrong two clocks may be.
 pub(super) const LAG: Duration = Duration::from_secs(10);
-/// How often an entry that came late is written anew.
+/// How often an entry that came late is written again.
 const TRIES: usize = 4;
 /// Most jobs that one timer names: it stays under a kilobyte.
 const TIMER_JOBS: usize = 12;
@@ -47,7 +47,7 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug)]
 pub(super) enum To {
     /// By those who look for due jobs.
-    Run { lane: Partition, queue: QueueName, of: Val, critical: bool, partition: String },
+    Run { index_partition: Partition, queue: QueueName, of: Val, critical: bool, partition: String },
     /// By those who look for overdue ones.
     Wake,
 }
@@ -55,14 +55,14 @@ pub(super) enum To {
 impl Wanted {
     /// The entry of a job that is scheduled for `at`.
     pub(super) fn run(
-        lane: Partition,
+        index_partition: Partition,
         id: &JobId,
         spec: &Spec,
         revision: u64,
         at: Timestamp,
     ) -> Self {
         let to = To::Run {
-            lane,
+            index_partition,
             queue: spec.queue.clone(),
             of: Val::S(spec.job_type.to_string()),
             critical: spec.critical,
@@ -109,15 +109,15 @@ impl DynamoStore {
                 std::collections::BTreeMap::new();
             for one in &wanted {
                 match &one.to {
-                    To::Run { lane, .. } if late(one) => {
+                    To::Run { index_partition, .. } if late(one) => {
                         changes.push(Change::Insert(Item::new(
-                            key::entry(lane, now, true, &one.id, one.revision),
+                            key::entry(index_partition, now, true, &one.id, one.revision),
                             [],
                         )));
                     }
-                    To::Run { lane, .. } => {
+                    To::Run { index_partition, .. } => {
                         changes.push(Change::Insert(Item::new(
-                            key::entry(lane, one.at, false, &one.id, one.revision),
+                            key::entry(index_partition, one.at, false, &one.id, one.revision),
                             [],
                         )));
                     }
@@ -145,7 +145,7 @@ impl DynamoStore {
             }
             changes.sort_by(|a, b| a.key().cmp(b.key()));
             changes.dedup_by(|a, b| a.key() == b.key());
-            // One that is there already was written by somebody who meant the same.
+            // An existing entry was written by another engine for the same job.
             self.table.write(&changes).await?;
             let answered = self.now();
             wanted.retain(|one| one.at.max(now) + SLACK < answered);
@@ -181,7 +181,7 @@ impl DynamoStore {
     /// What registers the bucket of a new job's row at `home`; `found` says whether the row itself is how it is found.
     pub(super) fn home_buckets(job: &Job, home: &JobLocation, found: Option<&Wanted>) -> Vec<Item> {
         let queue = &job.spec.queue;
-        let registered = key::registered(Hour::of(home.at), &home.lane);
+        let registered = key::registered(Hour::of(home.at), &home.index_partition);
         let mut items = vec![
             Item::new(Key::new(key::QUEUES, queue.as_str()), []),
             Item::new(Key::new(key::all(queue), registered), []),
@@ -193,19 +193,23 @@ impl DynamoStore {
 
 /// What registers the bucket that an entry lies in.
 fn open_bucket(wanted: &Wanted, late: bool, now: Timestamp) -> Item {
-    let floor = (row::FLOOR, Val::S(String::new()));
+    let low_watermark = (row::LOW_WATERMARK, Val::S(String::new()));
     match &wanted.to {
-        To::Run { lane, queue, of, critical, partition } => {
+        To::Run { index_partition, queue, of, critical, partition } => {
             let hour = Hour::of(if late { now } else { wanted.at });
-            let mut attrs = vec![floor, (TYPE, of.clone()), (CRITICAL, Val::N((*critical).into()))];
+            let mut attrs =
+                vec![low_watermark, (TYPE, of.clone()), (CRITICAL, Val::N((*critical).into()))];
             if !partition.is_empty() {
                 attrs.push((PARTITION, Val::S(partition.clone())));
             }
-            Item::new(Key::new(key::open(queue, late), key::registered(hour, lane)), attrs)
+            Item::new(
+                Key::new(key::open(queue, late), key::registered(hour, index_partition)),
+                attrs,
+            )
         }
         To::Wake => {
             let at = if wanted.at + SLACK / 2 < now { now } else { wanted.at };
-            Item::new(Key::new(key::OPEN_TIMERS, Hour::of(at).text()), [floor])
+            Item::new(Key::new(key::OPEN_TIMERS, Hour::of(at).text()), [low_watermark])
         }
     }
 }

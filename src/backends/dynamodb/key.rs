@@ -1,17 +1,17 @@
 //! The names under which items lie in the table.
 //!
 //! The one thing to know: **a row's key is its due time.** What is to be found by time lies in a *bucket*: one hour of one
-//! *lane*, which is a queue, a type, critical or not, a partition and a shard. Within it keys sort by instant. An id that the
-//! engine draws carries the lane and the instant that its job is filed under, so that whoever has the id has the key.
+//! *index partition*, which is a queue, a type, critical or not, a partition and a shard. Within it keys sort by instant. An id that the
+//! engine draws carries the index partition and the instant that its job is filed under, so that the id alone gives the key.
 //!
 //! | item | `p` | `s` |
 //! |---|---|---|
-//! | job | `B#lane#hour` | `instant.tie` |
-//! | wake entry | `B#lane#hour` | `instant!id!revision` |
-//! | late entry | `B#lane#hour!` | `instant!id!revision` |
+//! | job | `B#partition#hour` | `instant.tie` |
+//! | wake entry | `B#partition#hour` | `instant!id!revision` |
+//! | late entry | `B#partition#hour!` | `instant!id!revision` |
 //! | timer | `T#hour` | `instant!chance` |
-//! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#lane` |
-//! | bucket that has had jobs | `A#queue` | `hour#lane` |
+//! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#partition` |
+//! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
 //! | place of a client's id | `I#id` | `-` |
 //! | body | `D#id` | `digest#part` |
@@ -38,8 +38,8 @@ const ZERO: i64 = 1 << 48;
 const HOUR: i64 = 3_600_000;
 /// Digits of an instant.
 const INSTANT: usize = 10;
-/// Digits of a lane's name: sixty bits.
-const LANE: usize = 12;
+/// Digits of an index partition's name: sixty bits.
+const INDEX_PARTITION_DIGITS: usize = 12;
 /// Digits of an hour's number.
 const NUMBER: usize = 6;
 /// The length of a ULID.
@@ -86,7 +86,7 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// An instant as it stands in keys.
+/// An instant as keys contain it.
 pub(super) fn instant(at: Timestamp) -> String {
     let most = (1i64 << 50) - 1;
     digits((at.millis().saturating_add(ZERO)).clamp(0, most) as u64, INSTANT)
@@ -130,12 +130,12 @@ impl Hour {
     }
 }
 
-/// A lane's name: a digest of what it is.
+/// An index partition's name: a digest of what it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Partition(String);
 
 impl Partition {
-    /// The lane in which a job with this spec waits; `tie` spreads them over the shards.
+    /// The index partition in which a job with this spec waits; `tie` spreads them over the shards.
     pub(super) fn of(spec: &Spec, tie: &str, shards: u8) -> Self {
         let shard = if shards < 2 { 0 } else { Sha256::digest(tie)[0] % shards };
         Self::named(&spec.queue, &spec.job_type, spec.critical, &spec.partition, shard)
@@ -156,32 +156,32 @@ impl Partition {
         hash.update([u8::from(critical), shard]);
         let mut first = [0; 8];
         first.copy_from_slice(&hash.finalize()[..8]);
-        Self(digits(u64::from_be_bytes(first) >> 4, LANE))
+        Self(digits(u64::from_be_bytes(first) >> 4, INDEX_PARTITION_DIGITS))
     }
 }
 
-/// Where a job's row lies: which lane, and under which instant.
+/// Where a job's row lies: which index partition, and under which instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JobLocation {
-    pub lane: Partition,
+    pub index_partition: Partition,
     pub at: Timestamp,
 }
 
 impl JobLocation {
     pub(super) fn text(&self) -> String {
-        format!("{}{}", self.lane.0, instant(self.at))
+        format!("{}{}", self.index_partition.0, instant(self.at))
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (lane, at) = text.split_at_checked(LANE)?;
-        number(lane)?;
-        Some(Self { lane: Partition(lane.to_owned()), at: instant_of(at)? })
+        let (index_partition, at) = text.split_at_checked(INDEX_PARTITION_DIGITS)?;
+        number(index_partition)?;
+        Some(Self { index_partition: Partition(index_partition.to_owned()), at: instant_of(at)? })
     }
 
     /// The key of the row here whose id ends in `tie`.
     pub(super) fn row(&self, tie: &str) -> Key {
         Key::new(
-            bucket(&self.lane, Hour::of(self.at), false),
+            bucket(&self.index_partition, Hour::of(self.at), false),
             format!("{}.{tie}", instant(self.at)),
         )
     }
@@ -207,14 +207,14 @@ pub(super) fn with_place(id: &JobId, place: &JobLocation) -> JobId {
 
 /// The id of the row at `key`, if it carries its place.
 pub(super) fn placed_id(key: &Key) -> Option<JobId> {
-    let lane = key.p.strip_prefix("B#")?.get(..LANE)?;
+    let index_partition = key.p.strip_prefix("B#")?.get(..INDEX_PARTITION_DIGITS)?;
     let (at, tie) = key.s.split_once('.')?;
-    format!("{tie}.{lane}{at}").parse().ok()
+    format!("{tie}.{index_partition}{at}").parse().ok()
 }
 
-/// The partition of a lane's bucket.
-pub(super) fn bucket(lane: &Partition, hour: Hour, late: bool) -> String {
-    format!("B#{}#{}{}", lane.0, hour.text(), if late { "!" } else { "" })
+/// The partition of an index partition's bucket.
+pub(super) fn bucket(index_partition: &Partition, hour: Hour, late: bool) -> String {
+    format!("B#{}#{}{}", index_partition.0, hour.text(), if late { "!" } else { "" })
 }
 
 /// The partition of the timers of an hour.
@@ -249,8 +249,17 @@ impl SortKey {
 }
 
 /// The key of an entry for `id` at `at`, written for its revision `revision`.
-pub(super) fn entry(lane: &Partition, at: Timestamp, late: bool, id: &JobId, revision: u64) -> Key {
-    Key::new(bucket(lane, Hour::of(at), late), format!("{}!{id}!{revision}", instant(at)))
+pub(super) fn entry(
+    index_partition: &Partition,
+    at: Timestamp,
+    late: bool,
+    id: &JobId,
+    revision: u64,
+) -> Key {
+    Key::new(
+        bucket(index_partition, Hour::of(at), late),
+        format!("{}!{id}!{revision}", instant(at)),
+    )
 }
 
 /// The registry of open buckets of a queue.
@@ -269,14 +278,14 @@ pub(super) fn all(queue: &QueueName) -> String {
 }
 
 /// A bucket in a registry.
-pub(super) fn registered(hour: Hour, lane: &Partition) -> String {
-    format!("{}#{}", hour.text(), lane.0)
+pub(super) fn registered(hour: Hour, index_partition: &Partition) -> String {
+    format!("{}#{}", hour.text(), index_partition.0)
 }
 
 /// The bucket that [`registered`] names.
 pub(super) fn registered_of(s: &str) -> Option<(Hour, Partition)> {
-    let (hour, lane) = s.split_once('#')?;
-    Some((Hour::parse(hour)?, Partition(lane.to_owned())))
+    let (hour, index_partition) = s.split_once('#')?;
+    Some((Hour::parse(hour)?, Partition(index_partition.to_owned())))
 }
 
 /// Where the place of a client's own id is kept.

@@ -33,7 +33,7 @@ use tidegate_core::{
 /// How long after its hour the jobs of a bucket are counted for good, if all have ended.
 const SETTLED: Duration = Duration::from_hours(24);
 /// Buckets that are counted side by side.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// How many jobs of a bucket ended how.
 type Sums = Vec<(QueueName, TypeName, Outcome, u64)>;
@@ -57,25 +57,29 @@ impl DynamoStore {
         let mut buckets: BTreeMap<Hour, Vec<Partition>> = BTreeMap::new();
         for queue in queues {
             let (items, now) = (self.whole(key::all(queue)).await?, self.now());
-            for (hour, lane) in items
+            for (hour, index_partition) in items
                 .iter()
                 .filter(|item| !row::is_over(item, now))
                 .filter_map(|item| key::registered_of(&item.key.s))
             {
-                buckets.entry(hour).or_default().push(lane);
+                buckets.entry(hour).or_default().push(index_partition);
             }
         }
-        for lanes in buckets.values_mut() {
-            lanes.sort_unstable();
-            lanes.dedup();
+        for index_partitions in buckets.values_mut() {
+            index_partitions.sort_unstable();
+            index_partitions.dedup();
         }
         Ok(buckets)
     }
 
     /// The jobs of a bucket.
-    async fn jobs_in(&self, hour: Hour, lane: &Partition) -> Result<Vec<Job>, StoreError> {
+    async fn jobs_in(
+        &self,
+        hour: Hour,
+        index_partition: &Partition,
+    ) -> Result<Vec<Job>, StoreError> {
         let now = self.now();
-        let items = self.whole(key::bucket(lane, hour, false)).await?;
+        let items = self.whole(key::bucket(index_partition, hour, false)).await?;
         let rows =
             items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
         rows.map(|item| row::shown(item, now)).collect()
@@ -96,16 +100,19 @@ impl DynamoStore {
         let most = query.limit as usize;
         let mut found: BTreeMap<Cursor, Job> = BTreeMap::new();
         let mut more = false;
-        for (hour, lanes) in self.buckets(&queues).await?.into_iter().rev() {
+        for (hour, index_partitions) in self.buckets(&queues).await?.into_iter().rev() {
             // What lies in this hour and before was accepted before its end.
             let complete =
                 found.keys().rev().take(most + 1).filter(|at| at.created_at >= hour.end()).count();
             if complete > most || query.from.is_some_and(|from| hour.end() <= from) {
                 break;
             }
-            for lane in lanes {
-                let jobs =
-                    self.jobs_in(hour, &lane).await?.into_iter().filter(|job| query.asks_for(job));
+            for index_partition in index_partitions {
+                let jobs = self
+                    .jobs_in(hour, &index_partition)
+                    .await?
+                    .into_iter()
+                    .filter(|job| query.asks_for(job));
                 found.extend(
                     jobs.map(|job| (place(&job), job))
                         .filter(|(at, _)| after.as_ref().is_none_or(|after| at < after)),
@@ -130,7 +137,7 @@ impl DynamoStore {
                 (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
             let counted = registered.into_iter().map(|item| self.count_bucket(item, &open));
             let counted: Vec<Vec<Depth>> =
-                stream::iter(counted).buffered(AT_ONCE).try_collect().await?;
+                stream::iter(counted).buffered(MAX_CONCURRENT_READS).try_collect().await?;
             for Depth { queue, job_type, state, jobs } in counted.into_iter().flatten() {
                 *counts.entry((queue, job_type, state)).or_default() += jobs;
             }
@@ -158,7 +165,7 @@ impl DynamoStore {
         item: Item,
         open: &HashSet<String>,
     ) -> Result<Vec<Depth>, StoreError> {
-        let Some((hour, lane)) = key::registered_of(&item.key.s) else {
+        let Some((hour, index_partition)) = key::registered_of(&item.key.s) else {
             return Ok(Vec::new());
         };
         let now = self.now();
@@ -175,7 +182,7 @@ impl DynamoStore {
             };
             return Ok(sums.into_iter().map(depth).collect());
         }
-        let rows = self.whole(key::bucket(&lane, hour, false)).await?;
+        let rows = self.whole(key::bucket(&index_partition, hour, false)).await?;
         let mut counts = BTreeMap::<_, u64>::new();
         let mut until = 0;
         for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
@@ -205,7 +212,7 @@ impl DynamoStore {
                 if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
             let sums = [(row::LIST, Val::B(encode(&sums)?.into()))].into_iter().chain(until);
             let change = Change::Put(Item::new(item.key, sums));
-            // A saving: whoever counts next does it if this fails.
+            // This only saves reads: the next count repeats it if it fails.
             if let Err(error) = self.table.write(&[change]).await {
                 tracing::debug!(error = %error.chain(), "the counts of a bucket were not stored");
             }

@@ -2,12 +2,12 @@
 //!
 //! The one thing to know: **a job's own row is its entry in the due-time index**. It lies under the instant at which it was
 //! first due, and is read there by strongly consistent queries. A job that gets another time keeps its row; a small *wake
-//! entry* is written at the new time first, so that a job is found whoever dies when. What lies before a bucket's *floor* is
+//! entry* is written at the new time first, so that a job is found whichever process crashes at whichever point. What lies before a bucket's *low watermark* is
 //! settled and is not read again. See `docs/decisions` for the schema, what each write costs, and why nothing gets lost.
 //!
 //! Read in this order: [`key`] (where things lie), [`row`] (what they look like), [`table`] (what is asked of DynamoDB),
 //! [`mod@write`] (a commit, in waves), [`entry`] (what is written before a job, and when it counts), [`partition`] (reading a bucket, and
-//! moving its floor), [`due`], [`timer`] and [`list`] (the questions), [`sdk`] (the table behind a network).
+//! moving its low watermark), [`due`], [`timer`] and [`list`] (the questions), [`sdk`] (the table behind a network).
 
 #[cfg(any(test, feature = "testkit"))]
 pub mod change_decoder;
@@ -56,7 +56,7 @@ use tidegate_core::{
 /// How long a write may be under way after its conditions were seen to hold. A commit that takes longer is given up
 /// half way, and a request is abandoned long before.
 const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(10);
-/// How often a head whose batches have changed under the reader is read anew.
+/// How often a head whose batches have changed under the reader is read again.
 const MAX_READ_RETRIES: usize = 8;
 /// What a process remembers of places and registered buckets, at most.
 const MAX_KNOWN_RECORDS: usize = 50_000;
@@ -78,7 +78,7 @@ pub struct DynamoStore {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     shards: u8,
-    floors: LowWatermarks,
+    low_watermarks: LowWatermarks,
     known: Mutex<KnownRecords>,
 }
 
@@ -90,7 +90,7 @@ impl DynamoStore {
             clock,
             entropy,
             shards: 1,
-            floors: LowWatermarks::default(),
+            low_watermarks: LowWatermarks::default(),
             known: Mutex::default(),
         }
     }
@@ -103,10 +103,10 @@ impl DynamoStore {
         self
     }
 
-    /// The same, with floors moved more or less often.
+    /// The same, with low watermarks moved more or less often.
     #[must_use]
-    pub fn with_floors(mut self, floors: LowWatermarks) -> Self {
-        self.floors = floors;
+    pub fn with_low_watermarks(mut self, low_watermarks: LowWatermarks) -> Self {
+        self.low_watermarks = low_watermarks;
         self
     }
 
@@ -114,8 +114,8 @@ impl DynamoStore {
         self.clock.now()
     }
 
-    /// The lane in which a job waits.
-    fn lane(&self, id: &JobId, spec: &Spec) -> Partition {
+    /// The index partition in which a job waits.
+    fn index_partition(&self, id: &JobId, spec: &Spec) -> Partition {
         Partition::of(spec, key::parts(id).0, self.shards)
     }
 
@@ -210,7 +210,10 @@ impl JobStore for DynamoStore {
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        let place = JobLocation { lane: Partition::of(spec, id.as_str(), self.shards), at: run_at };
+        let place = JobLocation {
+            index_partition: Partition::of(spec, id.as_str(), self.shards),
+            at: run_at,
+        };
         key::with_place(&id, &place)
     }
 

@@ -1,6 +1,6 @@
-//! Reading buckets, and moving their floors.
+//! Reading buckets, and moving their low watermarks.
 //!
-//! The one thing to know: a floor passes an entry only when nobody needs it any more, which its job's own row says: it ended; or
+//! The one thing to know: a low watermark passes an entry only when it is no longer needed, which its job's own row says: it ended; or
 //! it is scheduled for another time, or as another type, in another partition, critical or not, where it has another entry, since that was written first. A job that runs keeps its
 //! entry, and so does one whose announced change has not come yet.
 
@@ -21,29 +21,29 @@ use tidegate_core::{
 
 /// How long an entry waits for a job that is not there. The enqueue that wrote it is over by then.
 const ORPHAN: Duration = Duration::from_mins(15);
-/// Most entries that are filed anew at once.
+/// The most entries that are refiled at once.
 const FEW: usize = 8;
 
-/// How long an entry is passed by whose job was seen to run, before it is looked at again for the floor's sake.
-const AGAIN: Duration = Duration::from_secs(10);
+/// How long an entry is passed by whose job was seen to run, before it is looked at again for the low watermark's sake.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why an entry leads to no candidate, whatever becomes of its job: a job that is scheduled anew has a new entry, written first.
+/// Why an entry leads to no candidate, whatever becomes of its job: a rescheduled job has a new entry, written first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exhausted {
     /// It is settled.
     Settled,
-    /// Its job was claimed, and ran at this instant: the floor stays before it until that is over.
+    /// Its job was claimed, and ran at this instant: the low watermark stays before it until that is over.
     Running(Timestamp),
 }
 
-/// When it is worth a write to move a floor. Whatever they are, nothing gets lost.
+/// When it is worth a write to move a low watermark. Whatever they are, nothing gets lost.
 #[derive(Clone, Copy, Debug)]
 pub struct LowWatermarks {
-    /// How many settled entries a floor must leave behind.
+    /// How many settled entries a low watermark must leave behind.
     pub worth: usize,
-    /// How many settled entries must lie behind a few that are not, for those to be filed anew.
+    /// How many settled entries must lie behind a few that are not, for those to be refiled.
     pub stuck: usize,
-    /// How long after its hour a bucket with a few entries is closed, and they are filed anew.
+    /// How long after its hour a bucket with a few entries is closed, and they are refiled.
     pub old: Duration,
 }
 
@@ -59,26 +59,26 @@ pub(super) struct Bucket {
     /// Its place in the registry.
     registered: Key,
     pub hour: Hour,
-    pub lane: Partition,
+    pub index_partition: Partition,
     pub late: bool,
     pub job_type: String,
     pub critical: bool,
     pub partition: String,
-    floor: String,
+    low_watermark: String,
 }
 
 impl Bucket {
     fn read(item: &Item, late: bool) -> Option<Self> {
-        let (hour, lane) = key::registered_of(&item.key.s)?;
+        let (hour, index_partition) = key::registered_of(&item.key.s)?;
         Some(Self {
             registered: item.key.clone(),
             hour,
-            lane,
+            index_partition,
             late,
             job_type: item.text(TYPE)?.to_owned(),
             critical: item.number(CRITICAL)? == 1,
             partition: item.text(PARTITION).unwrap_or_default().to_owned(),
-            floor: item.text(row::FLOOR).unwrap_or_default().to_owned(),
+            low_watermark: item.text(row::LOW_WATERMARK).unwrap_or_default().to_owned(),
         })
     }
 
@@ -103,7 +103,7 @@ pub(super) struct SeenPage {
     /// For which revision it was written; none for the job's own row.
     announced: Option<u64>,
     id: Option<JobId>,
-    /// None if there is none, and if the entry is spent: then nobody needs it.
+    /// None if there is none, and if the entry is exhausted and no longer needed.
     pub job: Option<Job>,
     spent: Option<Exhausted>,
 }
@@ -117,10 +117,10 @@ pub(super) struct Reader<'a> {
     /// Whether jobs are wanted that run.
     running: bool,
     /// Whether it began where the bucket's unsettled entries begin.
-    from_floor: bool,
+    from_low_watermark: bool,
     /// The end of what is settled from the start on, and how many entries that is.
     settled: (Option<String>, usize),
-    /// Entries in the way of the floor, that could be filed anew.
+    /// Entries in the way of the low watermark, that could be refiled.
     stuck: Vec<Job>,
     /// The end of what is settled but for those, and how many entries that is.
     beyond: (Option<String>, usize),
@@ -129,22 +129,28 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Through `bucket` from `from` on (or from its floor), up to `to` (or its end).
+    /// Through `bucket` from `from` on (or from its low watermark), up to `to` (or its end).
     pub(super) fn new(
         store: &'a DynamoStore,
         bucket: Bucket,
         from: Option<Timestamp>,
         to: Option<Timestamp>,
     ) -> Self {
-        let from =
-            from.filter(|_| !bucket.late).map(key::instant).filter(|from| *from > bucket.floor);
+        let from = from
+            .filter(|_| !bucket.late)
+            .map(key::instant)
+            .filter(|from| *from > bucket.low_watermark);
         let to = to.filter(|_| !bucket.late).map_or_else(
             || key::LAST.to_string(),
             |to| format!("{}{}", key::instant(to), key::LAST),
         );
-        let from_floor = from.is_none();
+        let from_low_watermark = from.is_none();
         let start = from.unwrap_or_else(|| {
-            if bucket.floor.is_empty() { key::FIRST.into() } else { bucket.floor.clone() }
+            if bucket.low_watermark.is_empty() {
+                key::FIRST.into()
+            } else {
+                bucket.low_watermark.clone()
+            }
         });
         Self {
             store,
@@ -152,7 +158,7 @@ impl<'a> Reader<'a> {
             next: Some(start),
             to,
             running: false,
-            from_floor,
+            from_low_watermark,
             settled: (None, 0),
             stuck: Vec::new(),
             beyond: (None, 0),
@@ -172,7 +178,7 @@ impl<'a> Reader<'a> {
         let Some(from) = self.next.take() else {
             return Ok(None);
         };
-        let p = key::bucket(&self.bucket.lane, self.bucket.hour, self.bucket.late);
+        let p = key::bucket(&self.bucket.index_partition, self.bucket.hour, self.bucket.late);
         self.began = self.store.now();
         let page = self
             .store
@@ -200,7 +206,7 @@ impl<'a> Reader<'a> {
         self.next.is_none()
     }
 
-    /// Where the reader stands: everything before this instant was read.
+    /// The position of the reader: everything before this instant was read.
     pub(super) fn read_until(&self) -> Timestamp {
         self.next
             .as_deref()
@@ -264,9 +270,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves the floor past what is settled, or closes the bucket. That is a saving: whoever comes later does it if this fails.
+    /// Moves the low watermark past what is settled, or closes the bucket. This only saves reads: a later reader repeats it if it fails.
     async fn finish(&mut self) {
-        if !self.from_floor {
+        if !self.from_low_watermark {
             return;
         }
         if let Err(error) = self.try_finish().await {
@@ -277,14 +283,15 @@ impl<'a> Reader<'a> {
     async fn try_finish(&mut self) -> Result<(), StoreError> {
         let end = self.bucket.hour.end();
         let whole = self.passing && end + LAG <= self.began && self.to.starts_with(key::LAST);
-        let old = whole && end + self.store.floors.old <= self.began;
-        let refile = !self.stuck.is_empty() && (self.beyond.1 >= self.store.floors.stuck || old);
+        let old = whole && end + self.store.low_watermarks.old <= self.began;
+        let refile =
+            !self.stuck.is_empty() && (self.beyond.1 >= self.store.low_watermarks.stuck || old);
         if refile {
-            // A few that stay are filed anew among the late ones, so that what lies between them is not read for ever.
+            // A few that stay are refiled as late entries; otherwise every read would pass what is between them.
             let long_ago = Timestamp::from_millis(i64::MIN / 2);
             let again = self.stuck.iter().map(|job| {
                 Wanted::run(
-                    self.store.lane(&job.id, &job.spec),
+                    self.store.index_partition(&job.id, &job.spec),
                     &job.id,
                     &job.spec,
                     job.life.revision.0,
@@ -293,7 +300,7 @@ impl<'a> Reader<'a> {
             });
             self.store.announce(again.collect()).await?;
         }
-        let when = (row::FLOOR, Val::S(self.bucket.floor.clone()));
+        let when = (row::LOW_WATERMARK, Val::S(self.bucket.low_watermark.clone()));
         let key = self.bucket.registered.clone();
         if whole && (refile || self.stuck.is_empty()) {
             return self
@@ -303,15 +310,15 @@ impl<'a> Reader<'a> {
                 .await
                 .map(drop);
         }
-        let floor = if refile {
+        let low_watermark = if refile {
             self.beyond.0.take()
         } else {
-            self.settled.0.take().filter(|_| self.settled.1 >= self.store.floors.worth)
+            self.settled.0.take().filter(|_| self.settled.1 >= self.store.low_watermarks.worth)
         };
-        let Some(floor) = floor else { return Ok(()) };
+        let Some(low_watermark) = low_watermark else { return Ok(()) };
         let change = Change::Update {
             key,
-            set: vec![(row::FLOOR, Val::S(floor))],
+            set: vec![(row::LOW_WATERMARK, Val::S(low_watermark))],
             remove: Vec::new(),
             when,
         };
@@ -360,7 +367,9 @@ impl DynamoStore {
                     let spent = self.known.lock().spent.get(&item.key).copied();
                     let spent = spent.filter(|spent| match spent {
                         Exhausted::Settled => true,
-                        Exhausted::Running(seen_at) => !running && now < *seen_at + AGAIN,
+                        Exhausted::Running(seen_at) => {
+                            !running && now < *seen_at + RECHECK_INTERVAL
+                        }
                     });
                     SeenPage {
                         at,

@@ -17,7 +17,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long after its time the table may forget a part of a large record: whoever drops the record does not look for its parts.
+/// How long after its time the table may expire a part of a large record. Dropping a record leaves its parts to expire.
 const FORGOTTEN_AFTER_SECONDS: u64 = 86_400;
 
 /// What a record is made of: the items before it, and itself.
@@ -54,7 +54,7 @@ impl Parts {
 
 /// A record's time as an attribute.
 pub(super) fn until(at: Timestamp) -> (char, Val) {
-    (row::FLOOR, Val::N(at.millis().max(0) as u64))
+    (row::LOW_WATERMARK, Val::N(at.millis().max(0) as u64))
 }
 
 impl DynamoStore {
@@ -104,7 +104,7 @@ impl DynamoStore {
                         .collect()
                 })
             };
-            if let (Some(bytes), Some(until)) = (content, item.number(row::FLOOR)) {
+            if let (Some(bytes), Some(until)) = (content, item.number(row::LOW_WATERMARK)) {
                 records.push(Record {
                     kind: query.kind,
                     name: item.key.s.clone(),

@@ -42,7 +42,7 @@ pub(super) const RECORD: Name = 'h';
 pub(super) const TARGET: Name = 'j';
 pub(super) const PLACE: Name = 'k';
 pub(super) const KEYS: Name = 'q';
-pub(super) const FLOOR: Name = 'f';
+pub(super) const LOW_WATERMARK: Name = 'f';
 pub(super) const SINCE: Name = 'f';
 pub(super) const LIST: Name = 'l';
 pub(super) const PART: Name = 'd';
@@ -301,7 +301,7 @@ mod bytes16 {
     }
 }
 
-/// The first characters of a place, which many jobs share: its lane, and the higher digits of its instant.
+/// The first characters of a place, which many jobs share: its index partition, and the higher digits of its instant.
 const SHARED: usize = 17;
 
 fn pack_id(id: &JobId, ends: &mut Vec<String>) -> Name16 {

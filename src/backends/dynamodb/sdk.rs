@@ -31,17 +31,17 @@ use super::{
 use tidegate_core::{error_chain::ErrorChain, port::StoreError};
 
 /// Writes, and statements, that one request takes.
-const WRITES: usize = 25;
+const MAX_BATCH_WRITES: usize = 25;
 /// Keys that one request reads.
-const KEYS: usize = 100;
+const MAX_BATCH_KEYS: usize = 100;
 /// Requests of one call that are under way at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// How often what the table did not take for lack of capacity is sent again, and after how long.
-const AGAIN: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(40);
+const MAX_RETRIES: u32 = 4;
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(40);
 /// How long one try of a request may take, and all of them.
-const ATTEMPT: Duration = Duration::from_secs(2);
-const REQUEST: Duration = Duration::from_secs(4);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Capacity units as the table itself counts them, and requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -64,8 +64,8 @@ impl SdkTable {
     /// of the store's.
     pub fn open(config: &aws_config::SdkConfig, name: impl Into<String>) -> Self {
         let timeouts = TimeoutConfig::builder()
-            .operation_attempt_timeout(ATTEMPT)
-            .operation_timeout(REQUEST)
+            .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+            .operation_timeout(REQUEST_TIMEOUT)
             .build();
         let config = config::Builder::from(config)
             .timeout_config(timeouts)
@@ -208,7 +208,7 @@ impl SdkTable {
     async fn plain(&self, changes: &[&Change]) -> Result<(), StoreError> {
         let mut left: Vec<WriteRequest> =
             changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
-        for again in 0..=AGAIN {
+        for again in 0..=MAX_RETRIES {
             pause(again).await;
             let request = self
                 .client
@@ -229,7 +229,7 @@ impl SdkTable {
 
     async fn conditional(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
         let mut outcomes: Vec<Option<bool>> = changes.iter().map(|_| None).collect();
-        for again in 0..=AGAIN {
+        for again in 0..=MAX_RETRIES {
             let left: Vec<usize> =
                 (0..changes.len()).filter(|index| outcomes[*index].is_none()).collect();
             if left.is_empty() {
@@ -263,7 +263,7 @@ impl SdkTable {
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Item>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         let mut left = Some(keys.iter().map(key_of).collect::<Vec<_>>());
-        for again in 0..=AGAIN {
+        for again in 0..=MAX_RETRIES {
             let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else {
                 return Ok(found);
             };
@@ -304,9 +304,10 @@ impl Table for SdkTable {
         let mut unique = keys.to_vec();
         unique.sort_unstable();
         unique.dedup();
-        let chunks: Vec<Vec<Key>> = unique.chunks(KEYS).map(<[Key]>::to_vec).collect();
+        let chunks: Vec<Vec<Key>> = unique.chunks(MAX_BATCH_KEYS).map(<[Key]>::to_vec).collect();
         let requests = chunks.into_iter().map(|keys| async move { self.get_some(&keys).await });
-        let found: Vec<Vec<Item>> = stream::iter(requests).buffered(AT_ONCE).try_collect().await?;
+        let found: Vec<Vec<Item>> =
+            stream::iter(requests).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         let found: HashMap<Key, Item> =
             found.into_iter().flatten().map(|item| (item.key.clone(), item)).collect();
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
@@ -345,8 +346,8 @@ impl Table for SdkTable {
         let (conditional, plain): (Vec<usize>, Vec<usize>) =
             (0..changes.len()).partition(|index| changes[*index].is_conditional());
         let chunks = conditional
-            .chunks(WRITES)
-            .chain(plain.chunks(WRITES))
+            .chunks(MAX_BATCH_WRITES)
+            .chain(plain.chunks(MAX_BATCH_WRITES))
             .map(<[usize]>::to_vec)
             .collect::<Vec<_>>();
         let requests = chunks.into_iter().map(|chunk| async move {
@@ -359,7 +360,7 @@ impl Table for SdkTable {
             (chunk, done)
         });
         let done: Vec<(Vec<usize>, Result<Vec<bool>, StoreError>)> =
-            stream::iter(requests).buffered(AT_ONCE).collect().await;
+            stream::iter(requests).buffered(MAX_CONCURRENT_REQUESTS).collect().await;
         let wrote = done.iter().any(|(_, done)| !matches!(done, Err(StoreError::Throttled { .. })));
         let mut outcomes = vec![false; changes.len()];
         for (chunk, done) in done {
@@ -650,6 +651,6 @@ where
 )]
 async fn pause(again: u32) {
     if again > 0 {
-        tokio::time::sleep(PAUSE * (1 << (again - 1))).await;
+        tokio::time::sleep(FIRST_RETRY_DELAY * (1 << (again - 1))).await;
     }
 }

@@ -43,7 +43,7 @@ impl Val {
 pub struct Item {
     /// Where.
     pub key: Key,
-    /// What, beside its key.
+    /// The attributes other than its key.
     pub attrs: BTreeMap<Name, Val>,
 }
 
@@ -87,7 +87,7 @@ impl Item {
 pub enum Change {
     /// Puts it there, whatever stood there.
     Put(Item),
-    /// Puts it there if nothing stands there.
+    /// Writes the item if its key is absent.
     Insert(Item),
     /// Changes attributes if one of them has this value.
     Update {
@@ -100,7 +100,7 @@ pub enum Change {
         /// What must stand there.
         when: (Name, Val),
     },
-    /// Removes it, if an attribute has this value; without a condition, whatever stands there.
+    /// Removes it, if an attribute has this value; without a condition, whatever the item is.
     Delete {
         /// Where.
         key: Key,
@@ -123,7 +123,7 @@ impl Change {
         !matches!(self, Self::Put(_) | Self::Delete { when: None, .. })
     }
 
-    /// Whether its condition holds of what stands there.
+    /// Whether its condition holds for the current item.
     pub fn holds(&self, there: Option<&Item>) -> bool {
         match self {
             Self::Put(_) | Self::Delete { when: None, .. } => true,
@@ -135,7 +135,7 @@ impl Change {
         }
     }
 
-    /// What stands there afterwards.
+    /// The item after the change.
     pub fn applied(&self, there: Option<&Item>) -> Option<Item> {
         match self {
             Self::Put(item) | Self::Insert(item) => Some(item.clone()),

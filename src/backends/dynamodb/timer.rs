@@ -113,7 +113,7 @@ impl DynamoStore {
                     overdue.insert((at, id), job);
                 } else {
                     *next = Some(next.map_or(at, |next| next.min(at)));
-                    // Whoever asks may have been slow to: a timer that has come for `began` is not due for `until`.
+                    // The caller may be late: a timer that is due at `began` may not be due at `until`.
                     needed |= at <= lies_at;
                     if lies_at <= began && at > lies_at {
                         again.push(Wanted::wake(&id, job.life.revision.0, at));

@@ -124,7 +124,7 @@ impl DynamoStore {
                         wrote = true;
                         done
                     };
-                    // Who stands there is read below.
+                    // The current record is read below.
                     if done { Ok(()) } else { Err(CurrentRecord::Nothing) }
                 }
             };
@@ -291,7 +291,7 @@ impl DynamoStore {
             return Ok(());
         }
         let home = |job: &Job| JobLocation {
-            lane: self.lane(&job.id, &job.spec),
+            index_partition: self.index_partition(&job.id, &job.spec),
             at: job.life.run_at().unwrap_or(job.spec.created_at),
         };
         let changes: Vec<Change> = fresh
@@ -329,18 +329,22 @@ impl DynamoStore {
                 let revision = job.life.revision.0;
                 if let State::Scheduled { run_at, .. } = job.life.state {
                     let run = Wanted::run(
-                        self.lane(&job.id, &job.spec),
+                        self.index_partition(&job.id, &job.spec),
                         &job.id,
                         &job.spec,
                         revision,
                         run_at,
                     );
                     let own = new
-                        && *home == JobLocation { lane: self.lane(&job.id, &job.spec), at: run_at };
+                        && *home
+                            == JobLocation {
+                                index_partition: self.index_partition(&job.id, &job.spec),
+                                at: run_at,
+                            };
                     if new {
                         buckets.extend(Self::home_buckets(job, home, own.then_some(&run)));
                     }
-                    // A row that may land behind the floor is no entry: who repeats an enqueue that died is told of the row.
+                    // A row that may land behind the low watermark is no entry: who repeats an enqueue that died is told of the row.
                     if !own || run_at + SLACK / 2 < now {
                         wanted.push(run);
                     }
@@ -364,7 +368,7 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// Reads what stands where writes were refused. Those that find themselves there have succeeded.
+    /// Reads the current records of refused writes. Those that find themselves there have succeeded.
     async fn standing(
         &self,
         steps: &[Step<'_>],
@@ -389,7 +393,7 @@ impl DynamoStore {
         let now = self.now();
         let mut anew: Vec<(usize, Vec<Change>)> = Vec::new();
         for (index, changes) in refused {
-            // Somebody else's record has taken its place: that is left alone, and is no refusal.
+            // Another record has replaced it: that one stays, and this is no conflict.
             if matches!(steps[index].write, Write::RemoveRecord { .. }) {
                 let _ = changes.iter().map(|_| items.next()).count();
                 outcomes[index] = Ok(());
@@ -406,7 +410,7 @@ impl DynamoStore {
                     }
                 })
                 .unzip();
-            // A job that is gone was removed by whoever wrote first, which may have been this write itself; nobody can tell.
+            // A job that is gone was removed by whoever wrote first, which may have been this write itself; the two cannot be distinguished.
             let ours = changes
                 .iter()
                 .zip(&there)
@@ -492,7 +496,7 @@ impl DynamoStore {
             for job in new.chain(found.as_ref()) {
                 if let Some(run_at) = job.life.run_at().filter(|run_at| *run_at + SLACK < now) {
                     wanted.push(Wanted::run(
-                        self.lane(&job.id, &job.spec),
+                        self.index_partition(&job.id, &job.spec),
                         &job.id,
                         &job.spec,
                         job.life.revision.0,

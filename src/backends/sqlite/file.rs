@@ -114,7 +114,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     )
     .map_err(fault)?;
     keep_statements(&db).map_err(fault)?;
-    // Somebody with sqlite3 may write for a moment.
+    // A user of the sqlite3 shell may hold the write lock for a moment.
     db.busy_timeout(std::time::Duration::from_secs(5)).map_err(fault)?;
     let found = format(&db, file)?;
     // Caches are small, since the system keeps the file's pages in memory anyway.
@@ -177,7 +177,7 @@ fn keep_statements(db: &Connection) -> Result<(), rusqlite::Error> {
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// What a failure to use `file` means to whoever starts the server.
+/// What a failure to use `file` means to the operator who starts the server.
 pub(super) fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
@@ -213,7 +213,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
         std::fs::rename(&part, to).map_err(io)
     });
     if done.is_err() {
-        // It may not even be there; what went wrong is told already.
+        // It may not even be there; the cause is reported already.
         let _ = std::fs::remove_file(&part);
     }
     done
@@ -221,7 +221,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
 
 fn copy(source: &Connection, to: &Path) -> Result<(), rusqlite::Error> {
     let mut target = Connection::open(to)?;
-    // An open read keeps one instant for all steps; without it every write of the server would start the copy anew.
+    // An open read keeps one instant for all steps; without it every write of the server would restart the copy.
     let instant = source.unchecked_transaction()?;
     instant.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let copy = rusqlite::backup::Backup::new(source, &mut target)?;

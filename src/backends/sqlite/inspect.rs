@@ -1,4 +1,4 @@
-//! Looking into a data directory that somebody else may be serving: nothing is written, nobody is held up.
+//! Inspects a data directory that another process may be serving: writes nothing and blocks no process.
 
 use std::{
     collections::HashSet,
@@ -45,7 +45,7 @@ fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     }
 }
 
-/// What process serves the directory, in its own words; none if nobody does.
+/// What process serves the directory, in its own words; none if no process does.
 ///
 /// # Errors
 ///

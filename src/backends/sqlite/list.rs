@@ -2,7 +2,7 @@
 //!
 //! Jobs are walked by creation, one stream per type, merged; or, if the states asked for hold few,
 //! by state. Which is better is known beforehand from the counts. A page looks at a bounded number
-//! of rows, so that a rare match in a large store takes several calls and holds nobody up.
+//! of rows, so that a rare match in a large store takes several calls and delays no other caller.
 
 use std::collections::VecDeque;
 

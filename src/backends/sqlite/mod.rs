@@ -101,8 +101,8 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if somebody else serves the directory or the file cannot be used. Only the head
-    /// of the file is looked at: a damaged page is told by whoever reads it, as [`StoreError::Corrupt`].
+    /// [`OpenError`] if another process serves the directory or the file cannot be used. Only the head
+    /// of the file is looked at: a damaged page is reported by the call that reads it, as [`StoreError::Corrupt`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         Self::start(dir, None, None)
     }
@@ -442,7 +442,7 @@ impl JobStore for SqliteStore {
     ) -> Result<Purged, StoreError> {
         let (drop, purged) = self.readers.read(|db| record::ripe(db, kind, now, keep, limit))?;
         if !drop.is_empty() {
-            // One that was written anew meanwhile has another time, and stays.
+            // A record that was replaced meanwhile has another time, and stays.
             let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
             self.writer.commit(vec![drop.into_iter().map(remove).collect()]).await?;
         }

@@ -162,7 +162,7 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     Ok(Job { id, spec: Arc::new(spec), data, life })
 }
 
-/// The same, for a page of many; none for a row that cannot be read, which is logged: it keeps nobody else's job waiting.
+/// The same, for a page of many; none for a row that cannot be read, which is logged: it delays no other job.
 pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
     match job(row) {
         Err(Failure(error @ StoreError::Corrupt(_))) => {

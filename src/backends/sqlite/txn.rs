@@ -2,7 +2,7 @@
 //!
 //! Every condition of it is looked at before its first write, so that a refused one has nothing to
 //! take back and many share one commit of SQLite's without savepoints. No record is written twice
-//! in one transaction, so what was seen still stands when it is written.
+//! in one transaction, so what was read is still current when it is written.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -81,7 +81,7 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
     txn.into_iter().map(step).collect()
 }
 
-/// Where a job that is about to change stands.
+/// The row of a job that is about to change.
 #[derive(Clone, Copy)]
 pub(super) struct RowLocation {
     pub n: i64,
@@ -95,11 +95,11 @@ pub(super) struct RowLocation {
 enum Checked {
     /// Its condition holds; the job that it is about stands here.
     Fits(Option<RowLocation>),
-    /// It does not: this stands there.
+    /// It does not: this is the current record.
     Refused(CurrentRecord),
 }
 
-/// What one of SQLite's transactions changes beside its rows; it takes effect with the commit.
+/// What one of SQLite's transactions changes in addition to its rows; it takes effect with the commit.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     /// By queue, type and state: how many jobs more.
@@ -182,7 +182,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// What stands in the way of a write that is not about a job.
+    /// The conflict of a write that is not about a job, if there is one.
     fn look_at_other(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
         Ok(match write {
             Write::SetKey { key, was, .. } => {

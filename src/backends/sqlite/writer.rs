@@ -1,7 +1,7 @@
 //! The one thread that writes: it takes everything that waits into one transaction and answers after its commit.
 //!
 //! A commit costs a wait for the disk, whatever is in it, so the more callers wait the cheaper each
-//! becomes. Nobody is made to wait for company: an idle writer starts at once.
+//! becomes. No request waits for a group to fill: an idle writer starts at once.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
-/// A group takes no further request once it has this many writes, so that nobody waits long for the others.
+/// A group takes no further request once it has this many writes, so that no caller waits long for the others.
 const GROUP_WRITES: usize = 4096;
 /// This many requests may wait; further callers wait to get in.
 const WAITING: usize = 4096;
@@ -119,7 +119,7 @@ impl State {
             Err(Failure(error)) => txns.iter().map(|_| Err(error.clone())).collect(),
         };
         for (reply, answer) in replies.into_iter().zip(answers) {
-            // Who does not wait for its answer any more has left: the write stands all the same.
+            // A caller that stopped waiting is gone; the write is durable all the same.
             let _ = reply.send(answer);
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_fit_the_disk_is_refused_as_far_as_it_does_not() {
+    fn only_transactions_that_do_not_fit_the_disk_are_refused() {
         let mut state = state(Connection::open_in_memory().unwrap());
         let pages: i64 = state.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         state.db.pragma_update(None, "max_page_count", pages + 8).unwrap();

@@ -1,4 +1,4 @@
-//! What stands in a message: JSON, all of it about one queue, so that messages can be grouped by it.
+//! The content of a message: JSON, all of it about one queue, so that messages can be grouped by it.
 
 use serde::{Deserialize, Serialize};
 

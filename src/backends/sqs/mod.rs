@@ -1,8 +1,8 @@
 //! The work queue on Amazon SQS: work and wake-ups through standard queues with delays, hints through a FIFO queue.
 //!
-//! The one thing to know: a call that has no answer is repeated. A message that is there twice is recognised by whoever gets it.
+//! The one thing to know: a call that has no answer is repeated. The receiver recognises a duplicate message.
 //!
-//! Read in this order: [`message`] (what stands in a message), [`pack`] (what goes together), [`queue`] (how it is sent).
+//! Read in this order: [`message`] (the content of a message), [`pack`] (what goes together), [`queue`] (how it is sent).
 
 pub mod message;
 pub mod pack;

@@ -20,7 +20,7 @@ const NEWS: usize = 500;
 /// A message on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// What stands in it.
+    /// Its body.
     pub body: String,
     /// The messages that it is kept in order with, or fair among.
     pub group: String,
@@ -77,7 +77,7 @@ pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
     wakes.iter().map(message).collect()
 }
 
-/// The delay with which a message arrives at `at`: whole seconds, the nearest, so that whoever gets it waits half a second at most.
+/// The delay with which a message arrives at `at`: whole seconds, the nearest, so that the receiver waits half a second at most.
 fn delay(at: Timestamp, now: Timestamp) -> i32 {
     let millis = at.since(now).min(Duration::from_hours(24)).as_millis() as u64;
     ((millis + 500) / 1000).min(REACH_SECONDS) as i32

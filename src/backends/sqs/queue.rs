@@ -17,13 +17,13 @@ use tidegate_core::{
 };
 
 /// Calls side by side.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// How often a message is tried that was not taken.
-const TRIES: u32 = 5;
+const MAX_SEND_ATTEMPTS: u32 = 5;
 /// The wait before the first of them; it doubles.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Bytes of one request; what has more is paid for as several.
-const PAID: usize = 64 << 10;
+const BILLED_CHUNK_BYTES: usize = 64 << 10;
 
 /// The URLs of the three queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +59,13 @@ impl SqsWorkQueue {
     async fn send_all(&self, url: &str, messages: Vec<Outgoing>) -> Result<(), StoreError> {
         let calls: Vec<_> =
             messages.chunks(BATCH).map(|batch| self.send_batch(url, batch)).collect();
-        stream::iter(calls).buffer_unordered(AT_ONCE).try_collect().await
+        stream::iter(calls).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await
     }
 
     /// Sends at most ten messages, those that were not taken again.
     async fn send_batch(&self, url: &str, batch: &[Outgoing]) -> Result<(), StoreError> {
         let mut left: Vec<usize> = (0..batch.len()).collect();
-        let mut wait = FIRST_WAIT;
+        let mut wait = FIRST_RETRY_DELAY;
         let mut tried = 0;
         loop {
             let entries = left
@@ -110,7 +110,7 @@ impl SqsWorkQueue {
                 Err(error) => return Err(refused(url, error)),
             };
             tried += 1;
-            if tried >= TRIES {
+            if tried >= MAX_SEND_ATTEMPTS {
                 return Err(failed);
             }
             self.clock.sleep_until(self.clock.now() + wait).await;
@@ -123,7 +123,7 @@ impl SqsWorkQueue {
 fn count(url: &str, bytes: usize) {
     let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
     metrics::counter!("tidegate_sqs_requests_total", "kind" => kind)
-        .increment(bytes.div_ceil(PAID).max(1) as u64);
+        .increment(bytes.div_ceil(BILLED_CHUNK_BYTES).max(1) as u64);
 }
 
 fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntry, StoreError> {

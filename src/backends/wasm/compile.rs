@@ -1,6 +1,6 @@
 //! From a component to code that this program loads: what is refused, and why.
 //!
-//! Whoever compiles is trusted: the hash of what comes out is what running sides compare before they load it.
+//! The compiling side is trusted: the hash of what comes out is what running sides compare before they load it.
 //! Three steps, each of which may refuse: the component's parts are looked at, it is compiled, and it describes itself
 //! under the bounds of every call. The first two happen where [`Compiler`] says; the last one here.
 

@@ -32,7 +32,7 @@ pub const MEMORY: u64 = 3 << 30;
 /// Seconds of the processor that compiling may take, all its threads together, if nothing else is said: four times what a
 /// component made from Python does.
 pub const PROCESSOR_SECONDS: u64 = 60;
-/// How long compiling may take by the clock, which on a busy machine is longer; whoever pushes waits two minutes.
+/// How long compiling may take by the clock, which on a busy machine is longer; the client that pushes waits two minutes.
 const TIME: Duration = Duration::from_secs(110);
 /// Bytes of code that are taken; a component made from Python has 40 million.
 const CODE_BYTES: u64 = 256 << 20;

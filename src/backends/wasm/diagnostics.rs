@@ -31,13 +31,13 @@ const FAULTS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// For whoever looks for a fault.
+    /// For debugging.
     Debug,
-    /// For whoever wants to know.
+    /// For information.
     Info,
-    /// For whoever should look.
+    /// A warning: an operator should look.
     Warn,
-    /// For whoever must look; the last one before a trap is taken for its reason.
+    /// An error: an operator must look. The last one before a trap is taken for its reason.
     Error,
 }
 
@@ -93,7 +93,7 @@ pub struct Failed {
     /// What went wrong.
     #[serde(serialize_with = "fault")]
     pub fault: Fault,
-    /// The call as JSON, for whoever wants to make it again: without data that is too much to be kept, and saying so.
+    /// The call as JSON, to repeat it: without data that is too much to be kept, and saying so.
     #[serde(skip)]
     pub call: Arc<str>,
 }

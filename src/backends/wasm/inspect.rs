@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_release_of_the_contract_is_compatible_and_another_minor_one_is_not() {
+    fn patch_releases_of_the_contract_are_compatible_minor_are_not() {
         for (version, fits) in [
             ("0.1.0", true),
             ("0.1.7", true),

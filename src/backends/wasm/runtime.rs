@@ -1,7 +1,7 @@
 //! The engine that all plugins run in: its settings, what plugins may import, and the watch over their time.
 //!
 //! Compiled code fits the engine only if both were made with the settings of [`config`]. That is why there is one
-//! function for whoever compiles and whoever runs, and why [`ENGINE`] is kept with the code.
+//! function for the compiling and the running side, and why [`ENGINE`] is kept with the code.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use tidegate_core::port::policy::{Fault, FaultKind};
 /// [`config`] that code depends on.
 ///
 /// The engine's own mark is its major version, so that a repair of the compiler would not reach what was compiled
-/// before; with this one it is compiled anew.
+/// before; with this one it is recompiled.
 pub const ENGINE: &str = "wasmtime 48.0.8/1";
 
 /// The machine that this program runs on, as a target triple of the code it can load.
@@ -42,7 +42,7 @@ pub const TARGET: &str = if cfg!(all(target_os = "linux", target_arch = "x86_64"
     "a machine for which plugins are not compiled"
 };
 
-/// The settings of the engine, for whoever compiles and whoever runs.
+/// The settings of the engine, for the compiling and the running side.
 pub(super) fn config() -> Config {
     let mut config = Config::new();
     config.consume_fuel(true).epoch_interruption(true);

@@ -1,4 +1,4 @@
-//! Time that stands still until a test moves it.
+//! A clock that only moves when it is moved.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tokio::sync::watch;
 
 use tidegate_core::{port::Clock, time::Timestamp};
 
-/// A clock moved by hand: whoever sleeps until an instant wakes when the clock is moved to it or past it.
+/// A clock moved by hand: a sleep until an instant ends when the clock is moved to it or past it.
 #[derive(Debug)]
 pub struct FakeClock(watch::Sender<Timestamp>);
 
 impl FakeClock {
-    /// A clock that stands at `now`.
+    /// A clock that is at `now`.
     pub fn new(now: Timestamp) -> Self {
         Self(watch::Sender::new(now))
     }
@@ -29,7 +29,7 @@ impl FakeClock {
 }
 
 impl Default for FakeClock {
-    /// A clock that stands at 2026-01-01T00:00:00Z.
+    /// A clock that is at 2026-01-01T00:00:00Z.
     fn default() -> Self {
         Self::new(Timestamp::from_millis(1_767_225_600_000))
     }

@@ -31,7 +31,7 @@ pub(super) struct Records {
     pub kept: BTreeMap<(RecordKind, String), Record>,
 }
 
-/// `job` as readers see it: a large body stays beside it.
+/// `job` as readers see it: without a body that is stored apart.
 pub(super) fn shown(job: &Job) -> Job {
     let data = if is_stored_apart(&job.data) {
         Body::Beside(job.data.len() as u32)

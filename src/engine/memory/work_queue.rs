@@ -1,4 +1,4 @@
-//! A work queue in the process: what is sent waits until somebody takes it.
+//! A work queue in the process: messages wait until a test or a server takes them.
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Messages in lists. They are gone with their process; the ticks send again what nobody claims.
+/// Messages in lists. They are gone with their process; the ticks resend what is not claimed.
 #[derive(Debug, Default)]
 pub struct MemoryWorkQueue(Mutex<Lists>);
 

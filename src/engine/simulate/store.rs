@@ -1,8 +1,8 @@
-//! The store of a simulation: the one in memory, with an index over its due jobs, and everything committed shown to the
-//! [`Record`].
+//! The store of a simulation: the memory store with an index over its due jobs. It reports every
+//! committed job to the [`Recording`].
 //!
-//! The memory store looks at every scheduled job for each page of candidates; with a hundred thousand of them waiting that
-//! would be all a simulation does. Here they stand in their queue's order, once they are due.
+//! The memory store scans every scheduled job for each page of candidates. With a hundred thousand
+//! waiting jobs, a simulation would do little else. This store keeps due jobs in their queue's order.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -39,14 +39,14 @@ struct Index {
     order: Order,
     /// Those that are not critical, and those that are, by partition and type.
     lanes: [BTreeMap<(String, TypeName), DueLane>; 2],
-    /// Where each one stands.
+    /// The location of each job in `lanes`.
     places: HashMap<JobId, DuePlace>,
 }
 
-/// Jobs that are asked for together.
+/// The jobs of one partition and type.
 #[derive(Default)]
 struct DueLane {
-    /// Those that were due when somebody asked last, in the queue's order.
+    /// Those that were due at the last query, in the queue's order.
     due: BTreeSet<order::OrderKey>,
     /// The others, by due time.
     later: BTreeSet<(Timestamp, JobId)>,
@@ -65,7 +65,7 @@ impl Index {
             return;
         };
         let lanes = &mut self.lanes[usize::from(place.critical)];
-        let lane = lanes.get_mut(&place.lane).expect("it stands there");
+        let lane = lanes.get_mut(&place.lane).expect("a location names a partition");
         if !lane.later.remove(&(place.run_at, id.clone())) {
             lane.due.remove(&self.order.key(place.priority, place.run_at, id));
         }

@@ -1,4 +1,5 @@
-//! A store that fails like one far away: writes go out one by one, answers get lost, and the process can die between any two.
+//! A store that fails like a remote one: writes go out one by one, answers get lost, and the process can
+//! crash between any two.
 //!
 //! Give it a seed and probabilities for a simulation, or [`FaultyStore::crash_after`] a number of
 //! writes to try every prefix of a scenario. Everything it does follows from its seed and the calls.
@@ -35,8 +36,8 @@ pub struct Faults {
     pub reads: f64,
 }
 
-/// A store that writes one by one, yields between writes (an atomic one before each transaction), and fails when told to. Several of them may share
-/// the store behind: each is then one process's way to it.
+/// A store that writes one by one, yields between writes (an atomic one before each transaction), and
+/// injects faults. Several of them may share one inner store: each is then the connection of one process.
 pub struct FaultyStore {
     inner: SharedStore,
     atomicity: Atomicity,
@@ -85,17 +86,17 @@ impl FaultyStore {
         self
     }
 
-    /// From now on these faults happen.
+    /// Sets the faults that happen from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.plan.lock().faults = faults;
     }
 
-    /// The process dies after this many more writes: from then on nothing is written or read until [`Self::revive`].
+    /// Crashes the process after this many more writes: nothing is written or read until [`Self::revive`].
     pub fn crash_after(&self, writes: u64) {
         self.plan.lock().left = Some(writes);
     }
 
-    /// The process is started again.
+    /// Restarts the process.
     pub fn revive(&self) {
         self.plan.lock().left = None;
     }

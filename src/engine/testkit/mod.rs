@@ -1,6 +1,6 @@
 //! What tests are built from: builders, faults, and the suites that every backend passes.
 //!
-//! Only tests build it: it stands behind the feature `testkit`, so that a backend in another crate can run the same suites.
+//! Only tests build it, with the feature `testkit`, so that a backend in another crate can run the same suites.
 
 pub mod builders;
 pub mod conformance;

@@ -142,7 +142,7 @@ fn report(job: &Job, succeeded: bool) -> Report {
     }
 }
 
-/// Each way in which jobs may go, dense, lone and in bulk.
+/// Each way in which jobs may go, batched, single and in bulk.
 fn cases() -> Vec<(Case, Scenario)> {
     let at_once = Scenario::default();
     let plain = Scenario { start: Start::Plain, ..at_once.clone() };
@@ -165,7 +165,7 @@ fn cases() -> Vec<(Case, Scenario)> {
 }
 
 /// The same, one job after the other.
-fn lone(scenario: &Scenario) -> Scenario {
+fn single(scenario: &Scenario) -> Scenario {
     let limit = scenario.limit.map(|_| 1);
     Scenario { jobs: 40, most: 1, gap: Duration::from_secs(5), limit, ..scenario.clone() }
 }
@@ -179,13 +179,13 @@ async fn every_case_takes_what_is_said_of_it() {
     let mut wrong = Vec::new();
     for (case, scenario) in cases() {
         let points = [
-            ("dense", case.batched, scenario.clone()),
-            ("lone", case.single, lone(&scenario)),
+            ("batched", case.batched, scenario.clone()),
+            ("single", case.single, single(&scenario)),
             ("bulk", case.bulk, bulk(&scenario)),
         ];
         for (point, said, scenario) in points {
             let taken = units(&scenario).await;
-            println!("{:42} {point:5} {}", case.name, numbers(taken));
+            println!("{:42} {point:7} {}", case.name, numbers(taken));
             for ((what, said), (_, taken)) in said.named().into_iter().zip(taken.named()) {
                 if (said - taken).abs() > 0.005 + said * 0.02 {
                     wrong.push(format!(
@@ -209,9 +209,9 @@ fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
     let bound = |cells: Vec<&str>| {
         let case = case::CASES.into_iter().find(|case| case.name == cells[1])?;
         let comes = match cells[2] {
-            "a hundred to a call" => (case::DENSE, case::BULK),
-            "one by one, dense" => (case::DENSE, 1.0),
-            "one by one, alone" => (1.0, 1.0),
+            "a hundred to a call" => (case::FULL_BATCH, case::BULK),
+            "one by one, batched" => (case::FULL_BATCH, 1.0),
+            "one by one, single" => (1.0, 1.0),
             other => panic!("how do they come: {other}"),
         };
         Some((case, comes, cells[3].parse().unwrap(), cells[4].parse().unwrap()))
@@ -437,7 +437,7 @@ async fn larger_jobs_take_what_is_said_of_them() {
     }
 }
 
-/// What is dear where it is large: the table has no index for it. These numbers stand in decision 0020.
+/// What is expensive where it is large: the table has no index for it. These numbers stand in decision 0020.
 #[tokio::test]
 async fn what_a_backlog_costs_a_round_in_each_order() {
     let backlog = 5000;

@@ -51,7 +51,7 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
         );
         // What is settled is passed at once, and what is old is filed anew.
         store
-            .with_floors(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) })
+            .with_low_watermarks(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) })
             .with_shards(shards)
     };
     let (narrow, wide) = (store(1), store(5));

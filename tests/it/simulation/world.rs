@@ -401,7 +401,7 @@ impl World {
             let store =
                 DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
             // A run is too short for floors to be worth much, and they are where a job would be forgotten.
-            let store = store.with_floors(LowWatermarks {
+            let store = store.with_low_watermarks(LowWatermarks {
                 worth: 1,
                 stuck: 2,
                 old: Duration::from_secs(30),

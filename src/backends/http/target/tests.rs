@@ -71,7 +71,7 @@ impl Resolve for Fixed {
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
 #[tokio::test]
-async fn a_worker_sees_the_headers_and_the_body_and_its_answer_comes_back() {
+async fn a_worker_gets_headers_and_body_and_its_answer_is_returned() {
     let (address, seen) =
         worker("HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nRetry-After: 7\r\nX-Other: no\r\nContent-Length: 4\r\n\r\nbusy").await;
     let target = HttpTarget::new(Guard::On).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_carries_ten_messages_of_thirty_jobs_and_each_64_kb_count() {
+    async fn a_call_carries_ten_messages_and_is_billed_by_64_kb() {
         let clock = Arc::new(FakeClock::default());
         let queue = MeteredQueue::new(clock.clone());
         let many: Vec<Work> =

@@ -19,9 +19,9 @@ use crate::dynamodb::{
 use tidegate_core::port::StoreError;
 
 /// Statements, or unconditional writes, to a request.
-const WRITES: usize = 25;
+const MAX_BATCH_WRITES: usize = 25;
 /// Keys to a request.
-const KEYS: usize = 100;
+const MAX_BATCH_KEYS: usize = 100;
 
 /// What was used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -130,7 +130,7 @@ impl<T: Table> Table for Metered<T> {
         let found = self.table.get(keys).await?;
         let bill = &mut self.account.lock().bill;
         let unique: BTreeSet<&Key> = keys.iter().collect();
-        bill.round_trips += unique.len().div_ceil(KEYS) as u64;
+        bill.round_trips += unique.len().div_ceil(MAX_BATCH_KEYS) as u64;
         let mut seen = BTreeSet::new();
         for (key, item) in keys.iter().zip(&found) {
             if seen.insert(key) {
@@ -152,8 +152,9 @@ impl<T: Table> Table for Metered<T> {
         let taken = self.table.write(changes).await?;
         let account = &mut *self.account.lock();
         let conditional = changes.iter().filter(|change| change.is_conditional()).count();
-        account.bill.round_trips +=
-            (conditional.div_ceil(WRITES) + (changes.len() - conditional).div_ceil(WRITES)) as u64;
+        account.bill.round_trips += (conditional.div_ceil(MAX_BATCH_WRITES)
+            + (changes.len() - conditional).div_ceil(MAX_BATCH_WRITES))
+            as u64;
         for (change, taken) in changes.iter().zip(&taken) {
             account.changed(change, *taken, 1.0);
         }

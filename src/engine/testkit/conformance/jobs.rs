@@ -120,7 +120,7 @@ fn is_all(committed: &Committed) -> bool {
     matches!(committed, Committed::All)
 }
 
-/// An id is taken once; whoever comes later learns who has it.
+/// An id is taken once; a later write gets the job that has it.
 pub async fn a_taken_id_is_refused_with_the_job_that_has_it(store: &dyn JobStore) {
     let first = job("one").priority(1).build();
     add(store, [first.clone()]).await;

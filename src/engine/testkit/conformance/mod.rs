@@ -104,7 +104,7 @@ async fn done(store: &dyn JobStore, txn: Txn) {
     assert!(matches!(answer, Committed::All), "{answer:?}");
 }
 
-/// Commits one transaction that must be refused: at which write, and what stands there.
+/// Commits one transaction that must be refused: returns which write, and the current record.
 async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     match commit(store, txn).await {
         Committed::Conflict { step, standing } => (step, standing),

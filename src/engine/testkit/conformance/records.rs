@@ -254,7 +254,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
     assert_eq!(store.items(ItemKind::Queue).await.expect("the store is well").len(), 1);
 }
 
-/// Whoever keeps a copy of the configuration learns from one number that it is old.
+/// One number shows that a cached copy of the configuration is outdated.
 pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store: &dyn JobStore) {
     let version = async || store.items_version().await.expect("the store is well");
     let set = |kind, was, version| Write::SetItem {
