@@ -126,7 +126,7 @@ impl Hour {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        number(text).map(|number| Self(number as u32))
+        (text.len() == NUMBER).then(|| number(text))?.map(|number| Self(number as u32))
     }
 }
 

@@ -61,6 +61,9 @@ const BESIDE: u64 = 2;
 /// The most bytes of one part of a body: an item may have 400 KB.
 pub(super) const PART_BYTES: usize = 380 * 1024;
 
+/// The most parts of a body: their keys have three digits.
+const MAX_PARTS: usize = 1000;
+
 /// Where a body lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BodyAt {
@@ -83,7 +86,8 @@ impl BodyAt {
 
     pub(super) fn read(item: &Item) -> Option<Self> {
         let (digest, parts) = item.text(BODY)?.split_once('#')?;
-        Some(Self { digest: digest.to_owned(), parts: parts.parse().ok()? })
+        let parts = parts.parse().ok().filter(|parts| (1..=MAX_PARTS).contains(parts))?;
+        Some(Self { digest: digest.to_owned(), parts })
     }
 
     /// The keys of its parts, in order.
