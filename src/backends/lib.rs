@@ -15,6 +15,8 @@ mod blob;
 pub mod cost;
 #[cfg(feature = "aws")]
 pub mod dynamodb;
+#[cfg(test)]
+mod fuzz;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "aws")]

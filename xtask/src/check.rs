@@ -26,7 +26,7 @@ const NOT_RUN: &str = "NOT RUN";
 /// A stage: its name, its environment variables, and its command.
 type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
-const STAGES: [Stage; 10] = [
+const STAGES: [Stage; 11] = [
     ("tests", &[], &["./test"]),
     (
         "simulation: two hundred seeds",
@@ -37,6 +37,11 @@ const STAGES: [Stage; 10] = [
         "simulation on dynoxide: eight seeds",
         &[("TIDEGATE_SEEDS", "8")],
         &seeds("test(simulation::) & test(_on_the_emulator_)"),
+    ),
+    (
+        "fuzz targets: a minute each",
+        &[("TIDEGATE_FUZZ_SECONDS", "60")],
+        &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
     ("local stack: MiniStack", &[("LOCAL_AWS", "ministack")], &["localstack/test"]),
     ("local stack: Amazon's DynamoDB Local", &[("DYNAMODB", "amazon")], &["localstack/test"]),

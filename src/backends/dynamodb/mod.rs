@@ -13,6 +13,8 @@
 pub mod change_decoder;
 mod due;
 mod entry;
+#[cfg(test)]
+mod fuzz;
 mod key;
 mod list;
 #[cfg(any(test, feature = "testkit"))]

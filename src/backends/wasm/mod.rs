@@ -21,6 +21,8 @@ pub mod compile_process;
 mod contract;
 pub mod diagnostics;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod guest;
 mod host;
 #[cfg(feature = "compiler")]

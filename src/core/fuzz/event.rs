@@ -45,7 +45,8 @@ fn almost_event() -> impl Strategy<Value = Value> + Clone {
 fn shown(event: &Event) -> Result<Option<Value>, TestCaseError> {
     let Some(data) = &event.data else { return Ok(None) };
     let json = data.to_json().map_err(|error| TestCaseError::fail(error.to_string()))?;
-    Ok(Some(serde_json::from_slice(&json).unwrap()))
+    // A number beyond every float is valid JSON and no value.
+    Ok(serde_json::from_slice(&json).ok())
 }
 
 /// An accepted event is within the bounds, and is written and read again.
@@ -69,9 +70,11 @@ fn an_event_in_json_is_refused_or_written_and_read_again() {
     fuzz(prop_oneof![3 => almost.clone(), 2 => mutated(almost), 1 => bytes(200)], |written| {
         let bytes = Bytes::from(written);
         let Ok(event) = read::structured(&bytes) else { return Ok(()) };
-        let value: Value = serde_json::from_slice(&bytes)
+        serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| TestCaseError::fail(format!("accepted, and no JSON: {error}")))?;
-        prop_assert_eq!(&value["id"], &json!(event.id));
+        if let Ok(value) = serde_json::from_slice::<Value>(&bytes) {
+            prop_assert_eq!(&value["id"], &json!(event.id));
+        }
         check(&event)
     });
 }

@@ -180,4 +180,6 @@ fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,12 @@
+//! Fuzz targets: what the backends read from tables, queues and plugins.
+//!
+//! See "Fuzz targets" in `CONTRIBUTING.md`. Targets on private items stand in `fuzz.rs` of their folder.
+
+#[allow(dead_code, reason = "each crate uses a part of it")]
+#[path = "../../core/fuzz/driver.rs"]
+pub(crate) mod driver;
+
+#[cfg(feature = "http")]
+mod guard;
+#[cfg(feature = "aws")]
+mod sqs;
