@@ -54,15 +54,15 @@ impl HttpConnector for Counting {
 impl HttpService for Counting {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         let answer = self.calls.ask_for(request, self.half).await;
-        let why = match answer.as_ref().map(|answer| answer.status().as_u16()) {
+        let reason = match answer.as_ref().map(|answer| answer.status().as_u16()) {
             Ok(429 | 503) => Some("throttled"),
             // What is not there, or not as it was: an answer like another.
             Ok(404 | 412) => None,
             Ok(status) if status < 400 => None,
             Ok(_) | Err(_) => Some("other"),
         };
-        if let Some(why) = why {
-            metrics::counter!("tidegate_aws_errors_total", "service" => "s3", "why" => why)
+        if let Some(reason) = reason {
+            metrics::counter!("tidegate_aws_errors_total", "service" => "s3", "reason" => reason)
                 .increment(1);
         }
         answer

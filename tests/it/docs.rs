@@ -26,7 +26,7 @@ use std::{
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use tidegate_server::settings;
+use tidegate_server::{settings, telemetry::catalog as metrics};
 
 /// Included, so that a new page, which must be listed here, has its test generated.
 const SUMMARY: &str = include_str!("../../docs/SUMMARY.md");
@@ -49,6 +49,23 @@ fn documents() -> BTreeMap<String, String> {
         .into_iter()
         .map(|path| (path.clone(), fs::read_to_string(root().join(path)).unwrap()))
         .collect()
+}
+
+/// The text of every source file below `src/` that is no test.
+fn product_sources() -> Vec<String> {
+    let (mut folders, mut texts) = (vec![root().join("src")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
+            if path.is_dir() && !is_test {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    texts
 }
 
 // --- Examples ---
@@ -480,6 +497,29 @@ fn check_generated(name: &str, wanted: &str) {
 #[test]
 fn the_settings_table_matches_the_code() {
     check_generated("settings", &settings::reference_table());
+}
+
+#[test]
+fn the_metrics_table_matches_the_code() {
+    check_generated("metrics", &metrics::reference_table());
+}
+
+#[test]
+fn every_recorded_metric_is_in_the_metrics_table() {
+    let mut recorded = BTreeSet::new();
+    for text in product_sources() {
+        // The parts between quotes are at the odd places.
+        let literals = text.split('"').skip(1).step_by(2);
+        let is_metric = |name: &&str| {
+            name.starts_with("tidegate_")
+                && (name.ends_with("_total") || name.ends_with("_seconds"))
+        };
+        recorded.extend(literals.filter(is_metric).map(str::to_owned));
+    }
+    assert!(recorded.len() > 20);
+    for name in recorded {
+        assert!(metrics::METRICS.iter().any(|metric| metric.name == name), "{name}");
+    }
 }
 
 #[test]

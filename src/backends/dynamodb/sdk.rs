@@ -612,8 +612,8 @@ fn throttled(message: &str) -> StoreError {
 }
 
 /// Counts what the table refused: a request, or one statement of it.
-fn refused(why: &'static str) {
-    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why)
+fn refused(reason: &'static str) {
+    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "reason" => reason)
         .increment(1);
 }
 

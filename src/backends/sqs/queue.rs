@@ -163,8 +163,9 @@ fn is_throttle(code: &str) -> bool {
 
 /// Counts a request, or one message of it, that was refused.
 fn count_refusal(throttled: bool) {
-    let why = if throttled { "throttled" } else { "other" };
-    metrics::counter!("tidegate_aws_errors_total", "service" => "sqs", "why" => why).increment(1);
+    let reason = if throttled { "throttled" } else { "other" };
+    metrics::counter!("tidegate_aws_errors_total", "service" => "sqs", "reason" => reason)
+        .increment(1);
 }
 
 fn refused<E, R>(url: &str, error: SdkError<E, R>) -> StoreError

@@ -25,16 +25,17 @@ use tidegate_server::{
     handlers::{self, ApiOptions},
     runtime::{Options, Server},
     settings::{LogFormat, Settings, reference_table, unknown_variables},
-    telemetry::otlp::Exporter,
+    telemetry::{
+        otlp::Exporter,
+        process::{MetricsCollection, span_exporter},
+    },
 };
 
 mod listen;
-mod measure;
 #[cfg(target_os = "linux")]
 mod memory;
 
 use listen::listen;
-use measure::Measuring;
 
 /// Serve the jobs in a directory.
 ///
@@ -101,8 +102,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     {
         tracing::warn!("{name} is set but is no setting of tidegate");
     }
-    let measuring = Measuring::start(&settings)?;
-    let serving = start(&settings, Some(measuring.prometheus.clone())).await?;
+    let metrics = MetricsCollection::start(&settings)?;
+    let serving = start(&settings, Some(metrics.prometheus())).await?;
     ctx.note(format_args!(
         "tidegate serves {} on http://{}",
         settings.data.display(),
@@ -115,7 +116,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     tracing::info!("stopping: no job is admitted any more, answers are finished");
     serving.stop().await;
-    measuring.stop().await;
+    metrics.stop().await;
     Ok(ExitCode::Ok)
 }
 
@@ -184,7 +185,7 @@ pub async fn start(
     let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
     let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
-    let exporter = measure::exporter(settings)?;
+    let exporter = span_exporter(settings)?;
     if let Some(exporter) = &exporter {
         builder =
             builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);

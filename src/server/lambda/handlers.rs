@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::{StreamExt, stream};
 
 use super::event::{Event, Failures, Record};
-use crate::lambda::telemetry::received;
 use crate::runtime::Server;
+use crate::telemetry::function::count_sqs_requests;
 use tidegate_backends::sqs::Message;
 use tidegate_core::{
     job::QueueName,
@@ -61,7 +61,7 @@ pub async fn tick(
 
 /// Takes the rounds of the queues that the messages name.
 async fn read_messages(server: &Server, event: &Event, until: Timestamp) -> Failures {
-    received(event);
+    count_sqs_requests(event);
     let mut failures = Failures::default();
     let mut queues: BTreeMap<QueueName, Messages> = BTreeMap::new();
     for (index, record) in event.records.iter().enumerate() {
@@ -136,7 +136,7 @@ async fn taken(server: &Server, queue: &QueueName, news: Vec<HintKind>, until: T
 
 /// Claims and delivers the work in `event`; what has no answer by `until` is given up.
 pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failures {
-    received(event);
+    count_sqs_requests(event);
     let mut failures = Failures::default();
     let (work, places) = work_of(event, &mut failures);
     for (done, index) in server.deliver(work, until).await.into_iter().zip(places) {

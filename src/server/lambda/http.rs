@@ -18,7 +18,7 @@ use axum::{
 };
 use parking_lot::Mutex;
 
-use crate::lambda::telemetry::Metrics;
+use crate::telemetry::function::Metrics;
 use crate::{
     auth::{Anonymous, BuiltIn, Scope, TokenItem},
     dashboard::DashboardOptions,

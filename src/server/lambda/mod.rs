@@ -21,10 +21,10 @@ pub mod ingest;
 pub mod open;
 pub mod redelivery;
 pub mod settings;
-mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use crate::telemetry::function::{Metrics, observe};
 pub use event::{Event, Failures};
 pub use handlers::{SweepFailed, deliver, handle_dead_letter, tick};
 pub use http::{router, strip_stage_prefix};
@@ -32,4 +32,3 @@ pub use ingest::Ingest;
 pub use open::{CannotOpen, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;
 pub use settings::CloudSettings;
-pub use telemetry::{Metrics, observe};

@@ -46,47 +46,57 @@ documented! {
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Settings {
-        /// The address and port the server listens on. Other than a loopback address it needs tokens or `jwt`.
+        /// Address and port to listen on. Any but a loopback address needs tokens or `jwt`.
         pub listen: SocketAddr,
-        /// The directory with the server's data; made if it is not there. One server at a time.
+        /// The data directory, created if missing. One server at a time.
         pub data: PathBuf,
-        /// What callback URLs start with, as workers reach this server. By default `http://` and the address listened on. Without tokens the server answers to its host's name, beside those of this machine.
+        /// Prefix of callback URLs: the address that workers use. Default: `http://` and the listen
+        /// address. Without tokens the server also accepts requests for this URL's host.
         pub public_url: Option<Url>,
-        /// The most bytes of a job's `data` and of a result, 1024 to 67108864; past it the answer is 413, and a push whose answer is longer has failed for good.
+        /// Maximum size of a job's `data` and of a result, 1024 to 67108864 bytes. A larger request
+        /// gets 413; a push with a larger response fails permanently.
         pub max_data_bytes: u32,
-        /// Whether a job of a type that nobody made makes the type, with defaults, instead of being refused.
+        /// Create an unknown job type with defaults at its first job, instead of refusing the job.
         pub create_unknown_types: bool,
-        /// Where the jobs of types go that name no target, in the shape of a type's `target` (`TIDEGATE_DEFAULT_TARGET__URL` and so on). By default to pull workers.
+        /// Target of types that name none, in the shape of a type's `target`
+        /// (`TIDEGATE_DEFAULT_TARGET__URL` and so on). Default: pull workers.
         pub default_target: Option<Push>,
-        /// The most bytes of an event, 1024 to 1048576; past it the answer is 413.
+        /// Maximum size of an event, 1024 to 1048576 bytes. A larger event gets 413.
         pub max_event_bytes: u32,
-        /// Through how many triggers an event may have come to be, 1 to 1000; past it, it enqueues nothing, so that triggers do not go round for ever.
+        /// Maximum number of triggers in a chain of events, 1 to 1000. An event past it enqueues
+        /// nothing, which stops loops.
         pub max_event_hops: u32,
-        /// How long a reply is kept whose job or attempt is not there yet, in seconds, 0 to 86400.
+        /// How long a reply without its job or attempt is kept, in seconds, 0 to 86400.
         pub reply_wait_seconds: Seconds,
-        /// How long an event is kept of which a trigger could make nothing, in seconds, 60 to 31536000.
+        /// How long dead letters (events that a trigger failed to process) are kept, in seconds, 60
+        /// to 31536000.
         pub dead_letter_retention_seconds: Seconds,
-        /// The most such events that are kept, 1 to 1000000; past it the oldest are dropped.
+        /// Maximum number of dead letters, 1 to 1000000. Past it the oldest are dropped.
         pub max_dead_letters: u32,
-        /// The most calls to push targets that are under way at once for one queue, 1 to 10000.
+        /// Maximum number of concurrent push calls per queue, 1 to 10000.
         pub push_slots: u32,
-        /// Whether link-local, cloud metadata, multicast and unspecified addresses may be called. They give out a machine's own credentials.
+        /// Allow link-local, cloud metadata, multicast and unspecified target addresses. These can
+        /// expose a machine's own credentials.
         pub allow_unsafe_targets: bool,
-        /// How long a stopping server waits for calls and answers under way, in seconds, 0 to 3600.
+        /// How long a stopping server waits for calls and responses in progress, in seconds, 0 to
+        /// 3600.
         pub shutdown_seconds: Seconds,
-        /// Whether requests are answered of which a proxy says, by `X-Forwarded-Proto`, that they came to it unencrypted. Their tokens and data can be read on the way.
+        /// Accept requests that reached the proxy over plain HTTP (`X-Forwarded-Proto: http`).
+        /// Their tokens and data can be read on the way.
         pub allow_unencrypted_proxy: bool,
-        /// The title of the dashboard, at most 100 characters.
+        /// Title of the dashboard, at most 100 characters.
         pub dashboard_title: String,
-        /// A page of your own that the dashboard's first page embeds.
+        /// A page of your own, embedded in the dashboard's first page.
         pub dashboard_page_url: Option<Url>,
-        /// The least important level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
+        /// Least important level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
         pub log_level: LogLevel,
-        /// How a log line is written: `text` for people, `json` for machines.
+        /// Format of a log line: `text` for people, `json` for machines.
         pub log_format: LogFormat,
-        /// Whether every request is logged: its id, method, path and status. Its query, headers and body, which may hold secrets, never are.
+        /// Log every request: id, method, path and status. Query, headers and body, which may hold
+        /// secrets, are never logged.
         pub log_traffic: bool,
-        /// Names of metrics that are shown nowhere, neither for Prometheus nor for CloudWatch; one that ends in `*` stands for all that begin so. In the environment, commas between them.
+        /// Metrics to omit, for Prometheus and CloudWatch. A name that ends in `*` matches all
+        /// names with that prefix. In the environment, separated by commas.
         pub metrics_exclude: Vec<String>,
         /// Metrics for CloudWatch.
         pub emf: Emf,
@@ -102,11 +112,13 @@ documented! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Emf {
-        /// Where metrics for CloudWatch are written: `stdout`, or the path of a file that lines are added to. By default nowhere.
+        /// Destination of CloudWatch metrics: `stdout`, or the path of a file to append to.
+        /// Default: none.
         pub output: Option<String>,
-        /// The namespace they have in CloudWatch: 1 to 255 of `A-Z a-z 0-9 . - _ / # :`, not beginning with `AWS/`.
+        /// Their CloudWatch namespace: 1 to 255 of `A-Z a-z 0-9 . - _ / # :`, not starting with
+        /// `AWS/`.
         pub namespace: String,
-        /// How often they are written, in seconds, 1 to 3600; and once more at the stop.
+        /// Interval between writes, in seconds, 1 to 3600; one more at the stop.
         pub interval_seconds: Seconds,
     }
 }
@@ -116,13 +128,18 @@ documented! {
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Tracing {
-        /// The collector that spans are sent to by OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is added unless it ends so. By default nothing is traced, and a job's `traceparent` goes on to its worker as it came. `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` say the same.
+        /// Collector for spans, by OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`;
+        /// `/v1/traces` is added if missing. Default: no tracing, and a job's `traceparent` passes
+        /// unchanged to its worker. `OTEL_EXPORTER_OTLP_ENDPOINT` and
+        /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` are equivalent.
         pub otlp_endpoint: Option<Url>,
-        /// Headers of every request to the collector, such as its key. Never shown. `OTEL_EXPORTER_OTLP_HEADERS` says the same.
+        /// Headers of every request to the collector, such as its key. Never shown.
+        /// `OTEL_EXPORTER_OTLP_HEADERS` is equivalent.
         pub otlp_headers: BTreeMap<String, String>,
-        /// What this server is called in traces. `OTEL_SERVICE_NAME` says the same.
+        /// Name of this server in traces. `OTEL_SERVICE_NAME` is equivalent.
         pub service_name: String,
-        /// How many of the traces that begin here are recorded, 0 to 1; one that a caller began is recorded if the caller's is. `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` say the same.
+        /// Head sampling ratio for new traces, 0.0 to 1.0. Incoming traces keep the caller's
+        /// sampling decision. `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` are equivalent.
         pub sample_ratio: f64,
     }
 }
@@ -132,13 +149,14 @@ documented! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Jwt {
-        /// Where the provider publishes its keys.
+        /// URL of the provider's public keys.
         pub jwks_url: Option<Url>,
-        /// The `iss` that tokens must have.
+        /// Required `iss` of tokens.
         pub issuer: Option<String>,
-        /// The `aud` that tokens must have, alone or among others.
+        /// Required `aud` of tokens, alone or among others.
         pub audience: Option<String>,
-        /// The claim with the token's scopes: words in one text, or a list. Where it is missing, `scp` is looked at.
+        /// The claim with the token's scopes: words in one text, or a list. If it is missing, `scp`
+        /// is used.
         pub scope_claim: String,
     }
 }

@@ -167,11 +167,11 @@ pub(crate) fn events_malformed(count: u64) {
 
 /// A dead letter was replayed.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
-    let did = match replayed {
+    let action = match replayed {
         Replayed::Applied(did) => Did::word(did),
         Replayed::Passed { did } => did,
     };
-    counter!("tidegate_dead_letters_replayed_total", "did" => did).increment(1);
+    counter!("tidegate_dead_letters_replayed_total", "action" => action).increment(1);
 }
 
 /// Kept replies were looked at.
@@ -185,9 +185,9 @@ pub(crate) fn pending_replies(swept: &SweptReplies) {
 /// Dead letters were looked at.
 pub(crate) fn dead_letters(purged: Purged) {
     gauge!("tidegate_dead_letters").set(purged.left as f64);
-    for (why, count) in [("expired", purged.expired), ("too_many", purged.over)] {
+    for (reason, count) in [("expired", purged.expired), ("too_many", purged.over)] {
         if count > 0 {
-            counter!("tidegate_dead_letters_dropped_total", "why" => why).increment(count);
+            counter!("tidegate_dead_letters_dropped_total", "reason" => reason).increment(count);
         }
     }
 }

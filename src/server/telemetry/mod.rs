@@ -1,6 +1,20 @@
-//! Telemetry: the [`metrics`] of the server, the [`traces`] of each job, and the exporters [`emf`] (CloudWatch) and [`otlp`] (OpenTelemetry).
+//! Telemetry: metrics, traces, and their exporters.
+//!
+//! | module | contains |
+//! |---|---|
+//! | [`catalog`] | the table of all metrics |
+//! | [`metrics`] | what the server records |
+//! | [`traces`] | the spans of each job |
+//! | [`process`] | the exporters of a long-running server: Prometheus, CloudWatch, OpenTelemetry |
+//! | `function` | logs and metrics of a Lambda function |
+//! | [`emf`] | the exporter for CloudWatch (embedded metric format) |
+//! | [`otlp`] | the exporter for OpenTelemetry |
 
+pub mod catalog;
 pub mod emf;
+#[cfg(feature = "serverless")]
+pub(crate) mod function;
 pub mod metrics;
 pub mod otlp;
+pub mod process;
 pub mod traces;

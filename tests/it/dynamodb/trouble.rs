@@ -122,11 +122,11 @@ async fn each_refusal_of_the_table_is_a_clear_error_and_the_repeat_finds_everyth
     assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
     let counted = counted.render();
     assert!(
-        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="other"} 3"#),
+        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",reason="other"} 3"#),
         "{counted}"
     );
     assert!(
-        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",why="throttled"} 1"#),
+        counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",reason="throttled"} 1"#),
         "{counted}"
     );
 }
@@ -172,7 +172,7 @@ async fn a_statement_that_is_refused_inside_an_answer_is_a_clear_error_and_count
     for (why, count) in [("other", 4), ("invalid", 1), ("throttled", 5)] {
         assert!(
             counted.contains(&format!(
-                r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} {count}"#
+                r#"tidegate_aws_errors_total{{service="dynamodb",reason="{why}"}} {count}"#
             )),
             "{counted}"
         );
@@ -211,7 +211,7 @@ async fn a_cancelled_transaction_is_repeated_only_if_that_may_help() {
     for why in ["invalid", "throttled"] {
         assert!(
             counted.contains(&format!(
-                r#"tidegate_aws_errors_total{{service="dynamodb",why="{why}"}} 1"#
+                r#"tidegate_aws_errors_total{{service="dynamodb",reason="{why}"}} 1"#
             )),
             "{counted}"
         );
@@ -367,11 +367,11 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     send().await.unwrap();
     let counted = counted.render();
     assert!(
-        counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="other"} 3"#),
+        counted.contains(r#"tidegate_aws_errors_total{service="sqs",reason="other"} 3"#),
         "{counted}"
     );
     assert!(
-        counted.contains(r#"tidegate_aws_errors_total{service="sqs",why="throttled"}"#),
+        counted.contains(r#"tidegate_aws_errors_total{service="sqs",reason="throttled"}"#),
         "{counted}"
     );
 }

@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 use tower::ServiceExt;
 
 use super::http::router;
-use crate::lambda::telemetry::Metrics;
+use crate::telemetry::function::Metrics;
 use crate::{auth::TokenItem, runtime::Server};
 use record::{Record, RedeliveryScope, too_large};
 use source::Invocation;

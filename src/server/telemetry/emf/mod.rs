@@ -9,6 +9,12 @@
 //! histogram as values and how often each came. The one thing to know: what is kept between two writes does not grow with
 //! what is measured. A histogram counts in fixed buckets, each a fifth wider than the one below, so a value is at most 9 % off.
 
+mod output;
+
+pub(crate) use output::EmfWriter;
+#[cfg(feature = "serverless")]
+pub(crate) use output::write_stdout;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -23,6 +29,7 @@ use metrics::{
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 
+use crate::telemetry::catalog;
 use tidegate_core::time::Timestamp;
 
 /// Most metrics of one line.
@@ -208,9 +215,9 @@ fn point(name: &str, series: &Series) -> Option<Point> {
             json!({"Values": values, "Counts": counts})
         }
     };
-    let unit = match name {
-        name if name.ends_with("_seconds") => "Seconds",
-        name if name.ends_with("_bytes") => "Bytes",
+    let unit = match catalog::unit(name) {
+        Unit::Seconds => "Seconds",
+        Unit::Bytes => "Bytes",
         _ => "Count",
     };
     Some(Point { name: name.to_owned(), unit, value })

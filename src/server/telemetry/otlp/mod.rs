@@ -63,7 +63,7 @@ pub struct Collector {
 /// Why spans cannot be sent at all.
 #[derive(Debug, thiserror::Error)]
 #[error("spans cannot be sent: {0}")]
-pub struct CannotSend(String);
+pub struct CannotExport(String);
 
 /// Takes spans and sends them in the background.
 pub struct Exporter {
@@ -85,11 +85,11 @@ impl Exporter {
     /// # Errors
     ///
     /// A header that cannot be one; the TLS library could not be set up.
-    pub fn start(collector: &Collector) -> Result<Self, CannotSend> {
+    pub fn start(collector: &Collector) -> Result<Self, CannotExport> {
         let mut headers = HeaderMap::new();
         for (name, value) in &collector.headers {
             let bad =
-                || CannotSend(format!("the header {name:?} has characters that HTTP has not"));
+                || CannotExport(format!("the header {name:?} has characters that HTTP has not"));
             let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
@@ -105,7 +105,7 @@ impl Exporter {
         };
         // A bare container has no certificates; a collector on plain HTTP is to be reached all the same.
         let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());
-        let client = client.map_err(|fault| CannotSend(fault.to_string()))?;
+        let client = client.map_err(|fault| CannotExport(fault.to_string()))?;
         let (queue, spans) = mpsc::channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (stopping, stop) = watch::channel(false);

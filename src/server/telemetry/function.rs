@@ -1,32 +1,32 @@
-//! What a function tells of itself: a log, and metrics for CloudWatch at the end of each call, if the deployment wants them.
+//! Telemetry of a Lambda function: a log, and metrics for CloudWatch at the end of each invocation.
 //!
-//! The one thing to know: CloudWatch is paid by the metric, and each with other labels is one, so none are written unless a namespace is set.
+//! CloudWatch bills each metric with each set of labels, so metrics are written only if a namespace
+//! is set.
 
-use std::{
-    future::Future,
-    io::{self, Write as _},
-    sync::Arc,
-};
+use std::{future::Future, sync::Arc};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{
     filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use super::{event::Event, settings::CloudSettings};
-use crate::telemetry::emf::Emf;
+use crate::{
+    lambda::{CloudSettings, Event},
+    telemetry::emf::{Emf, write_stdout},
+};
 use tidegate_backends::{sqs::Message, system::SystemClock};
 use tidegate_core::port::Clock as _;
 
-/// What collects metrics, if anything does.
+/// The metrics of a function; empty if it collects none.
 #[derive(Clone)]
 pub struct Metrics(Option<Arc<Emf>>);
 
-/// Starts logging, a JSON object a line, the time left to whoever collects them; and metrics, if `settings` name a namespace.
+/// Starts the log, one JSON object a line without a time, which CloudWatch adds; and metrics if
+/// `settings` name a namespace.
 pub fn observe(settings: &CloudSettings) -> Metrics {
     let filter =
         Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
-    // A second call in one process, as tests make, leaves the first one's.
+    // A second call in one process, as in tests, keeps the first subscriber.
     let _ = tracing_subscriber::registry()
         .with(fmt::layer().json().without_time())
         .with(filter)
@@ -40,34 +40,33 @@ pub fn observe(settings: &CloudSettings) -> Metrics {
 }
 
 impl Metrics {
-    /// None.
+    /// No metrics.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Makes the `call`, and writes what was measured meanwhile.
+    /// Runs `call`, then writes what it recorded.
     pub fn instrument<T>(&self, call: impl Future<Output = T>) -> impl Future<Output = T> {
         let call = Box::pin(call);
         async move {
-            let done = call.await;
+            let output = call.await;
             if let Some(emf) = &self.0 {
                 metrics::counter!("tidegate_lambda_invocations_total").increment(1);
                 write(&emf.flush(SystemClock.now()));
             }
-            done
+            output
         }
     }
 }
 
 fn write(lines: &[u8]) {
-    let mut stdout = io::stdout().lock();
-    if let Err(error) = stdout.write_all(lines).and_then(|()| stdout.flush()) {
+    if let Err(error) = write_stdout(lines) {
         tracing::warn!(%error, "metrics cannot be written; jobs are not affected");
     }
 }
 
-/// Counts what Lambda asks a queue on behalf of a call with its messages: it receives them, and deletes what is done.
-pub(super) fn received(event: &Event) {
+/// Counts the SQS requests that Lambda makes for an invocation: one receive and one delete.
+pub(crate) fn count_sqs_requests(event: &Event) {
     let Some(first) = event.records.first() else {
         return;
     };

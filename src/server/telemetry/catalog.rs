@@ -1,0 +1,212 @@
+//! The metrics of the server: name, kind, labels and help of each, in one table.
+//!
+//! The Prometheus endpoint takes its descriptions from here, CloudWatch its units, and
+//! `docs/operate.md` its table. The code that records a metric names it by its literal; a test
+//! compares the literals with this table.
+
+use std::fmt::Write as _;
+
+use metrics::{Recorder, Unit};
+
+/// What kind of values a metric has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A number that only grows.
+    Counter,
+    /// The current value.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+impl MetricKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: MetricKind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// Whether only functions on AWS record it.
+    pub aws_only: bool,
+    /// What it measures, in Markdown.
+    pub help: &'static str,
+}
+
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: MetricKind::Counter, labels, aws_only: false, help }
+}
+
+const fn aws_counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: MetricKind::Counter, labels, aws_only: true, help }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: MetricKind::Gauge, labels, aws_only: false, help }
+}
+
+const fn histogram(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Metric {
+    Metric { name, kind: MetricKind::Histogram, labels, aws_only: false, help }
+}
+
+/// Every metric, by subject.
+#[rustfmt::skip]
+pub const METRICS: &[Metric] = &[
+    counter("tidegate_enqueued_total", &["queue", "type"], "jobs accepted"),
+    counter("tidegate_attempts_started_total", &["queue"], "attempts started"),
+    counter("tidegate_attempts_finished_total", &["queue", "type", "outcome"], "attempts with a result"),
+    counter("tidegate_jobs_finished_total", &["queue", "type", "state"], "jobs that ended"),
+    counter("tidegate_occurrences_total", &["schedule"], "occurrences of a schedule that created a job"),
+    counter(
+        "tidegate_occurrences_missed_total", &["schedule"],
+        "missed occurrences without a job; at most 1000 per gap are counted",
+    ),
+    counter(
+        "tidegate_occurrence_errors_total", &["schedule"],
+        "attempts at an occurrence that created no job; `last_error` of the schedule has the reason",
+    ),
+    histogram(
+        "tidegate_job_start_delay_seconds", &["queue"],
+        "from a job's due time to the start of its attempt, including admission",
+    ),
+    histogram("tidegate_attempt_duration_seconds", &["queue"], "from an attempt's start to its result"),
+    histogram("tidegate_tick_duration_seconds", &["queue"], "duration of a queue's ticks, including the commit"),
+    gauge("tidegate_jobs", &["queue", "state"], "number of jobs, read every 2 s"),
+    gauge("tidegate_running_weight", &["queue"], "weight that runs under grants (queues that have or had a limit)"),
+    gauge("tidegate_jobs_held", &["queue"], "candidates that rules held in the latest tick"),
+    counter(
+        "tidegate_plugin_calls_total", &["plugin", "role", "purpose"],
+        "calls of a plugin; the purpose is `live`, `shadow` (compared, without effect), `explain` (a user requested the \
+         reason) or `check` (of a configuration)",
+    ),
+    counter(
+        "tidegate_plugin_faults_total", &["plugin", "kind", "purpose"],
+        "failed calls of a plugin: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer`, `unavailable`",
+    ),
+    histogram("tidegate_plugin_seconds", &["plugin", "role", "purpose"], "duration of calls"),
+    counter("tidegate_plugin_fuel_total", &["plugin", "role", "purpose"], "fuel used by calls: roughly, instructions"),
+    counter(
+        "tidegate_aws_errors_total", &["service", "reason"],
+        "requests, and parts of them, that `dynamodb`, `sqs` or `s3` refused: `throttled`, `invalid`, `other` (a missing \
+         permission; a deleted table, queue or bucket); `tidegate doctor` has details",
+    ),
+    aws_counter("tidegate_lambda_invocations_total", &[], "invocations of a function"),
+    aws_counter("tidegate_dynamodb_requests_total", &["kind"], "requests to DynamoDB, `read` or `write`"),
+    aws_counter("tidegate_dynamodb_units_total", &["kind"], "units that requests to DynamoDB consumed, `read` or `write`"),
+    aws_counter(
+        "tidegate_sqs_requests_total", &["kind"],
+        "billed SQS requests, `standard` or `fifo`, without polls of empty queues",
+    ),
+    aws_counter(
+        "tidegate_dispatch_failures_total", &[],
+        "publishes after a change that failed; the maintenance sweep repairs each",
+    ),
+    aws_counter(
+        "tidegate_messages_malformed_total", &[],
+        "malformed messages: `dead-letter` logged their beginning and dropped them",
+    ),
+    counter("tidegate_http_requests_total", &["status"], "requests answered, by class: `2xx`, `4xx`, ..."),
+    counter("tidegate_spans_lost_total", &[], "spans that the collector refused, or that did not fit the buffer"),
+    counter("tidegate_events_total", &["outcome"], "events received: `matched` by a trigger, `unmatched`, `refused`"),
+    counter(
+        "tidegate_trigger_total", &["trigger", "did"],
+        "results of triggers: `enqueued`, `repeated`, `completed`, `recorded`, `known`, `late`, `kept`, `dead`, `dropped`",
+    ),
+    gauge("tidegate_replies_pending", &[], "replies that wait for their job or its attempt"),
+    counter(
+        "tidegate_replies_unmatched_total", &[],
+        "replies that came too late, or found no job within `reply_wait_seconds`",
+    ),
+    counter(
+        "tidegate_events_malformed_total", &[],
+        "records from other services that are no event, or exceed the limit: kept as dead letters",
+    ),
+    gauge("tidegate_dead_letters", &[], "events that no trigger could handle"),
+    counter("tidegate_dead_letters_dropped_total", &["reason"], "dead letters dropped: `expired`, `too_many`"),
+    counter("tidegate_dead_letters_replayed_total", &["action"], "dead letters replayed, by the result of the replay"),
+];
+
+/// Describes every metric to `recorder`.
+pub fn describe(recorder: &impl Recorder) {
+    for metric in METRICS {
+        let (name, unit) = (metric.name.into(), Some(unit(metric.name)));
+        let help = metric.help.into();
+        match metric.kind {
+            MetricKind::Counter => recorder.describe_counter(name, unit, help),
+            MetricKind::Gauge => recorder.describe_gauge(name, unit, help),
+            MetricKind::Histogram => recorder.describe_histogram(name, unit, help),
+        }
+    }
+}
+
+/// The unit of a metric, which its name ends with.
+pub fn unit(name: &str) -> Unit {
+    if name.ends_with("_seconds") {
+        Unit::Seconds
+    } else if name.ends_with("_bytes") {
+        Unit::Bytes
+    } else {
+        Unit::Count
+    }
+}
+
+/// [`METRICS`] as a Markdown table.
+pub fn reference_table() -> String {
+    let mut text = "| name | kind, labels | measures |\n|---|---|---|\n".to_owned();
+    for Metric { name, kind, labels, aws_only, help } in METRICS {
+        let mut about = kind.name().to_owned();
+        if !labels.is_empty() {
+            let _ = write!(about, "; {}", labels.join(", "));
+        }
+        if *aws_only {
+            about.push_str("; AWS only");
+        }
+        let _ = writeln!(text, "| `{name}` | {about} | {help} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn metric_names_are_unique_and_say_their_kind() {
+        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        for metric in METRICS {
+            assert!(metric.name.starts_with("tidegate_"), "{}", metric.name);
+            let ending = match metric.kind {
+                MetricKind::Counter => metric.name.ends_with("_total"),
+                MetricKind::Gauge => unit(metric.name) == Unit::Count,
+                MetricKind::Histogram => metric.name.ends_with("_seconds"),
+            };
+            assert!(ending, "{}", metric.name);
+        }
+    }
+}
