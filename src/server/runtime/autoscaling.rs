@@ -1,7 +1,7 @@
-//! How many workers a queue could use: so many that its backlog is drained in a minute, and no more than its limits admit.
+//! The desired number of workers of a queue: its backlog is drained in a minute, within its limits.
 //!
-//! It counts what the queue's and the types' own limits say. What constraints and the throttler admit depends on the jobs, and is not
-//! reckoned with.
+//! Only the limits of the queue and of its types count. What constraints and the throttler admit
+//! depends on the jobs, and is ignored.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,21 +26,21 @@ pub(super) fn desired_workers(
         |name: &TypeName| catalog.types.get(name).map_or(1, |item| u64::from(item.config.weight));
     let mut types: Vec<(u64, &TypeName, u64)> =
         backlog.iter().map(|(name, jobs)| (weight(name), name, *jobs)).collect();
-    // The lightest first: of them the most run at once.
+    // The lightest types first: most of their jobs run at once.
     types.sort_unstable();
-    let mut room = limits.queue.concurrency.map(u64::from);
+    let mut capacity = limits.queue.concurrency.map(u64::from);
     let mut workers = 0;
     for (weight, name, jobs) in types.into_iter().filter(|(_, _, jobs)| *jobs > 0) {
-        // Even if nobody knows yet how long an attempt takes, one is needed.
+        // At least one worker, even if the duration of an attempt is unknown.
         let wanted = (jobs as f64 * mean / DRAIN_TARGET.as_secs_f64()).ceil().max(1.0) as u64;
-        let most = [limits.types.get(name).map(|most| u64::from(*most)), room];
+        let most = [limits.types.get(name).map(|most| u64::from(*most)), capacity];
         let fit = most
             .into_iter()
             .flatten()
             .map(|most| most.checked_div(weight).unwrap_or(u64::MAX))
             .min();
         let fit = fit.map_or(wanted, |fit| wanted.min(fit));
-        room = room.map(|room| room - fit * weight);
+        capacity = capacity.map(|capacity| capacity - fit * weight);
         workers += fit;
     }
     workers

@@ -1,9 +1,9 @@
-//! Bulk operations: cancel, replay or purge whatever matches, in the background, counted.
+//! Bulk operations: cancel, replay or purge all matching jobs, in the background, with counts.
 //!
-//! An operation is an item in the store, written as it goes, so that it survives a restart: it goes on
-//! from the page it was at, and doing a job twice is harmless (an ended job refuses; a replay carries
-//! the operation's key). One that was asked for under an `Idempotency-Key` has its id from the key, so
-//! that a repeat finds it.
+//! An operation is an item in the store, written after each page, so it survives a restart and
+//! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
+//! the operation's key. An operation with an `Idempotency-Key` derives its id from the key, so that
+//! a repeated request finds it.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -24,8 +24,8 @@ use tidegate_engine::{
 };
 
 /// Jobs of one page.
-const PAGE: u32 = 200;
-/// Ended operations that are kept.
+const PAGE_SIZE: u32 = 200;
+/// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
 
 /// An operation as it is stored.
@@ -37,17 +37,18 @@ pub(super) struct StoredOperation {
     states: Vec<String>,
     attributes: Attributes,
     from: Option<Timestamp>,
-    /// Jobs created later, by a replay among others, are not taken.
+    /// Jobs created later, for example by a replay, do not match.
     to: Timestamp,
     cursor: Option<String>,
-    /// What a repeat under the same key must ask for, too.
+    /// The digest of the request, which a repeat under the same key must match.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     asked: String,
 }
 
 impl StoredOperation {
-    /// Whether `job` is meant. The server's own jobs tell others of ends: they are meant by nobody who does not name them.
-    fn means(&self, job: &Job) -> bool {
+    /// Whether the operation includes `job`. Internal jobs are completion callbacks: only an operation
+    /// that names their type or queue includes them.
+    fn includes(&self, job: &Job) -> bool {
         let own = |name: &str| name.starts_with("tidegate.");
         let named = self.job_type.as_ref().is_some_and(|name| own(name.as_str()))
             || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
@@ -56,8 +57,8 @@ impl StoredOperation {
 }
 
 impl Server {
-    /// Starts a bulk operation and answers at once. A repeat under the same `idempotency_key` answers with the operation that the
-    /// first started, for as long as that is kept.
+    /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key` returns
+    /// the first operation while that is kept.
     ///
     /// # Errors
     ///
@@ -109,14 +110,14 @@ impl Server {
             asked,
         };
         let stored = self.add(stored).await?;
-        // A repeat of one whose first answer was lost on its way from the store: nobody has begun it.
+        // A repeat whose first answer from the store was lost: no process runs the operation yet.
         if stored.operation.ended_at.is_none() {
             self.continue_operation(stored.clone());
         }
         Ok(stored.operation)
     }
 
-    /// Stores a new operation. The one that stands, if the same was asked for before.
+    /// Stores a new operation. Returns the stored one if the same request was made before.
     async fn add(&self, stored: StoredOperation) -> Result<StoredOperation, Error> {
         let (kind, name) = (ItemKind::Operation, stored.operation.id.clone());
         let write = Write::SetItem { kind, name, was: 0, version: 1, bytes: Some(bytes(&stored)?) };
@@ -130,7 +131,7 @@ impl Server {
             Some(there) if there.asked == stored.asked => Ok(there),
             Some(_) => {
                 let message =
-                    "another operation was asked for with this idempotency key".to_owned();
+                    "another operation was requested with this idempotency key".to_owned();
                 Err(Error::Conflict {
                     code: ErrorCode::IdempotencyKeyReused,
                     message,
@@ -139,7 +140,7 @@ impl Server {
             }
             None => Err(Error::Conflict {
                 code: ErrorCode::ConcurrentUpdate,
-                message: "an operation of this id was just forgotten".into(),
+                message: "an operation with this id was just removed".into(),
                 holder: None,
             }),
         }
@@ -173,7 +174,7 @@ impl Server {
             .await
     }
 
-    /// Records how an operation ended.
+    /// Records the end of an operation.
     pub(super) async fn finish_operation(
         &self,
         mut stored: StoredOperation,
@@ -186,11 +187,12 @@ impl Server {
         self.prune_operations().await
     }
 
-    /// Goes on with an operation until it is over or `until` has come, and notes that somebody must go on then. Whether it is over.
+    /// Continues an operation until it ends or until `until`, and then requests its continuation.
+    /// Returns whether it ended.
     ///
     /// # Errors
     ///
-    /// The store's; a repeat goes on.
+    /// The store's; a repeat continues.
     pub async fn operate(&self, id: &str, until: Timestamp) -> Result<bool, Error> {
         let Some(mut stored) =
             self.stored(id).await?.filter(|stored| stored.operation.ended_at.is_none())
@@ -207,7 +209,7 @@ impl Server {
         }
     }
 
-    /// The operations that are not over.
+    /// The ids of the operations that have not ended.
     ///
     /// # Errors
     ///
@@ -223,7 +225,8 @@ impl Server {
             .collect())
     }
 
-    /// Takes page after page, and stops after the first that ends past `until`. Whether all were taken.
+    /// Processes page after page, and stops after the first that ends past `until`. Returns whether all
+    /// pages are done.
     pub(super) async fn run_operation(
         &self,
         stored: &mut StoredOperation,
@@ -238,11 +241,12 @@ impl Server {
                 from: stored.from,
                 to: Some(stored.to),
                 cursor: stored.cursor.clone(),
-                limit: PAGE,
+                limit: PAGE_SIZE,
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(list).await?;
-            let meant: Vec<Job> = page.jobs.into_iter().filter(|job| stored.means(job)).collect();
+            let meant: Vec<Job> =
+                page.jobs.into_iter().filter(|job| stored.includes(job)).collect();
             for job in meant {
                 let taken = self.persist(|| self.take_one(stored, &job)).await;
                 stored.operation.matched += 1;
@@ -263,7 +267,7 @@ impl Server {
         }
     }
 
-    /// Does something again for as long as the store is not to be had: an operation goes on when it is.
+    /// Repeats a call while the store is unavailable.
     async fn persist<T, F: Future<Output = Result<T, Error>>>(
         &self,
         what: impl Fn() -> F,
@@ -271,7 +275,7 @@ impl Server {
         loop {
             match what().await {
                 Err(Error::Unavailable { retry_after, message }) => {
-                    tracing::warn!(message, "a bulk operation waits");
+                    tracing::warn!(message, "a bulk operation waits for the store");
                     let clock = &self.inner.engine.ports().clock;
                     clock.sleep_until(clock.now() + retry_after).await;
                 }
@@ -322,7 +326,7 @@ fn digest(value: &impl Serialize) -> String {
     format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
 }
 
-/// The word of a state.
+/// The name of a state.
 pub fn state_word(state: StateFilter) -> &'static str {
     use tidegate_core::job::Outcome as O;
     match state {

@@ -1,4 +1,4 @@
-//! `deliver`: a claimed job is posted to its target, and what comes back becomes a report.
+//! Delivery: a claimed job is sent to its target, and the response becomes a report.
 //!
 //! ```text
 //!   2xx but 202 ─▶ succeeded        no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
@@ -7,8 +7,8 @@
 //!   no answer in time ─▶ failed `timeout`, or with `on_response_timeout: wait` still running
 //! ```
 //!
-//! The one thing to know: for `at_most_once` only a connection that was never established is tried
-//! again; anything else may have run, and ends `unknown`.
+//! With `at_most_once`, only a connection that was never established is retried. After any other
+//! failure the job may have run, and ends `outcome_unknown`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,19 +37,21 @@ use tidegate_engine::{
     request::{Heartbeat, Report, ReportOutcome},
 };
 
-/// The waits before a delivery that did not arrive is tried again, within the same attempt.
-const WAITS: [Duration; 3] =
+/// The waits before a delivery that did not arrive is retried within the same attempt.
+const RETRY_WAITS: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// What a worker answers to say that another attempt makes no sense.
-const NOT_RETRYABLE: u16 = 489;
-/// The headers that a message has beside its body too, where whoever passes it on does so unasked: how far round it is, and its trace.
-const BESIDE: [&str; 3] = [HOPS_HEADER, trace::PARENT, trace::STATE];
-/// Most bytes of an answer that go into an error message.
-const MESSAGE_BYTES: usize = 1024;
+/// The status by which a worker rejects further attempts.
+const STATUS_NOT_RETRYABLE: u16 = 489;
+/// Headers that a message also has as attributes, because services pass attributes on unchanged: the
+/// hop count and the trace.
+const HEADERS_AS_ATTRIBUTES: [&str; 3] = [HOPS_HEADER, trace::PARENT, trace::STATE];
+/// Most bytes of a response that go into an error message.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Posts a running job to its target. The report of its attempt; none if the attempt goes on elsewhere.
+/// Sends a running job to its target. Returns the report of its attempt, or `None` if the attempt
+/// continues at the worker.
 ///
-/// What has no answer by `until` is given up, however much longer its type would wait.
+/// A call without a response by `until` fails, even if its type would wait longer.
 pub(super) async fn push(
     inner: &Arc<Inner>,
     job: Job,
@@ -91,14 +93,14 @@ pub(super) async fn push(
     }
 }
 
-/// What came of a delivery.
+/// The outcome of a delivery.
 enum DeliveryOutcome {
     Report(ReportOutcome),
     /// The result comes later.
     Later,
 }
 
-/// Calls the target until something other than "not delivered" comes back, or the time is over.
+/// Calls the target, with retries while the job is not delivered, until `deadline`.
 async fn exchange(
     inner: &Arc<Inner>,
     job: &Job,
@@ -108,15 +110,15 @@ async fn exchange(
     deadline: Timestamp,
 ) -> DeliveryOutcome {
     let once = config.delivery == Delivery::AtMostOnce;
-    let told = job.spec.job_type.as_str() == CALLBACK_TYPE;
+    let is_callback = job.spec.job_type.as_str() == CALLBACK_TYPE;
     let complete = match target {
         PushTarget::Url(push) => push.complete,
         PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
         PushTarget::Aws(_) => Complete::OnDelivery,
     };
-    let most =
+    let max_result =
         (job.spec.keep_result != KeepResult::None).then(|| inner.engine.rules().max_data_bytes);
-    let mut waits = WAITS.iter();
+    let mut waits = RETRY_WAITS.iter();
     loop {
         let now = inner.engine.now();
         let timeout = deadline.since(now);
@@ -132,7 +134,14 @@ async fn exchange(
         };
         let (message, after, status) = match answer {
             Ok(response) => {
-                match classify(&response, once, told, complete, most, inner.engine.now()) {
+                match classify(
+                    &response,
+                    once,
+                    is_callback,
+                    complete,
+                    max_result,
+                    inner.engine.now(),
+                ) {
                     ResponseClass::Done(outcome) => return outcome,
                     ResponseClass::NotDelivered { message, after, status } => {
                         (message, after, status)
@@ -152,7 +161,7 @@ async fn exchange(
             }
             Err(error @ (TargetError::NoAnswer(_) | TargetError::TimedOut)) => {
                 return match (config.on_response_timeout, once, &error) {
-                    // To wait starts nothing twice.
+                    // A wait starts nothing twice.
                     (OnResponseTimeout::Wait, ..) => DeliveryOutcome::Later,
                     (OnResponseTimeout::Fail, true, _) => fail(
                         Reason::OutcomeUnknown,
@@ -186,10 +195,10 @@ async fn exchange(
     }
 }
 
-/// An answer, judged.
+/// A classified response.
 enum ResponseClass {
     Done(DeliveryOutcome),
-    /// The worker did not take it: try again, after this long if it said so.
+    /// The worker did not accept the job. Retry, after the time that it requested, if any.
     NotDelivered {
         message: String,
         after: Option<Duration>,
@@ -197,35 +206,40 @@ enum ResponseClass {
     },
 }
 
-/// What an answer means, to a job that must not run twice if `once`. Whoever is `told` of a job's end has no result to send; another's has
-/// at most `most` bytes, if it is kept.
+/// Classifies a response. `once`: the job must not run twice. `is_callback`: it is a completion
+/// callback, which has no result. `max_result`: most bytes of the result, if it is kept.
 fn classify(
     response: &Response,
     once: bool,
-    told: bool,
+    is_callback: bool,
     complete: Complete,
-    most: Option<usize>,
+    max_result: Option<usize>,
     now: Timestamp,
 ) -> ResponseClass {
     let status = response.status;
     let done = |outcome| ResponseClass::Done(outcome);
     match status {
-        202 if !told => done(DeliveryOutcome::Later),
-        // Whatever it answers, it has taken the job; what became of it is said later.
+        202 if !is_callback => done(DeliveryOutcome::Later),
+        // With any 2xx it has accepted the job; the result comes later.
         200..=299 if complete == Complete::OnResult => done(DeliveryOutcome::Later),
         200..=299 => {
-            done(match most.filter(|_| !told).and_then(|most| Some((most, result(response)?))) {
-                // The work is done: another attempt would do it again, and answer as much.
-                Some((most, long)) if long.bytes.len() > most => {
-                    let message = format!(
-                        "it answered with more than the {most} bytes that a result may have"
-                    );
-                    fail(Reason::Failed, message, false, Duration::ZERO)
-                }
-                result => DeliveryOutcome::Report(ReportOutcome::Succeeded {
-                    result: result.map(|(_, result)| Body::Inline(result)),
-                }),
-            })
+            done(
+                match max_result
+                    .filter(|_| !is_callback)
+                    .and_then(|most| Some((most, result(response)?)))
+                {
+                    // The work is done. Another attempt would repeat it, with the same response.
+                    Some((most, long)) if long.bytes.len() > most => {
+                        let message = format!(
+                            "it answered with more than the {most} bytes that a result may have"
+                        );
+                        fail(Reason::Failed, message, false, Duration::ZERO)
+                    }
+                    result => DeliveryOutcome::Report(ReportOutcome::Succeeded {
+                        result: result.map(|(_, result)| Body::Inline(result)),
+                    }),
+                },
+            )
         }
         429 | 503 if !once => {
             let after = response.header("retry-after").and_then(|text| retry_after(text, now));
@@ -235,7 +249,7 @@ fn classify(
             let word = response
                 .header("tidegate-retryable")
                 .is_some_and(|value| value.eq_ignore_ascii_case("false"));
-            let retryable = status != NOT_RETRYABLE && !word;
+            let retryable = status != STATUS_NOT_RETRYABLE && !word;
             let details = serde_json::from_slice::<&RawValue>(&response.body)
                 .ok()
                 .filter(|raw| raw.get().len() <= 16 << 10);
@@ -255,7 +269,7 @@ fn classify(
     }
 }
 
-/// The wait that a `Retry-After` asks for: seconds, or an HTTP date.
+/// The wait that a `Retry-After` requests: seconds, or an HTTP date.
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse::<u64>() {
         return Some(Duration::from_secs(seconds.min(86_400)));
@@ -265,7 +279,8 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
 }
 
 fn message(response: &Response) -> String {
-    let text = String::from_utf8_lossy(&response.body[..response.body.len().min(MESSAGE_BYTES)]);
+    let text =
+        String::from_utf8_lossy(&response.body[..response.body.len().min(MAX_MESSAGE_BYTES)]);
     let text = text.trim();
     if text.is_empty() {
         format!("HTTP {}", response.status)
@@ -274,7 +289,8 @@ fn message(response: &Response) -> String {
     }
 }
 
-/// The body of an answer as a result: JSON or MessagePack as it says, text as a JSON string, other bytes as binary.
+/// The body of a response as a result: JSON or MessagePack as declared, text as a JSON string, other
+/// bytes as binary.
 fn result(response: &Response) -> Option<Payload> {
     if response.body.is_empty() {
         return None;
@@ -325,7 +341,7 @@ fn fail(
     })
 }
 
-/// The attempt goes on: its lease now lasts until its timeout.
+/// Extends the lease of an attempt that continues at its worker until its timeout.
 async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
     let run = job.life.running()?;
     let left = run.timeout_at.since(inner.engine.now());
@@ -339,11 +355,11 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
     };
     loop {
         match inner.engine.heartbeat(beat.clone()).await {
-            // The worker has it whatever the store says: only the end of the lease ends the wish to record that.
+            // The worker has accepted the job, so this is retried until the lease ends.
             Err(Error::Unavailable { retry_after, .. }) if inner.engine.now() < run.lease_until => {
                 inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
             }
-            // A refusal means that the attempt is over already, such as by a callback that came before the answer.
+            // The attempt is over already, for example by a callback that arrived before the response.
             Err(error) => {
                 tracing::debug!(job = %job.id, %error, "an accepted attempt was over already");
                 return None;
@@ -353,7 +369,7 @@ async fn accepted(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
     }
 }
 
-/// Where the result of a running job is reported, and the token that allows it.
+/// The URL for the result of a running job, and the token that permits the report.
 fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
     let run = job.life.running().ok_or("it does not run")?;
     Ok((
@@ -377,11 +393,11 @@ fn message_to(
         ("attempt", job.life.attempt.to_string()),
     ];
     attributes.extend(job.spec.correlation_key.clone().map(|key| ("correlation_key", key)));
-    let beside = BESIDE
+    let copied = HEADERS_AS_ATTRIBUTES
         .into_iter()
         .filter_map(|name| Some((name, trace::named(&job.spec.headers, name)?.1.clone())));
-    // A service refuses an attribute without a value.
-    attributes.extend(beside.filter(|(_, value)| !value.is_empty()));
+    // Services reject an attribute without a value.
+    attributes.extend(copied.filter(|(_, value)| !value.is_empty()));
     Ok(ServiceMessage {
         to: target.service.clone(),
         group: job.id.to_string(),
@@ -448,7 +464,7 @@ fn request(
     })
 }
 
-/// A completion callback is signed with the secrets of the type whose job it tells of.
+/// The secrets that sign a completion callback: those of the type of the finished job.
 fn callback_secrets(job: &Job, catalog: &Catalog) -> Vec<String> {
     let Some(Value::Text(name)) = job.spec.attributes.get("type") else {
         return Vec::new();
@@ -471,7 +487,7 @@ struct PushBody<'a> {
     attributes: &'a Attributes,
     #[serde(skip_serializing_if = "Option::is_none")]
     correlation_key: Option<&'a str>,
-    /// Where there are none beside it.
+    /// Only in messages, which have no HTTP headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<&'a BTreeMap<String, String>>,
     callback: Callback<'a>,
@@ -506,7 +522,7 @@ fn json_body(
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())
 }
 
-/// The same map as [`json_body`], with the data's bytes as they are.
+/// The same map as [`json_body`] in MessagePack, with the data converted to MessagePack.
 fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Bytes, String> {
     use rmpv::Value as V;
     let attributes = job.spec.attributes.iter().map(|(name, value)| {

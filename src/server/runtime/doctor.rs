@@ -1,4 +1,4 @@
-//! `doctor`: what both homes look at, and what each looks at besides.
+//! `doctor`: the checks of both deployment modes, and those that each mode adds.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::Server;
 use tidegate_backends::wasm::{ENGINE, TARGET};
 use tidegate_core::port::health_check::{Check, CheckLevel};
 
-/// After so long without a minute's round it is missing. Two rounds may be late.
-const MISSING: Duration = Duration::from_secs(150);
-/// Under this name lie the objects that are put to see whether they can be.
+/// The age at which the latest maintenance sweep counts as missing. Two sweeps may be late.
+const MAX_SWEEP_AGE: Duration = Duration::from_secs(150);
+/// The prefix of the objects that test whether objects can be written.
 const PROBE: &str = "doctor";
 
 impl Server {
-    /// How this server is: everything that was looked at, and what to do about it. It leaves nothing behind, but
-    /// on AWS a message to each queue that asks for nothing, which is gone when its function takes it.
+    /// The results of all checks, with remedies. They leave nothing behind, except on AWS one message
+    /// to each queue that carries no work and disappears when its function receives it.
     pub async fn doctor(&self) -> Vec<Check> {
         let mut checks =
             vec![Check::ok("version", format!("tidegate {}", env!("CARGO_PKG_VERSION")))];
@@ -34,22 +34,22 @@ impl Server {
                 CheckLevel::Error,
                 "store",
                 error.to_string(),
-                "see what else is said of it; until it answers, nothing is accepted",
+                "see the other checks of it; until it answers, no job is accepted",
             ),
         });
         checks.push(self.check_objects().await);
         if store.is_ok() {
             checks.extend(self.check_plugins().await);
-            checks.extend(self.check_minute().await);
+            checks.extend(self.check_maintenance_sweep().await);
         }
         checks.push(self.check_public_url());
-        if let Some(home) = &self.inner.health_check {
-            checks.extend(home.checks().await);
+        if let Some(added) = &self.inner.health_check {
+            checks.extend(added.checks().await);
         }
         checks
     }
 
-    /// Puts an object, reads it, finds it in a list and removes it.
+    /// Writes an object, reads it, lists it and removes it.
     async fn check_objects(&self) -> Check {
         let objects = &self.inner.engine.ports().objects;
         let path = Path::from(format!("{PROBE}/{:032x}", self.inner.engine.ports().entropy.bits()));
@@ -86,13 +86,13 @@ impl Server {
             Err((what, error)) => Check::new(
                 CheckLevel::Error,
                 "objects",
-                format!("a probe could not be {what}: {}", whole(&error)),
+                format!("a probe could not be {what}: {}", with_causes(&error)),
                 advice,
             ),
         }
     }
 
-    /// Plugins whose live version has no code for this release.
+    /// Checks that the live version of each plugin has code for this release.
     async fn check_plugins(&self) -> Vec<Check> {
         let Ok(catalog) = self.inner.engine.catalog().await else {
             return Vec::new();
@@ -125,8 +125,8 @@ impl Server {
         }]
     }
 
-    /// Whether the minute's round has been, how it went, and of which release it was.
-    async fn check_minute(&self) -> Option<Check> {
+    /// Checks the age, failures and release of the latest maintenance sweep.
+    async fn check_maintenance_sweep(&self) -> Option<Check> {
         if !self.inner.is_serverless() {
             return None;
         }
@@ -144,7 +144,7 @@ impl Server {
             ),
             Ok(Some(last)) => {
                 let ago = self.now().since(last.at).as_secs();
-                if self.now().since(last.at) > MISSING {
+                if self.now().since(last.at) > MAX_SWEEP_AGE {
                     error(
                         format!("the last one that handed on what was due soon began {ago} s ago"),
                         missing,
@@ -171,14 +171,14 @@ impl Server {
         })
     }
 
-    /// What callback URLs start with.
+    /// Checks the prefix of callback URLs.
     fn check_public_url(&self) -> Check {
         let url = &self.inner.options.public_url;
         let about = "public URL";
         if url.is_empty() && self.inner.is_serverless() {
             return Check::ok(
                 about,
-                "this function builds no callback URLs; `deliver` is told what they start with",
+                "this function builds no callback URLs; the setting is that of `deliver`",
             );
         }
         match url::Url::parse(url) {
@@ -205,8 +205,8 @@ impl Server {
     }
 }
 
-/// An error with what caused it.
-fn whole(error: &dyn std::error::Error) -> String {
+/// An error with its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,6 +1,6 @@
-//! The plugin host of a server: what is pushed is compiled in one place, kept, and shown.
+//! The plugin host of a server: it compiles, stores and shows pushed plugins.
 //!
-//! A server without one runs no plugins and takes none, and everything else of it works.
+//! A server without a host runs and accepts no plugins. Everything else works.
 
 use std::sync::Arc;
 use tidegate_core::error_code::ErrorCode;
@@ -25,7 +25,7 @@ use tidegate_engine::{
     plugins::registry::{NewCode, NewVersion, Pushed, Stage},
 };
 
-/// Runs plugins, and makes code of what is pushed, where there is a compiler.
+/// The host that runs plugins, and the compiler of pushed plugins, if there is one.
 #[derive(Clone)]
 pub(super) struct Hosted {
     pub host: Arc<PluginHost>,
@@ -35,15 +35,15 @@ pub(super) struct Hosted {
 /// Why a component was not pushed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CannotPush {
-    /// It is no plugin: everything that its author must change, a sentence each.
+    /// The component is no valid plugin; each sentence names one thing to change.
     #[error("the component cannot be used as a plugin: {}", .0.join("; "))]
     Refused(Vec<String>),
-    /// As any other verb.
+    /// The engine or the compiler failed.
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
-/// Whose jobs a plugin decides on.
+/// A queue or job type that uses a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct PluginUser {
     /// `queue` or `job_type`.
@@ -53,20 +53,20 @@ pub struct PluginUser {
 }
 
 impl Builder {
-    /// Runs plugins on `host`, and compiles what is pushed by `compiler`.
+    /// Runs plugins on `host`, and compiles pushed plugins with `compiler`.
     #[must_use]
     pub fn plugins(self, host: Arc<PluginHost>, compiler: Compiler) -> Self {
         self.run_plugins(host).compiler(compiler)
     }
 
-    /// Runs plugins on `host`, those that another place compiled.
+    /// Runs plugins on `host` that another process compiled.
     #[must_use]
     pub fn run_plugins(mut self, host: Arc<PluginHost>) -> Self {
         self.hosted = Some(Hosted { host: Arc::clone(&host), compiler: None });
         self.policy(host as Arc<dyn Policy>)
     }
 
-    /// Compiles what is pushed by `compiler`, on the host that it has.
+    /// Compiles pushed plugins with `compiler`, on the host that is set.
     #[must_use]
     pub fn compiler(mut self, compiler: Compiler) -> Self {
         if let Some(hosted) = &mut self.hosted {
@@ -76,9 +76,10 @@ impl Builder {
     }
 }
 
-/// Makes code for this release of the versions that are asked.
+/// Compiles the live and shadow versions that have no code for this release.
 ///
-/// It is awaited before the first round: with `on_failure: run` a plugin that cannot be called yet would let everything run.
+/// A start awaits it before the first tick: with `on_failure: run`, a plugin that cannot be called
+/// yet would let every job run.
 pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
     if server.inner.hosted.is_none() {
         return Ok(());
@@ -86,7 +87,7 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
     for (name, item) in server.plugins().await? {
         for number in [Some(item.live), item.shadow].into_iter().flatten() {
             if let Err(error) = server.prepare(&name, |_| Some(number)).await {
-                tracing::error!(plugin = %name, version = number, %error, "a plugin cannot be compiled for this release; push it anew");
+                tracing::error!(plugin = %name, version = number, %error, "a plugin cannot be compiled for this release; push it again");
             }
         }
     }
@@ -94,16 +95,17 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
 }
 
 impl Server {
-    /// Makes code for this release of the versions that are asked, as a server does when it starts tasks.
+    /// Compiles the live and shadow versions that have no code for this release, as an embedded server
+    /// does at its start.
     ///
     /// # Errors
     ///
-    /// The store's. What cannot be compiled is logged.
+    /// The store's. Versions that cannot be compiled are logged.
     pub async fn recompile(&self) -> Result<(), Error> {
         recompile(self).await
     }
 
-    /// Makes sure that there is code for this release and machine of the version that `which` names.
+    /// Compiles the version that `which` selects, unless it has code for this release and machine.
     pub(super) async fn prepare(
         &self,
         name: &PluginName,
@@ -133,12 +135,12 @@ impl Server {
         }
     }
 
-    /// Compiles `wasm`, a component, and adds it as a plugin's next version: live at the next round of every queue, or
-    /// in the shadow of the live one. The same bytes again change nothing.
+    /// Compiles the component `wasm` and adds it as the plugin's next version: live at the next tick
+    /// of every queue, or as the shadow version. A repeat with the same bytes changes nothing.
     ///
     /// # Errors
     ///
-    /// [`CannotPush::Refused`] with everything that is wrong with the component; else as for
+    /// [`CannotPush::Refused`] with all errors of the component; else as for
     /// [`Server::push_plugin`].
     pub async fn push_component(
         &self,
@@ -177,12 +179,12 @@ impl Server {
         Ok(self.push_plugin(name, NewVersion { wasm, throttler, retry, code }, stage).await?)
     }
 
-    /// What is known of the calls that this server made of a plugin since it started.
+    /// Diagnostics of the calls that this process made to a plugin.
     pub fn plugin_seen(&self, name: &PluginName) -> PluginDiagnostics {
         self.inner.hosted.as_ref().map(|hosted| hosted.host.seen(name)).unwrap_or_default()
     }
 
-    /// The component of a version, as it was pushed.
+    /// The pushed component of a version.
     ///
     /// # Errors
     ///

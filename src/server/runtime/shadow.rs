@@ -1,9 +1,10 @@
-//! Versions in the shadow: asked what the live one was asked, and compared with what it said.
+//! Shadow versions of plugins: called with the calls of the live version, and compared with it.
 //!
-//! The one thing to know: a shadow is asked here, after the live version's answer was written, and by a task of its own. A slow one
-//! holds nobody up; what it has no time for is counted as missed, and so is what comes while one that failed is left alone.
-//! A throttler starts from the state that the live one had, so that each difference is of one decision; where the two have no state in common, from
-//! its own.
+//! A shadow version is called after the live version's decision was written, by a task of its own,
+//! so a slow one delays nothing. Calls that it has no time for, or that arrive while its circuit is
+//! open, count as missed. A shadow throttler starts from the live version's state, so that each
+//! difference concerns one decision. If the two versions have different state versions, the shadow
+//! keeps its own state.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -29,24 +30,24 @@ use tidegate_core::{
 };
 use tidegate_engine::CircuitBreaker;
 
-/// Most differences that are kept of a plugin; the oldest go.
+/// Most differences that are kept of a plugin; the oldest are dropped.
 const MAX_DIFFERENCES: usize = 100;
-/// Most calls that wait for the shadow.
+/// Most calls that wait for their shadow version.
 const MAX_WAITING: usize = 64;
 /// Most bytes of jobs' data in them.
 const MAX_WAITING_BYTES: usize = 64 << 20;
-/// Bytes of new data that are shown.
+/// Most bytes of new data that are shown.
 const MAX_SHOWN_DATA_BYTES: usize = 100;
 
-/// What a plugin said of one job.
+/// A plugin's decision on one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ShadowDecision {
     /// `run`, `hold`, `reschedule` or `drop`; of a failed attempt `retry` or `give_up`.
     pub action: &'static str,
-    /// Until when it holds the job, or when that is due.
+    /// Until when it holds the job, or when the job is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Why; or what else changes before the next attempt.
+    /// The reason, or what else changes before the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -88,7 +89,7 @@ impl From<&RetryAnswer> for ShadowDecision {
     }
 }
 
-/// A job of which the live version and its shadow said different things.
+/// A job on which the live version and the shadow version decided differently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Difference {
     /// Its queue.
@@ -97,35 +98,35 @@ pub struct Difference {
     pub job: JobId,
     /// The time of the decision.
     pub at: Timestamp,
-    /// What was done.
+    /// The decision that counted.
     pub live: ShadowDecision,
-    /// What the shadow would have done.
+    /// The decision of the shadow version.
     pub shadow: ShadowDecision,
 }
 
-/// How a version in the shadow does beside the live one.
+/// The comparison of a shadow version with the live one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Comparison {
-    /// The version in the shadow that this is about.
+    /// The shadow version.
     pub version: u32,
     /// Decisions that were compared.
     pub compared: u64,
     /// Those that differed.
     pub different: u64,
-    /// Calls of the shadow that failed.
+    /// Calls of the shadow version that failed.
     pub failed: u64,
-    /// Calls that were not compared: there was no time, or the shadow had failed and was left alone.
+    /// Calls that were not compared: there was no time, or the circuit of the shadow version was open.
     pub missed: u64,
-    /// The latest differences, oldest first; of a job that is decided about again and again the latest.
+    /// The latest differences, oldest first; of each job only the latest.
     #[schema(value_type = Vec<Difference>)]
     pub differences: VecDeque<Difference>,
 }
 
-/// What the live version was asked, and said.
+/// A call of the live version, with its answer.
 pub(super) enum LiveCall {
-    /// In a round.
+    /// A throttler call of a tick.
     Tick(Arc<ThrottleCall>, ThrottleAnswer),
-    /// After a failed attempt.
+    /// A retry call after a failed attempt.
     Retry(Arc<RetryCall>, RetryAnswer),
 }
 
@@ -166,24 +167,24 @@ impl LiveCall {
     }
 }
 
-/// Asks versions in the shadow what the live ones were asked.
+/// Receives the calls of live versions, and keeps the comparisons.
 pub(super) struct Shadow {
     sender: mpsc::Sender<(Plugin, LiveCall)>,
     waiting_bytes: AtomicUsize,
     seen: Mutex<BTreeMap<PluginName, Comparison>>,
 }
 
-/// One job, and what both versions said of it where that differs.
+/// One job, with the live and the shadow decision if they differ.
 type Compared = (JobId, Option<(ShadowDecision, ShadowDecision)>);
 
 impl Shadow {
-    /// Remembers nothing yet; the other half is what [`spawn`] takes.
+    /// Without comparisons; the receiver is for [`spawn`].
     pub(super) fn new() -> (Self, mpsc::Receiver<(Plugin, LiveCall)>) {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         (Self { sender, waiting_bytes: AtomicUsize::new(0), seen: Mutex::default() }, receiver)
     }
 
-    /// Has the shadow of `plugin` asked, if there is room.
+    /// Submits a call to the shadow version of `plugin`, if there is room.
     pub(super) fn submit(&self, plugin: &Plugin, live: LiveCall) {
         let bytes = live.data_bytes();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -194,13 +195,13 @@ impl Shadow {
         }
     }
 
-    /// How the version in the shadow of `plugin` does; none if it was not asked yet.
+    /// The comparison of the shadow version of `plugin`; `None` if it was not called yet.
     pub(super) fn differences(&self, plugin: &PluginName) -> Option<Comparison> {
         self.seen.lock().get(plugin).cloned()
     }
 
-    /// Takes note of what came of asking version `version` of `plugin` what `live` was asked; none if it was left alone.
-    fn note(
+    /// Records the result of one call of shadow version `version`; `None`: it was not called.
+    fn record(
         &self,
         plugin: &PluginName,
         version: u32,
@@ -241,14 +242,15 @@ impl Shadow {
     }
 }
 
-/// The states of throttlers in the shadow that are of another shape than the live ones', by queue. Each is for one version of the plugin's
-/// item, which every change of the two and of the configurations raises: after it the shadow starts anew.
+/// The own states of shadow throttlers, by plugin and queue. Each belongs to one version of the
+/// plugin's item. Every change of the versions or configurations raises it, and the shadow version
+/// then starts without a state.
 type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 
-/// Asks the shadows, one call after the other.
+/// Starts the task that calls the shadow versions, one call after the other.
 pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveCall)>) {
     tokio::spawn(async move {
-        let (mut states, troubles) = (States::new(), CircuitBreaker::default());
+        let (mut states, breaker) = (States::new(), CircuitBreaker::default());
         while let Some((asked, live)) = calls.recv().await {
             let Some(inner) = server.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
@@ -267,25 +269,27 @@ pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveC
             let shadow = Plugin { name: asked.name.clone(), version: Arc::clone(version) };
             let now = inner.engine.now();
             let compared = if version.description(live.role()).is_none() {
-                let message = "the version in the shadow does not have the role in which the live one is asked".to_owned();
+                let message =
+                    "the shadow version does not have the role in which the live one is called"
+                        .to_owned();
                 Some(Err(Fault { kind: FaultKind::Unavailable, message }))
-            } else if troubles.is_open(&shadow, live.config(), now) {
+            } else if breaker.is_open(&shadow, live.config(), now) {
                 None
             } else {
                 let compared =
                     compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
                 match &compared {
-                    Ok(_) => troubles.answered(&shadow, live.config()),
-                    Err(_) => troubles.failed(&shadow, live.config(), now, inner.engine.now()),
+                    Ok(_) => breaker.answered(&shadow, live.config()),
+                    Err(_) => breaker.failed(&shadow, live.config(), now, inner.engine.now()),
                 }
                 Some(compared)
             };
-            inner.shadow.note(&asked.name, shadow.version.number, &live, compared);
+            inner.shadow.record(&asked.name, shadow.version.number, &live, compared);
         }
     });
 }
 
-/// Asks `shadow` what `asked`, the live version, was asked. The states are those of this version of the plugin's item.
+/// Calls `shadow` with the call of `asked`, the live version, and compares the answers.
 async fn compare(
     inner: &Inner,
     (states, item_version): (&mut States, u64),

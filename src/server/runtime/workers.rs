@@ -1,7 +1,7 @@
-//! The pull workers that were heard of lately: who they are, how many jobs each runs at once, and who is to get no more.
+//! The pull workers that called lately: their capacity, what they run, and which are drained.
 //!
-//! The one thing to know: a drain is configuration, so that it outlasts a restart and holds wherever the worker asks. Everything else is known
-//! to this process only, and forgotten with it.
+//! A drain is configuration, so it outlasts a restart and holds in every process. Everything else is
+//! known to this process only, and ends with it.
 
 use std::{collections::BTreeMap, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -12,7 +12,7 @@ use super::Server;
 use tidegate_core::{port::job_store::ItemKind, time::Timestamp};
 use tidegate_engine::{Catalog, Error, request::Worker};
 
-/// How long a worker that is not heard of is listed.
+/// How long a worker is listed after its last call.
 const WORKER_EXPIRY: Duration = Duration::from_mins(10);
 /// Most workers known.
 const MAX_WORKERS: usize = 10_000;
@@ -30,7 +30,7 @@ struct RegisteredWorker {
 pub(super) struct Workers(Mutex<BTreeMap<String, RegisteredWorker>>);
 
 impl Workers {
-    /// A worker was heard of.
+    /// Records a call of a worker.
     pub(super) fn seen(&self, name: &str, now: Timestamp) {
         let mut workers = self.0.lock();
         if let Some(entry) = workers.get_mut(name) {
@@ -45,7 +45,7 @@ impl Workers {
         }
     }
 
-    /// A worker says how many jobs it runs at once.
+    /// Registers how many jobs a worker runs at once.
     fn register(&self, name: &str, capacity: Option<u32>, now: Timestamp) {
         self.seen(name, now);
         if let Some(entry) = self.0.lock().get_mut(name) {
@@ -53,12 +53,12 @@ impl Workers {
         }
     }
 
-    /// How many jobs a worker said that it runs at once.
+    /// How many jobs a worker runs at once, if it registered that.
     pub(super) fn capacity(&self, name: &str) -> Option<u32> {
         self.0.lock().get(name).and_then(|entry| entry.capacity)
     }
 
-    /// The list at `now`, with what each runs by `running`, and since when some are drained.
+    /// The list at `now`. `running` has what each worker runs, `drains` since when some are drained.
     fn list(
         &self,
         running: &BTreeMap<String, u64>,
@@ -66,10 +66,10 @@ impl Workers {
         now: Timestamp,
     ) -> Vec<Worker> {
         let workers = self.0.lock();
-        let unheard = drains.iter().filter(|(name, _)| !workers.contains_key(*name));
-        let unheard = unheard
+        let silent = drains.iter().filter(|(name, _)| !workers.contains_key(*name));
+        let silent = silent
             .map(|(name, since)| (name, RegisteredWorker { capacity: None, seen_at: *since }));
-        let all = workers.iter().map(|(name, entry)| (name, *entry)).chain(unheard);
+        let all = workers.iter().map(|(name, entry)| (name, *entry)).chain(silent);
         let worker = |(name, entry): (&String, RegisteredWorker)| Worker {
             name: name.clone(),
             capacity: entry.capacity,
@@ -89,7 +89,7 @@ pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
     name.is_some_and(|name| catalog.drains.contains_key(name))
 }
 
-/// Refuses what is no name of a worker.
+/// Checks the name of a worker.
 pub(super) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > 128 {
         return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
@@ -98,7 +98,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
 }
 
 impl Server {
-    /// Says how many jobs a pull worker runs at once.
+    /// Registers how many jobs a pull worker runs at once.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Server {
         self.worker(name).await
     }
 
-    /// The pull workers that were heard of lately, run something, or are drained.
+    /// The pull workers that called lately, run a job, or are drained.
     ///
     /// # Errors
     ///
@@ -137,8 +137,9 @@ impl Server {
         self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
-    /// Gives a worker no more jobs, or jobs again. A server that is [`away`](super::Builder::away) drains whoever is named: each of its
-    /// processes has heard of some workers only.
+    /// Drains a worker (it gets no more jobs), or ends its drain. A
+    /// [serverless](super::Builder::serverless) server drains unknown workers too, because each of
+    /// its processes knows only some.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a worker off the list; its leases go on.
+    /// Removes a worker from the list. Its leases continue.
     ///
     /// # Errors
     ///

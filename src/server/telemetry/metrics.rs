@@ -1,7 +1,7 @@
-//! What the server measures. Names and labels are listed in `docs/operate.md`.
+//! What the server records. The table of all metrics is in [`catalog`](super::catalog).
 //!
-//! Nothing here costs a write or a lock on the way of a job: counters are summed per round, and depths
-//! are read now and then.
+//! Nothing here costs a job a write or a lock: counters are summed per tick, and depths are read at
+//! an interval.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,9 +27,9 @@ use tidegate_engine::{
 pub const BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
 
-/// Jobs were accepted.
+/// Counts accepted jobs.
 pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
-    // Most calls are about one job, and hardly any about many types.
+    // Most calls have one job, and few have many types.
     let mut counts: Vec<(&str, &str, u64)> = Vec::new();
     for spec in jobs.filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job.spec) {
         let (queue, job_type) = (spec.queue.as_str(), spec.job_type.as_str());
@@ -43,7 +43,7 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
     }
 }
 
-/// Schedules made jobs, or did not.
+/// Counts what schedules made, missed and failed to make.
 pub(crate) fn materialized(materialized: &Materialized) {
     enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
     let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
@@ -60,7 +60,7 @@ pub(crate) fn materialized(materialized: &Materialized) {
     }
 }
 
-/// A round was taken: what it claimed, and what its reports settled.
+/// Records a tick: its duration, its claims, and what its reports settled.
 pub(crate) fn tick(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took: Duration) {
     let queue = queue.as_str();
     histogram!("tidegate_tick_duration_seconds", "queue" => queue.to_owned())
@@ -69,7 +69,7 @@ pub(crate) fn tick(queue: &QueueName, ticked: &TickOutcome, now: Timestamp, took
     settled(queue, ticked);
 }
 
-/// Jobs were claimed.
+/// Records claimed jobs.
 pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
     for claimed in claimed.chunk_by(|a, b| a.job.spec.queue == b.job.spec.queue) {
         let queue = claimed[0].job.spec.queue.as_str();
@@ -82,7 +82,7 @@ pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
     }
 }
 
-/// Attempts ended by a round.
+/// Records attempts that a tick settled.
 pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     let mut attempts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for job in ticked.settled() {
@@ -103,21 +103,21 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     }
 }
 
-/// What a queue's grants weigh and what its rules held in the latest round.
+/// Records the weight of a queue's grants, and what its rules held in the latest tick.
 pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
     gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
     gauge!("tidegate_jobs_held", "queue" => queue.to_string())
         .set(held.values().sum::<u64>() as f64);
 }
 
-/// A job ended.
+/// Counts a job that ended.
 pub(crate) fn job_finished(job: &Job) {
     let state = lifecycle::word(&job.life.state);
     counter!("tidegate_jobs_finished_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
         .increment(1);
 }
 
-/// How many jobs there are.
+/// Records the number of jobs.
 pub(crate) fn depth(depths: &[Depth]) {
     let mut sums: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for depth in depths {
@@ -128,7 +128,7 @@ pub(crate) fn depth(depths: &[Depth]) {
     }
 }
 
-/// Events came in: how many some trigger was about, and what the triggers did.
+/// Counts events by outcome, and the results of their triggers.
 pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
     let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut done: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
@@ -155,17 +155,17 @@ pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
     }
 }
 
-/// What came as events over HTTP and was refused before any trigger saw it.
+/// Counts events that were refused over HTTP before any trigger.
 pub(crate) fn events_refused(count: u64) {
     counter!("tidegate_events_total", "outcome" => "refused").increment(count);
 }
 
-/// What came as an event and cannot be one was kept as a dead letter.
+/// Counts malformed events, which are kept as dead letters.
 pub(crate) fn events_malformed(count: u64) {
     counter!("tidegate_events_malformed_total").increment(count);
 }
 
-/// A dead letter was replayed.
+/// Counts a replayed dead letter.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let action = match replayed {
         Replayed::Applied(did) => Did::word(did),
@@ -174,7 +174,7 @@ pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     counter!("tidegate_dead_letters_replayed_total", "action" => action).increment(1);
 }
 
-/// Kept replies were looked at.
+/// Records a sweep of the pending replies.
 pub(crate) fn pending_replies(swept: &SweptReplies) {
     gauge!("tidegate_replies_pending").set(swept.kept as f64);
     if swept.unmatched > 0 {
@@ -182,7 +182,7 @@ pub(crate) fn pending_replies(swept: &SweptReplies) {
     }
 }
 
-/// Dead letters were looked at.
+/// Records a sweep of the dead letters.
 pub(crate) fn dead_letters(purged: Purged) {
     gauge!("tidegate_dead_letters").set(purged.left as f64);
     for (reason, count) in [("expired", purged.expired), ("too_many", purged.over)] {

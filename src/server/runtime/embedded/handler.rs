@@ -15,18 +15,18 @@ pub struct Call {
 }
 
 impl Call {
-    /// What the job carries.
+    /// The data of the job.
     pub fn data(&self) -> Option<&Payload> {
         self.job.data.inline()
     }
 }
 
-/// What a handler makes of a job.
+/// The result of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Handled {
-    /// It worked, with this result.
+    /// The job succeeded, with this result.
     Succeeded(Option<Payload>),
-    /// It failed.
+    /// The attempt failed.
     Failed {
         /// Why.
         failure: Failure,

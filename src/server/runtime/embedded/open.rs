@@ -1,4 +1,4 @@
-//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and chance.
+//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and entropy.
 
 use std::{path::Path, sync::Arc};
 
@@ -32,12 +32,13 @@ pub enum CannotOpen {
 }
 
 impl Server {
-    /// A server on the data in `dir`, made if it is not there. Targets are called as `guard` allows. Plugins that are
-    /// pushed are compiled in this process, unless [`Builder::compiler`] names a better place.
+    /// A builder of a server on the data in `dir`, which is created if it does not exist. `guard`
+    /// restricts the targets. Plugins are compiled in this process, unless [`Builder::compiler`]
+    /// sets another compiler.
     ///
     /// # Errors
     ///
-    /// [`CannotOpen`], such as when another process serves the directory: its message says what to do.
+    /// [`CannotOpen`], for example if another process serves the directory. Its message has the remedy.
     pub fn open(dir: &Path, guard: Guard) -> Result<Builder, CannotOpen> {
         let store = SqliteStore::open(dir)?;
         let objects = dir.join("objects");

@@ -1,4 +1,4 @@
-//! Work that arrived becomes attempts: claimed when it is due, sent to its target, settled, told of.
+//! Work that arrived becomes attempts: claimed when due, sent to its target, settled, announced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,38 +16,39 @@ use tidegate_core::{
 };
 use tidegate_engine::{Catalog, Claimed, Error, request::Report};
 
-/// What is due later than this goes back, to arrive in time.
-const SOON: Duration = Duration::from_secs(2);
-/// What has less time than this is left to another call.
-const LEAST: Duration = Duration::from_secs(2);
-/// The wait before a store that failed is told a result again.
-const AGAIN: Duration = Duration::from_millis(250);
+/// Work that is due later than this goes back to the queue, to arrive in time.
+const MAX_CLAIM_WAIT: Duration = Duration::from_secs(2);
+/// Work that would have less time than this is left to another invocation.
+const MIN_ATTEMPT_TIME: Duration = Duration::from_secs(2);
+/// The wait before a result is written again after a store error.
+const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 
-/// A step in the way of some work.
+/// A completed step of some work.
 enum Step {
     /// A claim was answered.
     Claimed(Vec<usize>, Result<Vec<Option<Claimed>>, Error>),
-    /// An attempt is over, or goes on elsewhere.
+    /// An attempt is over (a report), or continues at its worker (none).
     Over(Option<Report>),
     /// Results were written.
     Settled,
 }
 
 impl Server {
-    /// Claims `work`, each piece when it is due, and sends each job to its target, many at once. Whether each piece is dealt with; the others are
-    /// to arrive again. What has no answer by `until` is given up.
+    /// Claims `work`, each piece when it is due, and sends the jobs to their targets concurrently.
+    /// Returns for each piece whether it is done; the others must arrive again. A call without a
+    /// response by `until` fails.
     pub async fn deliver(&self, work: Vec<Work>, until: Timestamp) -> Vec<bool> {
         let now = self.now();
         let mut done = vec![true; work.len()];
         let mut steps: FuturesUnordered<BoxFuture<'_, Step>> = FuturesUnordered::new();
         for (at, pieces) in by_time(&work, now) {
-            if at + LEAST > until {
-                again(&mut done, &pieces);
-            } else if at > now + SOON {
+            if at + MIN_ATTEMPT_TIME > until {
+                redeliver(&mut done, &pieces);
+            } else if at > now + MAX_CLAIM_WAIT {
                 let early: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
                 if let Err(error) = self.engine().ports().work.send(&early).await {
-                    tracing::warn!(error = %error.chain(), "work that came too early was not sent back");
-                    again(&mut done, &pieces);
+                    tracing::warn!(error = %error.chain(), "work that arrived too early was not sent back");
+                    redeliver(&mut done, &pieces);
                 }
             } else {
                 let these: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
@@ -55,7 +56,7 @@ impl Server {
             }
         }
         while let Some(first) = steps.next().await {
-            // What is over at the same time is settled in one go.
+            // Attempts that end at the same time are settled together.
             let mut ready = vec![first];
             while let Some(Some(step)) = steps.next().now_or_never() {
                 ready.push(step);
@@ -67,7 +68,7 @@ impl Server {
                         let claimed: Vec<Claimed> = claims.into_iter().flatten().collect();
                         if !claimed.is_empty() {
                             metrics::claimed(&claimed, self.now());
-                            // One for all, as the claim has just read it.
+                            // One for all; the claim has just read it.
                             let catalog = self.engine().known_catalog().await;
                             steps.extend(claimed.into_iter().map(|claimed| {
                                 self.attempt(claimed.job, catalog.clone(), until).boxed()
@@ -76,7 +77,7 @@ impl Server {
                     }
                     Step::Claimed(pieces, Err(error)) => {
                         tracing::warn!(%error, pieces = pieces.len(), "work was not claimed");
-                        again(&mut done, &pieces);
+                        redeliver(&mut done, &pieces);
                     }
                     Step::Over(report) => reports.extend(report),
                     Step::Settled => {}
@@ -103,7 +104,7 @@ impl Server {
     ) -> Step {
         let report = match catalog {
             Ok(catalog) => deliver::push(&self.inner, job, &catalog, until).await,
-            // Its type cannot be read, so where it goes is not known.
+            // Without its type its target is unknown.
             Err(error) => Some(deliver::failed(
                 &job,
                 Failure::new(Reason::NotDelivered, error.to_string()),
@@ -114,7 +115,7 @@ impl Server {
         Step::Over(report)
     }
 
-    /// Settles results, again and again while the store fails: nobody else knows them.
+    /// Settles results and repeats them while the store is unavailable: no other process has them.
     async fn settle_until(&self, mut reports: Vec<Report>, until: Timestamp) -> Step {
         loop {
             let answers = self.report(reports.clone()).await;
@@ -127,24 +128,25 @@ impl Server {
             if reports.is_empty() || now >= until {
                 break;
             }
-            self.engine().ports().clock.sleep_until(now + AGAIN).await;
+            self.engine().ports().clock.sleep_until(now + ERROR_BACKOFF).await;
         }
         if !reports.is_empty() {
             tracing::error!(
                 results = reports.len(),
-                "results could not be written; the attempts are lost when their leases end"
+                "results were not written; the leases will end these attempts"
             );
         }
         let _ = self.flush().await;
         Step::Settled
     }
 
-    /// Ends as failed the attempts of work that was received again and again and never dealt with. Whether each piece is dealt with.
+    /// Fails the attempts of work that was received too often without being done. Returns for each
+    /// piece whether it is done.
     pub async fn fail_undeliverable(&self, work: Vec<Work>) -> Vec<bool> {
         let claimed = match self.engine().claim(&work, None).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                tracing::warn!(%error, "work that was given up was not claimed");
+                tracing::warn!(%error, "undeliverable work was not claimed");
                 return vec![false; work.len()];
             }
         };
@@ -163,9 +165,9 @@ impl Server {
             places.push(index);
         }
         for (place, answer) in places.into_iter().zip(self.report(reports).await) {
-            // Claimed and not settled: the lease ends the attempt.
+            // It is claimed but not settled, so its lease ends the attempt.
             if let Err(error) = answer {
-                tracing::warn!(job = %work[place].job, %error, "work that was given up was not recorded");
+                tracing::warn!(job = %work[place].job, %error, "the failure of undeliverable work was not recorded");
             }
         }
         let _ = self.flush().await;
@@ -173,7 +175,8 @@ impl Server {
     }
 }
 
-/// The pieces by when they can be claimed. Those due within the same tenth of a second are claimed together, by the last of them.
+/// Groups the pieces by when they can be claimed. Pieces due within the same tenth of a second are
+/// claimed together, when the last of them is due.
 fn by_time(work: &[Work], now: Timestamp) -> Vec<(Timestamp, Vec<usize>)> {
     let mut groups: Vec<(Timestamp, Vec<usize>)> = Vec::new();
     let mut order: Vec<usize> = (0..work.len()).collect();
@@ -197,8 +200,8 @@ fn by_time(work: &[Work], now: Timestamp) -> Vec<(Timestamp, Vec<usize>)> {
     groups
 }
 
-/// These pieces are to arrive again.
-fn again(done: &mut [bool], pieces: &[usize]) {
+/// Marks pieces that must arrive again.
+fn redeliver(done: &mut [bool], pieces: &[usize]) {
     for index in pieces {
         done[*index] = false;
     }

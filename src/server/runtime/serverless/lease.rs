@@ -1,7 +1,8 @@
-//! Leases without a queue's task: the call takes the round itself, and looks again while it waits.
+//! Leases of the serverless mode: the call ticks the queues itself, and again while it waits.
 //!
-//! The head's version keeps the limit, whoever ticks. A call that loses the race looks anew. Where an answer has a bound, jobs are
-//! claimed while their bodies fit into it: what was claimed and could not be answered would be lost until its lease ends.
+//! The ledger's version keeps the limit whichever process ticks. A tick that loses the race is
+//! computed again. If the response has a byte bound, jobs are claimed only while their bodies fit:
+//! a claimed job that does not fit would run until its lease ends.
 
 use std::time::Duration;
 
@@ -18,20 +19,20 @@ use tidegate_engine::{
     request::{LeaseRequest, Leased, Report},
 };
 
-/// The wait before a call looks again; it grows to the other.
+/// The wait before the second tick of a call; it grows to [`MAX_POLL_DELAY`].
 const FIRST_POLL_DELAY: Duration = Duration::from_millis(200);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(1);
-/// What the answer to a report takes of an answer with a bound.
-const REPORTED: usize = 480;
+/// Bytes of a bounded response that the answer to one report takes.
+const REPORT_ANSWER_BYTES: usize = 480;
 
 impl Server {
-    /// Settles reports of jobs of one queue, and notes what must follow.
+    /// Settles reports of jobs of one queue, and adds their follow-up messages to the outbox.
     pub(crate) async fn settle_serverless(
         &self,
         queue: &QueueName,
         reports: Vec<Report>,
     ) -> Vec<Result<Job, Error>> {
-        let Some(away) = &self.inner.serverless else {
+        let Some(serverless) = &self.inner.serverless else {
             return Vec::new();
         };
         let count = reports.len();
@@ -48,7 +49,7 @@ impl Server {
             let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else {
                 continue;
             };
-            away.outbox.job_changed(job, Some(*version));
+            serverless.outbox.job_changed(job, Some(*version));
             if job.life.ended().is_some() {
                 self.inner.on_job_finished(job);
             }
@@ -56,11 +57,11 @@ impl Server {
         ticked.reports
     }
 
-    /// Leases from `lanes` in turn, until there is something or `until` has come; the reports are settled first, and what they
-    /// freed goes into the round that leases.
+    /// Leases from `selections` in turn, until there is a job or `until`. The reports are settled
+    /// first, and the tick that leases reuses what they released.
     pub(crate) async fn lease_serverless(
         &self,
-        lanes: Vec<QueueSelection>,
+        selections: Vec<QueueSelection>,
         request: LeaseRequest,
         until: Timestamp,
     ) -> Result<Leased, Error> {
@@ -82,12 +83,12 @@ impl Server {
             .inner
             .options
             .answer_bytes
-            .map(|bytes| bytes.saturating_sub(REPORTED * reports.len()));
+            .map(|bytes| bytes.saturating_sub(REPORT_ANSWER_BYTES * reports.len()));
         let mut space = most.map(|most| ByteBudget { left: most, most });
         let mut jobs = Vec::new();
         let mut wait = FIRST_POLL_DELAY;
         loop {
-            for (queue, types) in &lanes {
+            for (queue, types) in &selections {
                 let room = request.max - jobs.len() as u32;
                 if room == 0 {
                     break;
@@ -100,9 +101,9 @@ impl Server {
                 {
                     Ok(leased) => leased,
                     Err(error) if jobs.is_empty() => return Err(error),
-                    // What another queue gave is not to be lost with this one's answer, and the next may give more.
+                    // The jobs of other queues are leased already, and the next queue may have more.
                     Err(error) => {
-                        tracing::warn!(%queue, %error, "no round was taken for a lease");
+                        tracing::warn!(%queue, %error, "a tick for a lease failed");
                         continue;
                     }
                 };
@@ -138,7 +139,7 @@ impl Server {
             .collect())
     }
 
-    /// One round that gives pull jobs to the caller.
+    /// Ticks a queue once for the caller.
     async fn lease_tick(
         &self,
         queue: &QueueName,
@@ -148,7 +149,7 @@ impl Server {
         request: &LeaseRequest,
         released: Vec<(JobId, Version)>,
     ) -> Result<Vec<Job>, Error> {
-        let Some(away) = &self.inner.serverless else {
+        let Some(serverless) = &self.inner.serverless else {
             return Ok(Vec::new());
         };
         let engine = self.engine();
@@ -161,28 +162,28 @@ impl Server {
             .filter(|(_, item)| !engine.is_pushed(&item.config))
             .map(|(name, _)| name.clone());
         let types = pulled.filter(|name| types.is_none_or(|types| types.contains(name))).collect();
-        let ask = Demand {
+        let demand = Demand {
             types,
             capacity: room,
             worker: request.worker.clone(),
             lease: request.lease_seconds,
             dispatch: Dispatch::Claim,
         };
-        let (began, mut memory) = (self.now(), away.take_cache(queue));
+        let (began, mut cache) = (self.now(), serverless.take_cache(queue));
         let news = !released.is_empty();
-        let round = TickInput {
+        let input = TickInput {
             released,
-            demands: vec![ask],
+            demands: vec![demand],
             news,
             byte_budget: space,
             ..TickInput::default()
         };
-        let ticked = engine.tick(queue, &mut memory, round).await;
-        away.keep_cache(queue, memory);
+        let ticked = engine.tick(queue, &mut cache, input).await;
+        serverless.keep_cache(queue, cache);
         let mut ticked = ticked?;
         if let Err(error) = self.follow(queue, &mut ticked, began).await {
-            // What was claimed is to be answered, whatever else fails.
-            tracing::warn!(%queue, %error, "what a lease's round left to be done was not done; the minute's round finds it");
+            // The claimed jobs must be returned whatever else fails.
+            tracing::warn!(%queue, %error, "the follow-up of a lease failed; the maintenance sweep repairs it");
         }
         Ok(ticked.claimed.into_iter().map(|claimed| claimed.job).collect())
     }

@@ -1,15 +1,16 @@
-//! The home of a server whose process does not stay: a function that is called, answers, and may never be called again.
+//! The serverless deployment mode: functions that are invoked, answer, and may never run again.
 //!
 //! ```text
-//!   a verb ─▶ engine ─▶ a note of what must follow ──flush, before the answer──▶ WorkQueue: work, hints, wake-ups
-//!   hints, wake-ups ─▶ Server::tick_queue ─▶ work        work ─▶ Server::deliver ─▶ notes        every minute: Server::minute
+//!   a verb ─▶ engine ─▶ outbox ──flush, before the answer──▶ WorkQueue: work, hints, timers
+//!   hints, timers ─▶ Server::tick_queue ─▶ work      work ─▶ Server::deliver ─▶ outbox
+//!   every minute: Server::maintenance_sweep
 //! ```
 //!
-//! The one thing to know: nothing here must be remembered. Whatever is not told (a process died, a message was lost) is found in
-//! the store by the minute's round.
+//! No process must keep anything in memory. If a process dies or a message is lost, the maintenance
+//! sweep finds in the store what must follow.
 //!
-//! Read in this order: [`outbox`] (what is told to whom), [`sweep`] (who takes a queue's rounds), [`deliver`] (work becomes attempts),
-//! [`lease`] (pull workers).
+//! Read in this order: [`outbox`] (follow-up messages), [`sweep`] (ticks of a queue, and the
+//! maintenance sweep), [`deliver`] (work becomes attempts), [`lease`] (pull workers).
 
 mod deliver;
 mod lease;
@@ -28,14 +29,14 @@ use crate::runtime::embedded::queue_task::QueueSnapshot;
 use tidegate_core::job::QueueName;
 use tidegate_engine::{Engine, Error, TickCache, View};
 
-/// How long an attempt is taken to last where nobody remembers: what `desired_workers` starts from.
-const RUN_SECONDS: f64 = 1.0;
+/// The assumed duration of an attempt for `desired_workers`: no process measures it.
+const ASSUMED_RUN_SECONDS: f64 = 1.0;
 
-/// What an away server has instead of tasks.
+/// What a serverless server has instead of tasks.
 #[derive(Default)]
 pub(super) struct Serverless {
     pub(super) outbox: outbox::Outbox,
-    /// What was seen of each queue. It may be old, and costs a read then.
+    /// The tick caches by queue. A stale one costs a read.
     caches: Mutex<HashMap<QueueName, TickCache>>,
 }
 
@@ -44,26 +45,30 @@ impl Serverless {
         self.caches.lock().remove(queue).unwrap_or_default()
     }
 
-    fn keep_cache(&self, queue: &QueueName, memory: TickCache) {
-        self.caches.lock().insert(queue.clone(), memory);
+    fn keep_cache(&self, queue: &QueueName, cache: TickCache) {
+        self.caches.lock().insert(queue.clone(), cache);
     }
 }
 
-/// What a queue shows of itself, as far as its head has it: how many each rule holds nobody counts, so each counts for one.
+/// The snapshot of a queue, from its ledger. The ledger has no counts of held candidates, so each
+/// rule that holds some counts as one.
 pub(super) async fn snapshot(engine: &Engine, queue: &QueueName) -> Result<QueueSnapshot, Error> {
-    let mut shown = QueueSnapshot { mean_run_seconds: RUN_SECONDS, ..QueueSnapshot::default() };
-    if let Some((head, batches)) = engine.ports().store.ledger(queue).await? {
+    let mut snapshot =
+        QueueSnapshot { mean_run_seconds: ASSUMED_RUN_SECONDS, ..QueueSnapshot::default() };
+    if let Some((ledger, batches)) = engine.ports().store.ledger(queue).await? {
         let catalog = engine.catalog().await?;
-        shown.held = head.held.keys().map(|rule| (rule.to_string(), 1)).collect();
-        let mut view = View::new(head, batches);
-        shown.running_weight = view.usage(&catalog.limits(queue)).weight();
+        snapshot.held = ledger.held.keys().map(|rule| (rule.to_string(), 1)).collect();
+        let mut view = View::new(ledger, batches);
+        snapshot.running_weight = view.usage(&catalog.limits(queue)).weight();
     }
-    Ok(shown)
+    Ok(snapshot)
 }
 
 impl Builder {
-    /// Makes it a server that starts no task of its own: what must follow is told by [`flush`](super::Server::flush), and done by whoever calls
-    /// [`tick_queue`](super::Server::tick_queue), [`deliver`](super::Server::deliver) and [`minute`](super::Server::minute).
+    /// Makes the server serverless: it starts no task. [`flush`](super::Server::flush) publishes
+    /// follow-up messages. Other invocations process them with
+    /// [`tick_queue`](super::Server::tick_queue), [`deliver`](super::Server::deliver) and
+    /// [`maintenance_sweep`](super::Server::maintenance_sweep).
     #[must_use]
     pub fn serverless(mut self) -> Self {
         self.serverless = true;

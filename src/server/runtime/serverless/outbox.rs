@@ -1,7 +1,7 @@
-//! What must follow a verb, noted while it works and told before it is answered.
+//! The outbox: follow-up messages of a verb, collected while it runs and published before its answer.
 //!
-//! A job of a queue without a head is handed on by whoever changed it, if it is due before the horizon; that of a queue with one is left
-//! to the queue's tick, which is hinted now or woken in time.
+//! A changed job of an unlimited queue is dispatched from here if it is due before the horizon. A
+//! job of a queue with a ledger is left to the queue's tick, which gets a hint now or a timer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,18 +18,19 @@ use tidegate_core::{
 };
 use tidegate_engine::{Catalog, Error};
 
-/// What is nearer than this is told at once: the minute's round, which may be late, sees the rest in time.
+/// What is due sooner than this gets a message. The maintenance sweep, even a late one, sees the rest
+/// in time.
 pub const NEAR: Duration = Duration::from_secs(90);
-/// Most notes that are kept while they cannot be sent.
+/// Most changed jobs that are kept while they cannot be published.
 const MAX_UNSENT: usize = 10_000;
 
-/// What is still to be told.
+/// Messages that are not published yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pending: Mutex<Pending>,
-    /// One flush at a time: whoever waits for it knows that its own notes are out.
+    /// One flush at a time: after it, the messages of every waiting caller are published.
     sending: tokio::sync::Mutex<()>,
-    /// The wake-ups that were asked for and are still to come.
+    /// Timers that were set and are not due yet.
     scheduled_timers: Mutex<BTreeSet<(QueueName, Timestamp)>>,
 }
 
@@ -41,7 +42,7 @@ struct Pending {
     timers: BTreeMap<QueueName, Timestamp>,
 }
 
-/// Messages, ready to go.
+/// Messages ready to publish.
 #[derive(Default)]
 struct Outgoing {
     work: Vec<Work>,
@@ -50,7 +51,7 @@ struct Outgoing {
 }
 
 impl Outbox {
-    /// A job stands as this says now, and has left `version` if one is given.
+    /// `job` was written in this state, and left `version` if one is given.
     pub(crate) fn job_changed(&self, job: &Job, version: Option<Version>) {
         self.pending.lock().jobs.push((job.clone(), version));
     }
@@ -65,14 +66,14 @@ impl Outbox {
         self.pending.lock().operations.insert(id.to_owned());
     }
 
-    /// The answer of `queue` may change at `at`.
+    /// `queue` must tick at `at`.
     pub(super) fn timer(&self, queue: &QueueName, at: Timestamp) {
-        let wakes = &mut self.pending.lock().timers;
-        let earliest = wakes.entry(queue.clone()).or_insert(at);
+        let timers = &mut self.pending.lock().timers;
+        let earliest = timers.entry(queue.clone()).or_insert(at);
         *earliest = at.min(*earliest);
     }
 
-    /// Puts back what could not be sent.
+    /// Puts back messages that could not be published.
     fn put_back(&self, taken: Pending) {
         let mut now = self.pending.lock();
         let room = MAX_UNSENT.saturating_sub(now.jobs.len());
@@ -83,51 +84,52 @@ impl Outbox {
         taken.timers.into_iter().for_each(|(queue, at)| self.timer(&queue, at));
     }
 
-    /// Whether a wake-up of `queue` is still to come that is in time for `at`: the round that it makes asks for the next.
+    /// Whether a timer of `queue` is set that is in time for `at`; its tick sets the next one.
     fn has_timer(&self, queue: &QueueName, at: Timestamp, now: Timestamp) -> bool {
-        let mut asked = self.scheduled_timers.lock();
-        asked.retain(|(_, at)| *at > now);
-        // What is due already has no wake-up ahead that would be in time.
-        at >= now && asked.range((queue.clone(), now)..=(queue.clone(), at)).next().is_some()
+        let mut scheduled = self.scheduled_timers.lock();
+        scheduled.retain(|(_, at)| *at > now);
+        // For what is due already, no timer is in time.
+        at >= now && scheduled.range((queue.clone(), now)..=(queue.clone(), at)).next().is_some()
     }
 }
 
 impl Server {
-    /// Tells whoever is to go on with what was changed since the last call. What cannot be told is kept for the next call.
+    /// Publishes the follow-up messages of all changes since the last call. On an error they are
+    /// kept for the next call.
     ///
     /// # Errors
     ///
-    /// The store's and the work queue's. Nothing is lost: the minute's round finds it.
+    /// The store's and the work queue's. Nothing is lost: the maintenance sweep repairs it.
     pub async fn flush(&self) -> Result<(), Error> {
-        let Some(away) = &self.inner.serverless else {
+        let Some(serverless) = &self.inner.serverless else {
             return Ok(());
         };
-        let notes = &away.outbox;
-        let _turn = notes.sending.lock().await;
-        let taken = std::mem::take(&mut *notes.pending.lock());
+        let outbox = &serverless.outbox;
+        let _turn = outbox.sending.lock().await;
+        let taken = std::mem::take(&mut *outbox.pending.lock());
         let sent = match self.route(&taken).await {
-            Ok(mail) => self.publish(mail).await,
+            Ok(outgoing) => self.publish(outgoing).await,
             Err(error) => Err(error),
         };
         sent.inspect_err(|error| {
             metrics::counter!("tidegate_dispatch_failures_total").increment(1);
-            tracing::warn!(%error, "what must follow was not told; the minute's round finds it");
-            notes.put_back(taken);
+            tracing::warn!(%error, "follow-up messages were not published; the maintenance sweep repairs it");
+            outbox.put_back(taken);
         })
     }
 
-    /// What is to be told to whom.
+    /// The messages for what was changed.
     async fn route(&self, taken: &Pending) -> Result<Outgoing, Error> {
-        let mut mail = Outgoing::default();
-        let hint = |queue: &QueueName, news| Hint { queue: queue.clone(), kind: news };
-        let operations: QueueName = OPERATIONS.parse().expect("a good name");
-        mail.hints.extend(
+        let mut outgoing = Outgoing::default();
+        let hint = |queue: &QueueName, kind| Hint { queue: queue.clone(), kind };
+        let operations: QueueName = OPERATIONS.parse().expect("a valid name");
+        outgoing.hints.extend(
             taken.operations.iter().map(|id| hint(&operations, HintKind::Operation(id.clone()))),
         );
-        let mut wakes = taken.timers.clone();
-        let mut looks = taken.due.clone();
+        let mut timers = taken.timers.clone();
+        let mut due = taken.due.clone();
         if !taken.jobs.is_empty() {
-            // The verb that changed them has just read it.
+            // The verb that changed the jobs has just read it.
             let catalog = self.engine().known_catalog().await?;
             let mut horizon = None;
             for (job, left) in &taken.jobs {
@@ -136,21 +138,21 @@ impl Server {
                     *left,
                     &catalog,
                     &mut horizon,
-                    &mut mail,
-                    &mut looks,
-                    &mut wakes,
+                    &mut outgoing,
+                    &mut due,
+                    &mut timers,
                 )
                 .await?;
             }
         }
-        mail.hints.extend(looks.iter().map(|queue| hint(queue, HintKind::Due)));
+        outgoing.hints.extend(due.iter().map(|queue| hint(queue, HintKind::Due)));
         let now = self.now();
-        let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
-        let wakes = wakes
+        let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+        let timers = timers
             .into_iter()
-            .filter(|(queue, at)| !looks.contains(queue) && !notes.has_timer(queue, *at, now));
-        mail.timers.extend(wakes.map(|(queue, at)| Timer { at, queue }));
-        Ok(mail)
+            .filter(|(queue, at)| !due.contains(queue) && !outbox.has_timer(queue, *at, now));
+        outgoing.timers.extend(timers.map(|(queue, at)| Timer { at, queue }));
+        Ok(outgoing)
     }
 
     #[allow(clippy::too_many_arguments, reason = "one step of a loop, split for its length")]
@@ -160,13 +162,14 @@ impl Server {
         left: Option<Version>,
         catalog: &Catalog,
         horizon: &mut Option<Timestamp>,
-        mail: &mut Outgoing,
-        looks: &mut BTreeSet<QueueName>,
-        wakes: &mut BTreeMap<QueueName, Timestamp>,
+        outgoing: &mut Outgoing,
+        due: &mut BTreeSet<QueueName>,
+        timers: &mut BTreeMap<QueueName, Timestamp>,
     ) -> Result<(), Error> {
         let (engine, queue, now) = (self.engine(), &job.spec.queue, self.now());
         if job.life.awaits_retry_decision() {
-            mail.hints
+            outgoing
+                .hints
                 .push(Hint { queue: queue.clone(), kind: HintKind::RetryDecision(job.id.clone()) });
         }
         let work = engine.unlimited_work(catalog, job);
@@ -175,28 +178,28 @@ impl Server {
             if work.run_at > now {
                 let until = match *horizon {
                     Some(until) => until,
-                    // Read after the job was written: a look-ahead that did not see the job has moved it before.
+                    // Read after the job was written: a lookahead that missed the job has moved the horizon before.
                     None => *horizon.insert(engine.horizon().await?),
                 };
                 if work.run_at > until {
                     return Ok(());
                 }
             }
-            mail.work.push(work);
+            outgoing.work.push(work);
             return Ok(());
         }
         if let Some(version) = left.filter(|version| job.life.version > *version) {
-            mail.hints.push(Hint {
+            outgoing.hints.push(Hint {
                 queue: queue.clone(),
                 kind: HintKind::Released(job.id.clone(), version),
             });
         }
         match work.map(|work| work.run_at) {
             Some(at) if at <= now => {
-                looks.insert(queue.clone());
+                due.insert(queue.clone());
             }
             Some(at) if at <= now + NEAR => {
-                let earliest = wakes.entry(queue.clone()).or_insert(at);
+                let earliest = timers.entry(queue.clone()).or_insert(at);
                 *earliest = at.min(*earliest);
             }
             _ => {}
@@ -204,21 +207,21 @@ impl Server {
         Ok(())
     }
 
-    async fn publish(&self, mail: Outgoing) -> Result<(), Error> {
+    async fn publish(&self, outgoing: Outgoing) -> Result<(), Error> {
         let queue = &self.engine().ports().work;
-        if !mail.work.is_empty() {
-            queue.send(&mail.work).await?;
+        if !outgoing.work.is_empty() {
+            queue.send(&outgoing.work).await?;
         }
-        if !mail.hints.is_empty() {
-            queue.hint(&mail.hints).await?;
+        if !outgoing.hints.is_empty() {
+            queue.hint(&outgoing.hints).await?;
         }
-        if !mail.timers.is_empty() {
-            queue.set_timers(&mail.timers).await?;
-            let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
-            notes
+        if !outgoing.timers.is_empty() {
+            queue.set_timers(&outgoing.timers).await?;
+            let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+            outbox
                 .scheduled_timers
                 .lock()
-                .extend(mail.timers.into_iter().map(|wake| (wake.queue, wake.at)));
+                .extend(outgoing.timers.into_iter().map(|wake| (wake.queue, wake.at)));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A queue's rounds, taken by whoever was told that they are due; and the minute's, which looks at everything.
+//! Ticks of a queue after a hint or a timer, and the maintenance sweep over all queues.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,145 +15,147 @@ use tidegate_engine::{
     Demand, Dispatch, Error, Lookahead, TickInput, TickOutcome, events::reply::SweptReplies,
 };
 
-/// Most jobs that one round hands on.
-const ROOM: u32 = 1000;
-/// Most rounds of a queue in one go: whoever is told next goes on.
+/// Most jobs that one tick dispatches.
+const MAX_DISPATCHED: u32 = 1000;
+/// Most ticks of a queue in one invocation; a hint continues them.
 const MAX_TICKS: usize = 64;
-/// Queues that the minute's round looks at side by side.
+/// Most queues that the maintenance sweep ticks at once.
 const MAX_CONCURRENT_QUEUES: usize = 16;
-/// How far back a hint about a queue without a head looks for jobs that nobody handed on.
-const RECENT: Duration = Duration::from_secs(5);
-/// How far ahead the minute's round lets schedules make their jobs: past the next round, which may be late.
+/// How far back a hint about an unlimited queue scans for undispatched jobs.
+const HINT_LOOKBACK: Duration = Duration::from_secs(5);
+/// How far ahead the maintenance sweep materializes schedules: past the next sweep, even a late one.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
-/// Most kept replies that are dropped together.
+/// Most pending replies that are dropped together.
 const MAX_DROPPED_REPLIES: u32 = 10_000;
-/// Most late jobs of a queue that are handed on again in a minute.
+/// Most late jobs of a queue that one maintenance sweep dispatches again.
 const MAX_LATE_JOBS: usize = 1000;
 
-/// What the minute's round did.
+/// What a maintenance sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Queues that were looked at.
+    /// Queues that the sweep covered.
     pub queues: usize,
-    /// Jobs that were handed on ahead of their time.
+    /// Jobs that were dispatched ahead of their time.
     pub ahead: usize,
-    /// Jobs that were handed on again.
+    /// Late jobs that were dispatched again.
     pub late: usize,
-    /// Queues that could not be looked at, and other parts of the round that failed.
+    /// Queues whose tick failed, and other parts of the sweep that failed.
     pub failed: usize,
 }
 
 impl Server {
-    /// Takes rounds of `queue` with what its hints say, until nothing is left to do at once, or until `until`.
+    /// Ticks `queue` for its `hints` until nothing is due, or until `until`.
     ///
     /// # Errors
     ///
-    /// The store's and the work queue's: the hints are to be told again.
+    /// The store's and the work queue's: the hints must be delivered again.
     pub async fn tick_queue(
         &self,
         queue: &QueueName,
-        news: Vec<HintKind>,
+        hints: Vec<HintKind>,
         until: Timestamp,
     ) -> Result<(), Error> {
-        let Some(away) = &self.inner.serverless else {
+        let Some(serverless) = &self.inner.serverless else {
             return Ok(());
         };
-        let (mut released, mut verdicts, mut look) = (Vec::new(), Vec::new(), false);
-        for news in news {
-            match news {
-                HintKind::Due => look = true,
+        let (mut released, mut undecided, mut due) = (Vec::new(), Vec::new(), false);
+        for hint in hints {
+            match hint {
+                HintKind::Due => due = true,
                 HintKind::Released(job, version) => released.push((job, version)),
-                HintKind::RetryDecision(job) => verdicts.push(job),
+                HintKind::RetryDecision(job) => undecided.push(job),
                 HintKind::Operation(id) => {
                     Box::pin(self.operate(&id, until)).await?;
                 }
             }
         }
-        if !verdicts.is_empty() {
-            let jobs = self.engine().ports().store.get(&verdicts).await?;
+        if !undecided.is_empty() {
+            let jobs = self.engine().ports().store.get(&undecided).await?;
             self.decide_retries(jobs.into_iter().flatten().collect()).await?;
         }
         if self.engine().is_unlimited(queue).await? {
-            if look {
+            if due {
                 let now = self.now();
-                self.engine().dispatch(queue, now - RECENT, now, ROOM as usize).await?;
+                self.engine()
+                    .dispatch(queue, now - HINT_LOOKBACK, now, MAX_DISPATCHED as usize)
+                    .await?;
             }
             return Ok(());
         }
-        let mut memory = away.take_cache(queue);
-        let rounds = self.tick_until_idle(queue, &mut memory, released, until).await;
-        away.keep_cache(queue, memory);
-        rounds
+        let mut cache = serverless.take_cache(queue);
+        let ticked = self.tick_until_idle(queue, &mut cache, released, until).await;
+        serverless.keep_cache(queue, cache);
+        ticked
     }
 
-    /// Rounds of a queue with a head.
+    /// Ticks a queue with a ledger.
     async fn tick_until_idle(
         &self,
         queue: &QueueName,
-        memory: &mut tidegate_engine::TickCache,
+        cache: &mut tidegate_engine::TickCache,
         mut released: Vec<(JobId, Version)>,
         until: Timestamp,
     ) -> Result<(), Error> {
         let engine = self.engine();
-        let notes = &self.inner.serverless.as_ref().expect("the caller looked").outbox;
-        for round in 0..MAX_TICKS {
+        let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+        for number in 0..MAX_TICKS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
             let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-            let ask = Demand {
+            let demand = Demand {
                 types,
-                capacity: ROOM,
+                capacity: MAX_DISPATCHED,
                 worker: None,
                 lease: None,
                 dispatch: Dispatch::Queue,
             };
             let began = self.now();
-            let round = TickInput {
+            let input = TickInput {
                 released: std::mem::take(&mut released),
-                demands: vec![ask],
-                news: round == 0,
+                demands: vec![demand],
+                news: number == 0,
                 ..TickInput::default()
             };
-            let mut ticked = engine.tick(queue, memory, round).await?;
-            self.follow(queue, &mut ticked, began).await?;
-            released = ticked.left;
+            let mut outcome = engine.tick(queue, cache, input).await?;
+            self.follow(queue, &mut outcome, began).await?;
+            released = outcome.left;
             let now = self.now();
-            if let Some(at) = ticked.next_at.filter(|at| *at <= now + NEAR) {
-                notes.timer(queue, at);
+            if let Some(at) = outcome.next_at.filter(|at| *at <= now + NEAR) {
+                outbox.timer(queue, at);
             }
-            if !ticked.again && released.is_empty() {
+            if !outcome.again && released.is_empty() {
                 return Ok(());
             }
             if now >= until {
                 break;
             }
         }
-        // Somebody else goes on.
-        notes.queue_due(queue);
+        // Another invocation continues.
+        outbox.queue_due(queue);
         Ok(())
     }
 
-    /// Does what a round leaves to be done.
+    /// Announces and counts what a tick did, and requests the retry decisions that it left.
     pub(super) async fn follow(
         &self,
         queue: &QueueName,
-        ticked: &mut TickOutcome,
+        outcome: &mut TickOutcome,
         began: Timestamp,
     ) -> Result<(), Error> {
-        metrics::tick(queue, ticked, began, self.now().since(began));
+        metrics::tick(queue, outcome, began, self.now().since(began));
         self.inner.record_throttling(
             queue,
-            std::mem::take(&mut ticked.asked),
-            std::mem::take(&mut ticked.faults),
+            std::mem::take(&mut outcome.asked),
+            std::mem::take(&mut outcome.faults),
         );
-        ticked.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
-        for job in &ticked.ended {
+        outcome.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
+        for job in &outcome.ended {
             metrics::job_finished(job);
             self.inner.on_attempt_finished(job);
             self.inner.on_job_finished(job);
         }
-        if ticked.pending {
-            // They are found by their own records.
+        if outcome.pending {
+            // The sweep finds the jobs by their own records.
             let swept = self.engine().sweep().await?;
             self.on_swept(swept.changed, swept.pending).await?;
         }
@@ -172,60 +174,61 @@ impl Server {
         Ok(())
     }
 
-    /// The minute's round: looks ahead, sweeps, ticks every queue, hands on again what is late, goes on with bulk operations. What
-    /// fails is logged and counted, and done by the next; how many parts did is noted for [`doctor`](Self::doctor).
+    /// Runs the maintenance sweep: lookahead dispatch, sweep, a tick of every queue with a ledger,
+    /// repeated dispatch of late jobs, and bulk operations. A part that fails is logged and counted,
+    /// and the next sweep repeats it. [`doctor`](Self::doctor) reports the count.
     pub async fn maintenance_sweep(&self, until: Timestamp) -> SweepReport {
-        let mut minute = SweepReport::default();
-        let mut ahead = None;
-        if let Err(error) = self.every_queue(until, &mut minute, &mut ahead).await {
-            minute.failed += 1;
-            tracing::error!(%error, "the minute's round was cut short");
+        let mut report = SweepReport::default();
+        let mut lookahead = None;
+        if let Err(error) = self.every_queue(until, &mut report, &mut lookahead).await {
+            report.failed += 1;
+            tracing::error!(%error, "the maintenance sweep was cut short");
         }
         if self.flush().await.is_err() {
-            minute.failed += 1;
+            report.failed += 1;
         }
-        if let Some(ahead) = ahead
-            && let Err(error) = self.engine().note_round(ahead, minute.failed).await
+        if let Some(lookahead) = lookahead
+            && let Err(error) = self.engine().note_round(lookahead, report.failed).await
         {
-            tracing::warn!(%error, "how the minute's round went was not noted");
+            tracing::warn!(%error, "the report of the maintenance sweep was not stored");
         }
-        minute
+        report
     }
 
     async fn every_queue(
         &self,
         until: Timestamp,
-        minute: &mut SweepReport,
-        ahead: &mut Option<Lookahead>,
+        report: &mut SweepReport,
+        lookahead: &mut Option<Lookahead>,
     ) -> Result<(), Error> {
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
         let queues: BTreeSet<QueueName> = catalog.queues.keys().cloned().chain(types).collect();
-        minute.queues = queues.len();
-        let mut free = Vec::new();
+        report.queues = queues.len();
+        let mut unlimited = Vec::new();
         let mut limited = Vec::new();
         for queue in queues {
             if engine.is_unlimited_in(&queue, &catalog).await? {
-                free.push(queue)
+                unlimited.push(queue)
             } else {
                 limited.push(queue)
             }
         }
-        // What is late already is late because of this: it goes first.
-        match engine.look_ahead(&free).await {
+        // First, because a late job is late for want of this dispatch.
+        match engine.look_ahead(&unlimited).await {
             Ok(done) => {
-                minute.ahead = done.sent;
-                *ahead = Some(done);
+                report.ahead = done.sent;
+                *lookahead = Some(done);
             }
             Err(error) => {
-                minute.failed += 1;
-                tracing::error!(%error, "what is due soon was not handed on");
+                report.failed += 1;
+                tracing::error!(%error, "jobs that are due soon were not dispatched");
             }
         }
-        // What schedules make now is handed on by whoever made it, to arrive at its time.
+        // The flush dispatches the new jobs, to arrive at their due times.
         self.inner.on_materialized(&engine.materialize(LOOKAHEAD).await?);
-        self.replies(until).await?;
+        self.sweep_replies(until).await?;
         while self.now() < until {
             let swept = engine.sweep().await?;
             let next_at = swept.next_at;
@@ -234,23 +237,23 @@ impl Server {
                 break;
             }
         }
-        // What was made so far does not wait for the queues.
+        // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
-        let looks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
-        let lates = free.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
-        let looks: Vec<_> = looks.collect();
+        let ticks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
+        let lates = unlimited.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
+        let ticks: Vec<_> = ticks.collect();
         let lates: Vec<_> = lates.collect();
         let ticked: Vec<Result<(), Error>> =
-            stream::iter(looks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
+            stream::iter(ticks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
         let late: Vec<_> =
             stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
         for done in late {
             match done {
-                Ok(done) => minute.late += done.sent,
-                Err(error) => minute.failed(&error),
+                Ok(done) => report.late += done.sent,
+                Err(error) => report.failed(&error),
             }
         }
-        ticked.iter().filter_map(|done| done.as_ref().err()).for_each(|error| minute.failed(error));
+        ticked.iter().filter_map(|done| done.as_ref().err()).for_each(|error| report.failed(error));
         for id in self.unfinished().await? {
             if self.now() >= until {
                 break;
@@ -262,8 +265,8 @@ impl Server {
 }
 
 impl Server {
-    /// Looks at the replies that were kept, and drops what is over its time.
-    async fn replies(&self, until: Timestamp) -> Result<(), Error> {
+    /// Matches all pending replies, and drops expired ones and expired dead letters.
+    async fn sweep_replies(&self, until: Timestamp) -> Result<(), Error> {
         metrics::dead_letters(self.engine().sweep_dead().await?);
         let mut all = SweptReplies::default();
         loop {
@@ -276,7 +279,7 @@ impl Server {
                 break;
             }
         }
-        // A table counts all that there are to drop some: once in a minute, and not once a page.
+        // A drop counts all replies of the table, so it runs once a sweep and not once a page.
         loop {
             let purged = self.engine().drop_replies(MAX_DROPPED_REPLIES).await?;
             all.dropped(purged);
@@ -293,6 +296,6 @@ impl Server {
 impl SweepReport {
     fn failed(&mut self, error: &Error) {
         self.failed += 1;
-        tracing::warn!(%error, "a queue was not looked at in the minute's round");
+        tracing::warn!(%error, "a queue failed in the maintenance sweep; the next one repeats it");
     }
 }

@@ -1,13 +1,14 @@
-//! Metrics for CloudWatch in its embedded metric format: lines of JSON in a log, from which it takes the values.
+//! Metrics for CloudWatch in its embedded metric format: lines of JSON in a log.
 //!
 //! ```text
 //!   {"_aws":{"Timestamp":1700000000000,"CloudWatchMetrics":[{"Namespace":"tidegate","Dimensions":[["queue"]],
 //!    "Metrics":[{"Name":"tidegate_attempts_started_total","Unit":"Count"}]}]},"queue":"mail","tidegate_attempts_started_total":12}
 //! ```
 //!
-//! A counter is written as what it grew by since the line before, and not at all where it did not; a gauge as it stands; a
-//! histogram as values and how often each came. The one thing to know: what is kept between two writes does not grow with
-//! what is measured. A histogram counts in fixed buckets, each a fifth wider than the one below, so a value is at most 9 % off.
+//! A counter is written as its increase since the last line, and omitted if there is none; a gauge
+//! as its value; a histogram as values with their counts. Memory does not grow with the number of
+//! values: a histogram has fixed buckets, each a fifth wider than the one below, so a value is at
+//! most 9 % off.
 
 mod output;
 
@@ -33,30 +34,30 @@ use crate::telemetry::catalog;
 use tidegate_core::time::Timestamp;
 
 /// Most metrics of one line.
-const LINE_METRICS: usize = 100;
-/// Most dimensions of one line; labels beyond are left out.
-const DIMENSIONS: usize = 30;
+const MAX_LINE_METRICS: usize = 100;
+/// Most dimensions of one line; further labels are omitted.
+const MAX_DIMENSIONS: usize = 30;
 /// Most bytes of a dimension's value.
-const DIMENSION_BYTES: usize = 1024;
-/// Most series, a series being a metric with its labels; those that come later are not collected.
-const SERIES: usize = 10_000;
+const MAX_DIMENSION_BYTES: usize = 1024;
+/// Most series (a metric with its labels); later ones are not collected.
+const MAX_SERIES: usize = 10_000;
 
-/// The value below which a histogram does not tell values apart: a quarter of a millisecond.
-const LEAST: f64 = 1.0 / 4096.0;
-/// How many buckets a doubling has.
+/// The lower bound of the second bucket of a histogram: a quarter of a millisecond.
+const MIN_VALUE: f64 = 1.0 / 4096.0;
+/// Buckets per doubling.
 const STEPS: f64 = 4.0;
-/// The buckets from [`LEAST`] to 4096, one below and one above. CloudWatch takes at most 100 values at once.
+/// The buckets from [`MIN_VALUE`] to 4096, one below and one above. CloudWatch takes at most 100 values at once.
 const BUCKETS: usize = 98;
 
-/// Collects metrics, and writes them when asked.
+/// A recorder that collects metrics until they are flushed.
 pub struct Emf {
     namespace: String,
     series: RwLock<HashMap<Key, Series>>,
-    /// Whether somebody was told that there are too many series.
-    told: AtomicBool,
+    /// Whether the log has the warning about too many series.
+    warned: AtomicBool,
 }
 
-/// What is kept of a metric with its labels.
+/// The state of a metric with its labels.
 #[derive(Clone)]
 enum Series {
     Counter(Arc<AtomicU64>),
@@ -65,7 +66,7 @@ enum Series {
     Histogram(Arc<Buckets>),
 }
 
-/// How many values fell into each bucket.
+/// The number of values in each bucket.
 struct Buckets([AtomicU64; BUCKETS]);
 
 impl Buckets {
@@ -74,26 +75,26 @@ impl Buckets {
     }
 
     fn index(value: f64) -> usize {
-        if value < LEAST {
+        if value < MIN_VALUE {
             return 0;
         }
-        // Above the last bucket, infinity among it, the conversion saturates.
-        (((value / LEAST).log2() * STEPS) as usize).saturating_add(1).min(BUCKETS - 1)
+        // For values above the last bucket, such as infinity, the conversion saturates.
+        (((value / MIN_VALUE).log2() * STEPS) as usize).saturating_add(1).min(BUCKETS - 1)
     }
 
-    /// The value that stands for those of a bucket: its middle, in four digits.
+    /// The value that represents a bucket: its middle, in four digits.
     fn value(index: usize) -> f64 {
-        let edge = |index: f64| LEAST * (index / STEPS).exp2();
+        let edge = |index: f64| MIN_VALUE * (index / STEPS).exp2();
         match index {
             0 => 0.0,
             last if last == BUCKETS - 1 => edge((BUCKETS - 2) as f64),
             index => format!("{:.3e}", edge(index as f64 - 0.5))
                 .parse()
-                .expect("a number that was just written"),
+                .expect("a number that was just formatted"),
         }
     }
 
-    /// The values that came since the last time, each with how often.
+    /// The values since the last call, with their counts.
     fn take(&self) -> (Vec<f64>, Vec<u64>) {
         let counts = self.0.iter().map(|count| count.swap(0, Ordering::AcqRel)).enumerate();
         counts
@@ -117,7 +118,7 @@ impl HistogramFn for Buckets {
     }
 }
 
-/// A value on its way into a line.
+/// A value of a line.
 struct Point {
     name: String,
     unit: &'static str,
@@ -125,17 +126,18 @@ struct Point {
 }
 
 impl Emf {
-    /// Metrics of `namespace`, none so far.
+    /// An empty recorder for `namespace`.
     pub fn new(namespace: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             series: RwLock::default(),
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
         }
     }
 
-    /// What was measured since the last time, as of `now`: whole lines, one per set of labels and at most 100 metrics. Empty
-    /// if there is nothing to say. A function calls it at the end of each invocation, a server now and then.
+    /// The lines for what was recorded since the last call, as of `now`: one line per set of labels
+    /// and at most 100 metrics. A function calls it at the end of each invocation, a server at an
+    /// interval.
     pub fn flush(&self, now: Timestamp) -> Vec<u8> {
         let mut sets: BTreeMap<Vec<(String, String)>, Vec<Point>> = BTreeMap::new();
         for (key, series) in &*self.series.read() {
@@ -147,15 +149,15 @@ impl Emf {
         for (dimensions, mut points) in sets {
             points.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             while !points.is_empty() {
-                let (mut now_said, mut later) = (Vec::<Point>::new(), Vec::new());
+                let (mut line, mut later) = (Vec::<Point>::new(), Vec::new());
                 for point in points {
-                    // Two series of one name are told apart by labels that became alike when they were made fit.
-                    let fits = now_said.len() < LINE_METRICS
-                        && now_said.last().is_none_or(|last| last.name != point.name);
-                    if fits { now_said.push(point) } else { later.push(point) }
+                    // Labels that became equal in their dimension form give two series of one name.
+                    let fits = line.len() < MAX_LINE_METRICS
+                        && line.last().is_none_or(|last| last.name != point.name);
+                    if fits { line.push(point) } else { later.push(point) }
                 }
-                serde_json::to_writer(&mut lines, &self.line(now, &dimensions, now_said))
-                    .expect("memory takes what memory holds");
+                serde_json::to_writer(&mut lines, &self.line(now, &dimensions, line))
+                    .expect("a write to memory succeeds");
                 lines.push(b'\n');
                 points = later;
             }
@@ -179,16 +181,16 @@ impl Emf {
         line.into()
     }
 
-    /// The series of `key`, made if there is room for it.
+    /// The series of `key`, created if the maximum is not reached.
     fn series(&self, key: &Key, make: impl FnOnce() -> Series) -> Option<Series> {
         if let Some(series) = self.series.read().get(key) {
             return Some(series.clone());
         }
         let mut all = self.series.write();
-        if all.len() >= SERIES && !all.contains_key(key) {
-            if !self.told.swap(true, Ordering::Relaxed) {
+        if all.len() >= MAX_SERIES && !all.contains_key(key) {
+            if !self.warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    "there are over {SERIES} metrics with their labels; further ones are not written for CloudWatch"
+                    "there are over {MAX_SERIES} metrics with their labels; further ones are not written for CloudWatch"
                 );
             }
             return None;
@@ -197,13 +199,13 @@ impl Emf {
     }
 }
 
-/// What a series has to say, if anything.
+/// The value of a series; `None` if there is nothing to write.
 fn point(name: &str, series: &Series) -> Option<Point> {
     let value = match series {
         Series::Counter(count) => {
             Some(count.swap(0, Ordering::AcqRel)).filter(|grown| *grown > 0)?.into()
         }
-        // What is no number has no JSON.
+        // JSON has no value for NaN and infinity.
         Series::Gauge(bits) => {
             serde_json::Number::from_f64(f64::from_bits(bits.load(Ordering::Acquire)))?.into()
         }
@@ -223,11 +225,11 @@ fn point(name: &str, series: &Series) -> Option<Point> {
     Some(Point { name: name.to_owned(), unit, value })
 }
 
-/// The labels of a metric in an order of their own, as CloudWatch takes them.
+/// The labels of a metric as dimensions, sorted.
 fn dimensions(key: &Key) -> Vec<(String, String)> {
     let mut labels: Vec<(String, String)> = key
         .labels()
-        .take(DIMENSIONS)
+        .take(MAX_DIMENSIONS)
         .map(|label| (label.key().to_owned(), dimension(label.value())))
         .collect();
     labels.sort_unstable();
@@ -239,7 +241,7 @@ fn dimension(value: &str) -> String {
     let fits = |letter: char| {
         if letter.is_ascii_graphic() || letter == ' ' { letter } else { '?' }
     };
-    let mut value: String = value.chars().take(DIMENSION_BYTES).map(fits).collect();
+    let mut value: String = value.chars().take(MAX_DIMENSION_BYTES).map(fits).collect();
     if value.trim().is_empty() {
         return "-".to_owned();
     }

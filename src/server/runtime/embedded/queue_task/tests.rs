@@ -1,5 +1,5 @@
-//! When a queue's task is told of new jobs, and when it need not be. Time stands still but where a test moves it, so a job that
-//! nobody is told of waits for ever.
+//! When a queue's task gets a message about new jobs, and when it needs none. Only the tests move
+//! time, so a job without a message would wait for ever.
 
 use std::{pin::pin, task::Poll};
 
@@ -22,6 +22,7 @@ use tidegate_core::{
     },
     queue::QueueConfig,
     target::{Pull, Push, TargetConfig},
+    time::Seconds,
 };
 use tidegate_engine::{
     Ports, Rules,
@@ -31,10 +32,10 @@ use tidegate_engine::{
 };
 
 /// Answers every push.
-struct Takes;
+struct AcceptAll;
 
 #[async_trait::async_trait]
-impl Target for Takes {
+impl Target for AcceptAll {
     async fn call(&self, _: Request) -> Result<Response, TargetError> {
         Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
     }
@@ -49,7 +50,7 @@ fn builder(clock: &Arc<FakeClock>) -> Builder {
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(NoPolicy),
     };
-    Server::builder(ports, Arc::new(Takes))
+    Server::builder(ports, Arc::new(AcceptAll))
 }
 
 fn push() -> TypeConfig {
@@ -63,7 +64,7 @@ async fn enqueue(server: &Server, job_type: &str) -> Job {
     server.enqueue(NewJob::new(name(job_type), Payload::null())).await.unwrap().job
 }
 
-fn ask() -> LeaseRequest {
+fn request() -> LeaseRequest {
     LeaseRequest {
         queue: None,
         types: vec![name("work")],
@@ -75,7 +76,7 @@ fn ask() -> LeaseRequest {
     }
 }
 
-/// Yields until `good` says so.
+/// Yields until `good` returns `true`.
 async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
     for _ in 0..1_000_000 {
         if good().await {
@@ -86,10 +87,10 @@ async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
     panic!("it never came to that: {what}")
 }
 
-/// Until nobody takes jobs of the queue, so that its task is not told of them.
+/// Waits until the task is idle, so that new jobs send it no message.
 async fn idle(server: &Server) {
     let handle = server.inner.queue(&name("default"));
-    until("nobody asks", async || {
+    until("the task is idle", async || {
         handle.idle_under.load(Ordering::SeqCst) == server.inner.engine.seen_version()
     })
     .await;
@@ -100,8 +101,8 @@ async fn ended(server: &Server, job: &Job) {
         .await;
 }
 
-/// A server whose only queue has one job that nobody asks for.
-async fn unasked() -> (Server, Arc<FakeClock>) {
+/// A server whose only queue has one job and an idle task.
+async fn idle_server() -> (Server, Arc<FakeClock>) {
     let clock = Arc::new(FakeClock::default());
     let server = builder(&clock).start().await.unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
@@ -111,7 +112,7 @@ async fn unasked() -> (Server, Arc<FakeClock>) {
 }
 
 #[test]
-fn a_task_is_told_of_a_job_unless_nobody_takes_it_under_the_same_configuration() {
+fn only_an_idle_task_gets_no_message_about_a_new_job() {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let handle =
         QueueHandle { sender, idle_under: Arc::new(AtomicU64::new(7)), snapshot: Arc::default() };
@@ -125,20 +126,20 @@ fn a_task_is_told_of_a_job_unless_nobody_takes_it_under_the_same_configuration()
 }
 
 #[tokio::test]
-async fn a_worker_that_asks_finds_what_the_task_was_not_told_of() {
-    let (server, _) = unasked().await;
+async fn a_lease_finds_jobs_that_the_idle_task_got_no_message_about() {
+    let (server, _) = idle_server().await;
     enqueue(&server, "work").await;
     for _ in 0..2 {
-        assert_eq!(server.lease(ask()).await.unwrap().jobs.len(), 1);
+        assert_eq!(server.lease(request()).await.unwrap().jobs.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_worker_that_waits_is_told_and_the_task_is_idle_again_once_it_was_served() {
-    let (server, _) = unasked().await;
-    server.lease(ask()).await.unwrap();
+async fn a_served_worker_leaves_the_task_idle_again() {
+    let (server, _) = idle_server().await;
+    server.lease(request()).await.unwrap();
     for _ in 0..3 {
-        let mut lease = pin!(server.lease(ask()));
+        let mut lease = pin!(server.lease(request()));
         for _ in 0..50 {
             assert!(poll!(&mut lease).is_pending());
             tokio::task::yield_now().await;
@@ -157,13 +158,13 @@ async fn a_worker_that_waits_is_told_and_the_task_is_idle_again_once_it_was_serv
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_worker_that_begins_to_wait_while_a_job_is_enqueued_gets_it() {
-    let (server, _) = unasked().await;
-    server.lease(ask()).await.unwrap();
+async fn a_worker_that_starts_to_wait_during_an_enqueue_gets_the_job() {
+    let (server, _) = idle_server().await;
+    server.lease(request()).await.unwrap();
     for _ in 0..2000 {
         let lease = tokio::spawn({
             let server = server.clone();
-            async move { server.lease(ask()).await.unwrap().jobs.len() }
+            async move { server.lease(request()).await.unwrap().jobs.len() }
         });
         enqueue(&server, "work").await;
         until("it is leased", async || lease.is_finished()).await;
@@ -172,34 +173,34 @@ async fn a_worker_that_begins_to_wait_while_a_job_is_enqueued_gets_it() {
 }
 
 #[tokio::test]
-async fn a_job_for_later_starts_at_its_time_if_somebody_waits_by_then() {
-    let (server, clock) = unasked().await;
-    server.lease(ask()).await.unwrap();
+async fn a_delayed_job_starts_on_time_for_a_waiting_worker() {
+    let (server, clock) = idle_server().await;
+    server.lease(request()).await.unwrap();
     let later = NewJob {
         delay_seconds: Some(Seconds::new(2)),
         ..NewJob::new(name("work"), Payload::null())
     };
     let job = server.enqueue(later).await.unwrap().job;
-    let mut lease = pin!(server.lease(ask()));
+    let mut lease = pin!(server.lease(request()));
     for _ in 0..50 {
         assert!(poll!(&mut lease).is_pending());
         tokio::task::yield_now().await;
     }
-    // Sooner than the task looks by itself.
+    // Sooner than the task polls.
     clock.advance(Duration::from_secs(2));
     assert_eq!(lease.await.unwrap().jobs[0].id, job.id);
 }
 
 #[tokio::test]
-async fn a_limit_a_pause_and_their_end_are_seen_by_a_task_that_nobody_asked() {
-    let (server, clock) = unasked().await;
+async fn an_idle_task_sees_limits_and_pauses_begin_and_end() {
+    let (server, clock) = idle_server().await;
     let closed = QueueConfig { concurrency: Some(0), ..QueueConfig::default() };
     server.put_queue(&name("default"), closed, None).await.unwrap();
     idle(&server).await;
     server.pause_queue(&name("default"), true).await.unwrap();
     idle(&server).await;
     enqueue(&server, "work").await;
-    let mut lease = pin!(server.lease(LeaseRequest { wait: Duration::from_mins(1), ..ask() }));
+    let mut lease = pin!(server.lease(LeaseRequest { wait: Duration::from_mins(1), ..request() }));
     for _ in 0..50 {
         assert!(poll!(&mut lease).is_pending());
         tokio::task::yield_now().await;
@@ -209,7 +210,7 @@ async fn a_limit_a_pause_and_their_end_are_seen_by_a_task_that_nobody_asked() {
     server.put_queue(&name("default"), open, None).await.unwrap();
     let mut leased = None;
     until("it is leased", async || {
-        // A head that is new takes a while to admit.
+        // A new ledger admits only after its settling time.
         clock.advance(Duration::from_millis(10));
         match poll!(&mut lease) {
             Poll::Ready(answer) => leased.replace(answer.unwrap()).is_none(),
@@ -221,8 +222,8 @@ async fn a_limit_a_pause_and_their_end_are_seen_by_a_task_that_nobody_asked() {
 }
 
 #[tokio::test]
-async fn a_type_that_comes_to_be_pushed_is_pushed_at_once() {
-    let (server, _) = unasked().await;
+async fn a_type_that_becomes_pushed_is_pushed_at_once() {
+    let (server, _) = idle_server().await;
     let job = enqueue(&server, "work").await;
     server.put_type(&name("work"), push(), None).await.unwrap();
     ended(&server, &job).await;
@@ -231,7 +232,7 @@ async fn a_type_that_comes_to_be_pushed_is_pushed_at_once() {
 }
 
 #[tokio::test]
-async fn the_first_job_of_a_type_that_it_makes_is_pushed_at_once() {
+async fn the_first_job_of_a_created_type_is_pushed_at_once() {
     let clock = Arc::new(FakeClock::default());
     let rules = Rules {
         create_unknown_types: true,
@@ -251,7 +252,7 @@ async fn the_first_job_of_a_type_that_it_makes_is_pushed_at_once() {
 }
 
 #[tokio::test]
-async fn what_comes_while_a_handler_is_full_is_run_when_it_is_free() {
+async fn a_job_that_found_its_handler_full_runs_when_it_is_free() {
     let clock = Arc::new(FakeClock::default());
     let (free, gate) = tokio::sync::watch::channel(false);
     let server = builder(&clock)
